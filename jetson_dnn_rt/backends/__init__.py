@@ -1,0 +1,1 @@
+"""torch, ONNX Runtime, OpenVINO and null behind one interface, imported on use."""

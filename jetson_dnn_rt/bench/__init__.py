@@ -1,0 +1,1 @@
+"""Benchmarks, one file each, run by `jetson-dnn-rt bench NAME`."""

@@ -1,0 +1,31 @@
+"""Errors of the package. A missed deadline is a record, never an exception."""
+
+from __future__ import annotations
+
+
+class JetsonDnnRtError(Exception):
+    """Base of every error raised on purpose; its text names the thing and the mend."""
+
+
+class ConfigurationError(JetsonDnnRtError):
+    """A parameter, a file of parameters or a combination of them cannot be used."""
+
+
+class BackendUnavailableError(JetsonDnnRtError):
+    """A back end or a precision is not to be had on this machine."""
+
+
+class ModelError(JetsonDnnRtError):
+    """A model is missing, damaged, not trusted, or not what the task needs."""
+
+
+class FrameError(JetsonDnnRtError):
+    """A frame cannot be read as an image: encoding, step, size or data are wrong."""
+
+
+class SourceError(JetsonDnnRtError):
+    """A frame source (camera, video, folder) cannot be opened or has stopped."""
+
+
+class UnschedulableError(JetsonDnnRtError):
+    """The task set cannot keep its deadlines and the configuration refuses to try."""

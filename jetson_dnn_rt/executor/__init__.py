@@ -1,0 +1,1 @@
+"""Drives the scheduling engine with worker threads and the steady clock."""

@@ -1,0 +1,1 @@
+"""What runs: sources, preprocessing, decoders, labels, built-in models."""

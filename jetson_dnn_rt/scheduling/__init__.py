@@ -1,0 +1,1 @@
+"""Pure scheduling decisions: no threads, no wall clock."""

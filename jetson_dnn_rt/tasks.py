@@ -1,0 +1,198 @@
+"""The words of the scheduling engine: task, stage, job, outcome, record.
+
+All times are integers in nanoseconds on one steady clock (`jetson_dnn_rt.clock`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.results import Result
+
+
+class Outcome(str, enum.Enum):
+    """How a frame ended; every frame that arrives ends in exactly one of these."""
+
+    MET = "met"
+    LATE = "late"
+    SKIPPED = "skipped"
+    ABORTED = "aborted"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What the stages of one job hand to each other.
+
+    Attributes
+    ----------
+    frame : Frame
+        The input; read only.
+    result : Result or None
+        Set by the last stage.
+    scratch : dict
+        Whatever one stage leaves for the next (the letterbox geometry, the raw outputs).
+    """
+
+    frame: Frame
+    result: Result | None = None
+    scratch: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A run of consecutive work that is not preempted.
+
+    Attributes
+    ----------
+    name : str
+        Unique inside its variant.
+    run : callable
+        Does the work; never called from two threads at once for one task.
+    """
+
+    name: str
+    run: Callable[[Work], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """One executed stage."""
+
+    name: str
+    variant: str
+    start_ns: int
+    end_ns: int
+
+    @property
+    def execution_time_ns(self) -> int:
+        """Time from the stage's start to its end."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One frame's way through one task, written when the job ends.
+
+    Attributes
+    ----------
+    task, sequence : str, int
+        The task and the frame's number in its stream.
+    variant : str
+        The variant the job ran, or would have run.
+    outcome, reason : Outcome, str
+        The end; `reason` is a word for skipped, aborted and failed jobs, else empty.
+    capture_ns, release_ns : int
+        When the sensor took the frame, and when the job could first run.
+    start_ns : int or None
+        When its first stage started; None where none did.
+    completion_ns : int
+        When it ended, whatever the outcome.
+    absolute_deadline_ns : int
+        Release plus the task's relative deadline at that moment.
+    waiting_ns : int
+        Time it was ready while every worker was busy with other jobs.
+    lag_ns : int
+        NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran;
+        negative = behind (Bateni & Liu 2020).
+    probe : bool
+        It ran although its budget says it cannot make its deadline, to measure anew.
+    stages : tuple of StageRecord
+        The stages that ran.
+    """
+
+    task: str
+    sequence: int
+    variant: str
+    outcome: Outcome
+    reason: str
+    capture_ns: int
+    release_ns: int
+    start_ns: int | None
+    completion_ns: int
+    absolute_deadline_ns: int
+    waiting_ns: int
+    lag_ns: int
+    probe: bool
+    stages: tuple[StageRecord, ...]
+
+    @property
+    def execution_time_ns(self) -> int:
+        """Sum over its stages; waiting is not in it."""
+        return sum(stage.end_ns - stage.start_ns for stage in self.stages)
+
+    @property
+    def response_time_ns(self) -> int:
+        """Completion minus release."""
+        return self.completion_ns - self.release_ns
+
+    @property
+    def lateness_ns(self) -> int:
+        """Completion minus absolute deadline; negative = early."""
+        return self.completion_ns - self.absolute_deadline_ns
+
+    @property
+    def tardiness_ns(self) -> int:
+        """max(0, lateness)."""
+        return max(0, self.lateness_ns)
+
+    @property
+    def overhead_ns(self) -> int:
+        """Response time that is neither execution nor waiting for other jobs."""
+        return self.response_time_ns - self.execution_time_ns - self.waiting_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParameters:
+    """What the engine needs to know of a task.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the engine.
+    deadline_ns : int
+        Relative deadline, from release.
+    period_ns : int
+        Expected time between frames; used by the schedulability verdict only.
+    stages : tuple of str
+        Names of the stages, the same for every variant.
+    variants : tuple of str
+        Names of the variants that may run.
+    variant : str
+        The one that runs now.
+    max_age_ns : int
+        A frame older than this at its release is skipped as stale; 0 = no limit.
+    budget_quantile : float
+        Quantile of the observed stage times that serves as budget, in (0, 1].
+    """
+
+    name: str
+    deadline_ns: int
+    period_ns: int
+    stages: tuple[str, ...]
+    variants: tuple[str, ...]
+    variant: str
+    max_age_ns: int = 0
+    budget_quantile: float = 0.99
+
+    def __post_init__(self) -> None:
+        for key in ("deadline_ns", "period_ns"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"{key} of task {self.name!r} must be > 0: {getattr(self, key)}")
+        if self.max_age_ns < 0:
+            raise ValueError(f"max_age_ns of task {self.name!r} must be >= 0: {self.max_age_ns}")
+        if not self.stages or not self.variants:
+            raise ValueError(f"task {self.name!r} needs at least one stage and one variant")
+        if self.variant not in self.variants:
+            raise ValueError(
+                f"variant of task {self.name!r} must be one of {list(self.variants)}: "
+                f"{self.variant!r}"
+            )
+        if not 0.0 < self.budget_quantile <= 1.0:
+            raise ValueError(
+                f"budget_quantile of task {self.name!r} must be in (0, 1]: {self.budget_quantile}"
+            )

@@ -1,0 +1,1 @@
+"""How a model runs: decomposition, back end and precision."""
