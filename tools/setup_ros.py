@@ -1,0 +1,255 @@
+"""ROS 2 in a virtual environment: wheels from PyPI and the interface packages they lack.
+
+The wheels remember the prefix they were built in (`/opt/python/cp311-cp311`); those paths are
+rewritten to the environment's own, after which the interface packages under `interfaces/` build
+with the environment's cmake, ninja and generators and with the system's C and C++ compiler.
+Standard library only. `setup_env.py` calls this; alone it works on an existing environment::
+
+    python3 tools/setup_ros.py --prefix .venv
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from setup_progress import Progress, SetupError, fail
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements" / "ros.txt"
+INTERFACES = ("vision_msgs", "statistics_msgs")
+
+_BUILD_PREFIX = re.compile(r"(?:/opt/python/cp\d+-cp\d+t?)+")
+_TEXT_LIMIT_BYTES = 1 << 20
+
+
+class Paths(NamedTuple):
+    """Where an environment keeps its things, as its own interpreter says."""
+
+    python: Path
+    prefix: Path
+    site_packages: Path
+    include: Path
+    numpy_include: Optional[Path]
+
+    @classmethod
+    def of(cls, prefix: Path) -> Paths:
+        """Ask the interpreter of the environment at `prefix`."""
+        python = prefix / "bin" / "python"
+        program = (
+            "import json, sysconfig\n"
+            "try:\n    import numpy; numpy_include = numpy.get_include()\n"
+            "except ImportError:\n    numpy_include = None\n"
+            "paths = sysconfig.get_paths()\n"
+            "print(json.dumps([paths['purelib'], paths['include'], numpy_include]))\n"
+        )
+        answer = subprocess.run(
+            [os.fspath(python), "-c", program],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+        ).stdout
+        site, include, numpy_include = json.loads(answer)
+        return cls(
+            python,
+            prefix,
+            Path(site),
+            Path(include),
+            None if numpy_include is None else Path(numpy_include),
+        )
+
+
+def clean_environment() -> Dict[str, str]:
+    """Return the environment without what another environment's ROS wheels left in it.
+
+    The wheels' start-up hook restarts Python once with its own library path and marks that with a
+    variable; inherited, the mark would leave a child of another environment without libraries.
+    """
+    env = dict(os.environ)
+    if env.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
+        env.pop("LD_LIBRARY_PATH", None)
+    for name in ("PYTHONHOME", "VIRTUAL_ENV"):
+        env.pop(name, None)
+    return env
+
+
+def rewrite_prefixes(paths: Paths) -> int:
+    """Replace the wheels' build prefix by the environment's in their cmake and index files.
+
+    Returns
+    -------
+    int
+        Number of files changed; 0 when everything was right already.
+    """
+    numpy_include = paths.numpy_include or paths.site_packages / "numpy" / "_core" / "include"
+    share = paths.prefix / "share"
+    index = share / "ament_index" / "resource_index" / "parent_prefix_path"
+    changed = 0
+    for file in [*share.glob("*/cmake/*.cmake"), *index.glob("*")]:
+        if file.stat().st_size > _TEXT_LIMIT_BYTES:
+            continue
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+        if not _BUILD_PREFIX.search(text):
+            continue
+        text = re.sub(
+            _BUILD_PREFIX.pattern + r"/lib/python3\.\d+/site-packages/numpy/_?core/include",
+            lambda _: os.fspath(numpy_include),
+            text,
+        )
+        text = re.sub(
+            _BUILD_PREFIX.pattern + r"/lib/python3\.\d+/site-packages",
+            lambda _: os.fspath(paths.site_packages),
+            text,
+        )
+        text = re.sub(
+            _BUILD_PREFIX.pattern + r"/include/python3\.\d+",
+            lambda _: os.fspath(paths.include),
+            text,
+        )
+        text = _BUILD_PREFIX.sub(lambda _: os.fspath(paths.prefix), text)
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        changed += 1
+    return changed
+
+
+def missing_interfaces(python: Path, env: Dict[str, str]) -> List[str]:
+    """Return the interface packages that `python` cannot import."""
+    missing = []
+    for name in INTERFACES:
+        probe = [os.fspath(python), "-c", f"import {name}.msg"]
+        if subprocess.run(probe, stderr=subprocess.DEVNULL, env=env).returncode != 0:
+            missing.append(name)
+    return missing
+
+
+def check_build_tools(include: Path) -> None:
+    """Refuse early when something that pip cannot bring is missing.
+
+    Raises
+    ------
+    SetupError
+        No C or C++ compiler, or no Python headers.
+    """
+    if not (shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")):
+        raise SetupError("no C compiler found. Mend: sudo apt install build-essential")
+    if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
+        raise SetupError("no C++ compiler found. Mend: sudo apt install g++")
+    if not (include / "Python.h").is_file():
+        raise SetupError(
+            f"Python.h not found in {include}: the interface packages need Python's headers. "
+            f"Mend: sudo apt install lib{include.name}-dev"
+        )
+
+
+def build_interface(name: str, paths: Paths, progress: Progress) -> None:
+    """Build and install one package of `interfaces/` into the environment.
+
+    Raises
+    ------
+    SetupError
+        cmake or the compiler failed; holds the end of the output.
+    """
+    env = clean_environment()
+    bin_dir = paths.prefix / "bin"
+    env["PATH"] = f"{bin_dir}{os.pathsep}{env.get('PATH', '')}"
+    for variable in ("AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH"):
+        inherited = env.get(variable)
+        env[variable] = os.fspath(paths.prefix) + (os.pathsep + inherited if inherited else "")
+    build = paths.prefix / "build" / name
+    shutil.rmtree(build, ignore_errors=True)
+    cmake = shutil.which("cmake", path=env["PATH"])
+    if cmake is None:
+        raise SetupError("cmake not found. Mend: sudo apt install cmake")
+    configure = [
+        cmake,
+        "-S",
+        os.fspath(ROOT / "interfaces" / name),
+        "-B",
+        os.fspath(build),
+        *(["-G", "Ninja"] if shutil.which("ninja", path=env["PATH"]) else []),
+        "-DCMAKE_BUILD_TYPE=Release",
+        f"-DCMAKE_INSTALL_PREFIX={paths.prefix}",
+        # The libraries must find each other without LD_LIBRARY_PATH.
+        f"-DCMAKE_INSTALL_RPATH={paths.prefix / 'lib'}",
+        "-DBUILD_TESTING=OFF",
+        f"-DPython3_ROOT_DIR={paths.prefix}",
+        f"-DPython3_EXECUTABLE={paths.python}",
+        f"-DPython3_INCLUDE_DIR={paths.include}",
+        # Debian's Python would choose dist-packages, where a venv does not look.
+        f"-DPYTHON_INSTALL_DIR={paths.site_packages.relative_to(paths.prefix)}",
+    ]
+    progress.run(f"{name}: configuring", configure, env=env)
+    progress.run(
+        f"{name}: compiling and installing (about half a minute)",
+        [cmake, "--build", os.fspath(build), "--target", "install"],
+        env=env,
+    )
+    shutil.rmtree(build, ignore_errors=True)
+
+
+def build_missing_interfaces(
+    prefix: Path, progress: Progress, names: Optional[Sequence[str]] = None
+) -> List[str]:
+    """Build the interface packages that cannot be imported, and check that they can afterwards.
+
+    Parameters
+    ----------
+    prefix : Path
+        The environment.
+    names : sequence of str, optional
+        Build these whether or not they can be imported.
+    """
+    paths = Paths.of(prefix)
+    env = clean_environment()
+    wanted = list(names) if names is not None else missing_interfaces(paths.python, env)
+    if not wanted:
+        progress.say(f"{' and '.join(INTERFACES)}: importable, nothing to build")
+        return []
+    check_build_tools(paths.include)
+    for name in wanted:
+        build_interface(name, paths, progress)
+    left = set(missing_interfaces(paths.python, env)).intersection(wanted)
+    if left:
+        raise SetupError(f"{', '.join(sorted(left))}: built, but cannot be imported")
+    return wanted
+
+
+def install_wheels(prefix: Path, progress: Progress) -> None:
+    """Install ROS 2 from PyPI into the environment and mend the paths in its files."""
+    python = os.fspath(prefix / "bin" / "python")
+    progress.run(
+        "ROS 2 from PyPI (about 280 MB)",
+        [python, "-m", "pip", "install", "--progress-bar=off", "-r", os.fspath(REQUIREMENTS)],
+        env=clean_environment(),
+        hint="Is the package index reachable from here?",
+    )
+    progress.say(f"paths rewritten in {rewrite_prefixes(Paths.of(prefix))} files")
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Install ROS 2 and the interfaces into an existing environment."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--prefix", type=Path, default=ROOT / ".venv", help="the environment")
+    parser.add_argument("--rebuild", action="store_true", help="build the interfaces again")
+    options = parser.parse_args(arguments)
+    prefix = Path(os.path.abspath(options.prefix))
+    progress = Progress(prefix / "setup_ros.log")
+    try:
+        install_wheels(prefix, progress)
+        build_missing_interfaces(prefix, progress, INTERFACES if options.rebuild else None)
+    except SetupError as error:
+        return fail(error)
+    progress.say(f"ready; AMENT_PREFIX_PATH={prefix}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
