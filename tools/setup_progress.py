@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, List, Mapping, Optional, Sequence
+from typing import IO
 
 # A step that prints nothing for this long shows that it is still alive.
 HEARTBEAT_S = 10.0
@@ -42,8 +43,8 @@ class Progress:
         self,
         title: str,
         command: Sequence[str],
-        env: Optional[Mapping[str, str]] = None,
-        cwd: Optional[Path] = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         hint: str = "",
     ) -> None:
         """Run a command under a title, showing what it does now.
@@ -55,7 +56,7 @@ class Progress:
         """
         self.say(title)
         started = time.monotonic()
-        lines: List[str] = []
+        lines: list[str] = []
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
@@ -92,13 +93,13 @@ class Progress:
             )
         self.say(f"    done in {time.monotonic() - started:.1f} s")
 
-    def _beat(self, done: threading.Event, title: str, lines: List[str]) -> None:
+    def _beat(self, done: threading.Event, title: str, lines: list[str]) -> None:
         while not done.wait(HEARTBEAT_S):
             last = lines[-1].strip()[:90] if lines else title
             self.say(f"    ... {last}")
 
 
-def _copy_output(source: IO[str], log: IO[str], lines: List[str]) -> None:
+def _copy_output(source: IO[str], log: IO[str], lines: list[str]) -> None:
     for line in source:
         log.write(line)
         if line.strip():

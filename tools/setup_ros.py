@@ -17,8 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from setup_progress import Progress, SetupError, fail
 
@@ -37,7 +38,7 @@ class Paths(NamedTuple):
     prefix: Path
     site_packages: Path
     include: Path
-    numpy_include: Optional[Path]
+    numpy_include: Path | None
 
     @classmethod
     def of(cls, prefix: Path) -> Paths:
@@ -67,7 +68,7 @@ class Paths(NamedTuple):
         )
 
 
-def clean_environment() -> Dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return the environment without what another environment's ROS wheels left in it.
 
     The wheels' start-up hook restarts Python once with its own library path and marks that with a
@@ -120,7 +121,7 @@ def rewrite_prefixes(paths: Paths) -> int:
     return changed
 
 
-def missing_interfaces(python: Path, env: Dict[str, str]) -> List[str]:
+def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
     """Return the interface packages that `python` cannot import."""
     missing = []
     for name in INTERFACES:
@@ -196,8 +197,8 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
 
 
 def build_missing_interfaces(
-    prefix: Path, progress: Progress, names: Optional[Sequence[str]] = None
-) -> List[str]:
+    prefix: Path, progress: Progress, names: Sequence[str] | None = None
+) -> list[str]:
     """Build the interface packages that cannot be imported, and check that they can afterwards.
 
     Parameters
@@ -234,7 +235,7 @@ def install_wheels(prefix: Path, progress: Progress) -> None:
     progress.say(f"paths rewritten in {rewrite_prefixes(Paths.of(prefix))} files")
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Install ROS 2 and the interfaces into an existing environment."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--prefix", type=Path, default=ROOT / ".venv", help="the environment")
