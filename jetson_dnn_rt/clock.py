@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from types import TracebackType
 from typing import Protocol
 
 
@@ -17,7 +18,13 @@ class Condition(Protocol):
 
     def __enter__(self) -> bool: ...
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
 
     def wait_until(self, time_ns: int | None) -> None:
         """Wait for a notification, at most until `time_ns` (None = without limit)."""
@@ -37,6 +44,12 @@ class Clock(Protocol):
 
     def condition(self) -> Condition:
         """Make a condition whose time-outs are on this clock."""
+
+    def participate(self) -> None:
+        """Announce a thread that is about to be started and will wait on this clock."""
+
+    def leave(self) -> None:
+        """The calling thread will not use the clock any more."""
 
 
 class _SteadyCondition(threading.Condition):
@@ -61,6 +74,12 @@ class SteadyClock:
         """A `threading.Condition` with absolute time-outs."""
         return _SteadyCondition()
 
+    def participate(self) -> None:
+        """Nothing to do: this clock runs by itself."""
+
+    def leave(self) -> None:
+        """Nothing to do: this clock runs by itself."""
+
 
 class _Waiter:
     """One thread that waits on the virtual clock; `awake` is set by time or by a notification."""
@@ -75,10 +94,10 @@ class _Waiter:
 class VirtualClock:
     """A clock that moves only when told to, and only when every thread on it waits.
 
-    Threads that use the clock are *participants*: a thread becomes one through `participate`
-    (the executor's workers do) and stops being one with `leave`. `run_until` waits until all of
-    them wait on the clock, then jumps to the earliest wake-up time, and so on: whatever the
-    machine's load, the order of events is the order of their times.
+    Threads that use the clock are *participants*: whoever starts one calls `participate` before,
+    and the thread itself calls `leave` at its end (the executor does both). `run_until` waits
+    until all of them wait on the clock, then jumps to the earliest wake-up time, and so on:
+    whatever the machine's load, the order of events is the order of their times.
 
     Parameters
     ----------
@@ -99,7 +118,7 @@ class VirtualClock:
         return self._now_ns
 
     def participate(self) -> None:
-        """Count a thread that is about to use the clock: time stands still while it runs."""
+        """Count one more thread: time stands still while it runs."""
         with self._lock:
             self._running += 1
 
@@ -174,7 +193,13 @@ class _VirtualCondition:
     def __enter__(self) -> bool:
         return self._mutex.__enter__()
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
         self._mutex.release()
 
     def wait_until(self, time_ns: int | None) -> None:
@@ -196,5 +221,3 @@ class _VirtualCondition:
             for waiter in self._waiters:
                 self._clock._resume(waiter)
             self._waiters.clear()
-
-

@@ -1,0 +1,478 @@
+"""The executor: worker threads that run what the scheduling engine decides.
+
+    submit (camera or ROS thread) -> engine -> worker threads -> delivery thread -> observers
+
+Frames are taken and stages are run on different threads; results are handed to observers on a
+third one, so that neither publishing nor drawing delays the next stage.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
+from jetson_dnn_rt.scheduling.engine import Engine, TaskState
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
+
+logger = logging.getLogger(__name__)
+
+Observer = Callable[[JobRecord, Work], None]
+Stages = Mapping[str, Sequence[Stage]]
+"""The stages of every variant, by the variant's name."""
+
+_Delivery = tuple[Observer, JobRecord, Work] | threading.Event | None
+"""A record for an observer, a mark that says how far the delivery is, or the end."""
+
+DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """Counts and state of a task at one moment, for diagnostics.
+
+    `budgets_ms` holds one figure per stage for each variant; `suspended` and `withdrawn` are the
+    reasons why the task or a variant does not run, empty when all is well.
+    """
+
+    parameters: TaskParameters
+    released: int
+    outcomes: dict[Outcome, int]
+    reasons: dict[str, int]
+    budgets_ms: dict[str, tuple[float, ...]]
+    suspended: str
+    withdrawn: dict[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    stages: Stages
+    observer: Observer
+    restart: Callable[[], Stages] | None
+    stage_timeout_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    index: int
+    thread: threading.Thread | None = None
+    job: Job | None = None
+    stage_start_ns: int = 0
+    abandoned: bool = False
+
+
+class Executor:
+    """Runs the jobs of all tasks under their deadlines.
+
+    Parameters
+    ----------
+    workers : int
+        Worker threads; stages of different tasks run side by side on them.
+    discipline : str
+        ``edf`` or ``fifo``.
+    realtime : RealtimeParameters
+        Real-time set-up of the process and the workers.
+    clock : Clock
+        The steady clock, or a virtual one in tests.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        discipline: str = "edf",
+        realtime: RealtimeParameters | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SteadyClock()
+        self.realtime = Realtime(realtime or RealtimeParameters())
+        self._engine = Engine(workers, discipline)
+        self._condition = self.clock.condition()
+        self._watchdog_condition = self.clock.condition()
+        self._tasks: dict[str, _Task] = {}
+        self._workers: list[_Worker] = []
+        self._observers: list[Observer] = []
+        self._delivery: queue.SimpleQueue[_Delivery] = queue.SimpleQueue()
+        self._delivery_thread: threading.Thread | None = None
+        self._watchdog_thread: threading.Thread | None = None
+        self._stopping = False
+        self._started = False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers; frames submitted before wait for them."""
+        if self._started:
+            raise RuntimeError("an executor starts once")
+        self._started = True
+        self.realtime.apply_to_process()
+        self._delivery_thread = threading.Thread(target=self._deliver, name="rt-delivery")
+        self._delivery_thread.daemon = True
+        self._delivery_thread.start()
+        for index in range(self._engine.workers):
+            self._start_worker(index)
+        self._watchdog_thread = self._spawn(self._watch, "rt-watchdog")
+
+    def stop(self, timeout_s: float = 1.0) -> bool:
+        """End all jobs, stop the threads and deliver what is left.
+
+        Returns
+        -------
+        bool
+            False when a stage that hangs kept a worker from ending; its thread is a daemon.
+        """
+        with self._condition:
+            now_ns = self.clock.now_ns()
+            for task in self._tasks:
+                self._engine.flush(task, now_ns, "shutdown")
+                self._engine.suspend(task, "shutdown")
+            self._stopping = True
+            self._hand_over()
+            self._condition.notify_all()
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+        if not self._started:
+            return True
+        threads = [worker.thread for worker in self._workers if not worker.abandoned]
+        for thread in (*threads, self._watchdog_thread):
+            if thread is not None:
+                thread.join(timeout_s)
+        with self._condition:
+            now_ns = self.clock.now_ns()
+            for worker in self._workers:
+                if worker.job is not None:
+                    self._engine.fail(worker.job, now_ns, "shutdown", blame_variant=False)
+                    worker.abandoned = True
+            self._hand_over()
+        self._delivery.put(None)
+        assert self._delivery_thread is not None
+        self._delivery_thread.join(timeout_s)
+        return not any(thread is not None and thread.is_alive() for thread in threads)
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def add_observer(self, observer: Observer) -> None:
+        """Call `observer(record, work)` for every job that ends, on the delivery thread."""
+        self._observers.append(observer)
+
+    def add_task(
+        self,
+        parameters: TaskParameters,
+        stages: Stages,
+        observer: Observer,
+        *,
+        warm_up_times_ns: Mapping[str, list[tuple[int, ...]]] | None = None,
+        restart: Callable[[], Stages] | None = None,
+        stage_timeout_ns: int = DEFAULT_STAGE_TIMEOUT_NS,
+    ) -> None:
+        """Add a task; it may be added while others run.
+
+        Parameters
+        ----------
+        parameters : TaskParameters
+            Name, deadline, variants, names of the stages.
+        stages : mapping of str to sequence of Stage
+            For each variant its stages, named as in `parameters`.
+        observer : callable
+            Called with the record and the work of every job of this task.
+        warm_up_times_ns : mapping, optional
+            For each variant the stage times of its warm-up runs: the first budgets.
+        restart : callable, optional
+            Makes new stages after one hung; without it the task stays suspended then.
+        stage_timeout_ns : int
+            A stage that runs longer than this hangs.
+        """
+        for variant in parameters.variants:
+            names = tuple(stage.name for stage in stages[variant])
+            if names != parameters.stages:
+                raise ValueError(
+                    f"stages of variant {variant!r} of task {parameters.name!r} are {names}, "
+                    f"expected {parameters.stages}"
+                )
+        with self._condition:
+            self._engine.add_task(parameters)
+            for variant, times in (warm_up_times_ns or {}).items():
+                self._engine.seed_budgets(parameters.name, variant, times)
+            task = _Task(stages, observer, restart, stage_timeout_ns)
+            self._tasks[parameters.name] = task
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+
+    def remove_task(self, task: str, reason: str = "deactivated", timeout_s: float = 5.0) -> None:
+        """End the task's jobs and forget it.
+
+        Returns when none of its stages runs any more and its last record is delivered.
+
+        Raises
+        ------
+        TimeoutError
+            When a stage still runs after `timeout_s`; the task stays, suspended.
+        """
+        with self._condition:
+            self._engine.flush(task, self.clock.now_ns(), reason)
+            self._engine.suspend(task, reason)
+            self._hand_over()
+            if not self._wait_idle((task,), timeout_s):
+                raise TimeoutError(f"a stage of task {task!r} still runs after {timeout_s} s")
+            self._engine.remove_task(task)
+            del self._tasks[task]
+        self._wait_delivered(timeout_s)
+
+    def set_variant(self, task: str, variant: str) -> None:
+        """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
+        with self._condition:
+            self._engine.set_variant(task, variant)
+
+    def set_deadline(self, task: str, deadline_ns: int) -> None:
+        """Change the relative deadline from the next frame on."""
+        with self._condition:
+            self._engine.set_deadline(task, deadline_ns)
+
+    def set_max_age(self, task: str, max_age_ns: int) -> None:
+        """Change the age that makes a frame stale, from the next frame on; 0 = no limit."""
+        with self._condition:
+            self._engine.set_max_age(task, max_age_ns)
+
+    def snapshot(self, task: str) -> TaskSnapshot:
+        """Counts and state of a task now."""
+        with self._condition:
+            state = self._engine.tasks[task]
+            return TaskSnapshot(
+                parameters=state.parameters,
+                released=state.released,
+                outcomes={outcome: state.outcomes[outcome] for outcome in Outcome},
+                reasons=dict(state.reasons),
+                budgets_ms={
+                    variant: tuple(stage.budget_ns / 1e6 for stage in stages)
+                    for variant, stages in state.budgets.items()
+                },
+                suspended=state.suspended,
+                withdrawn=dict(state.withdrawn),
+            )
+
+    def analyse(self) -> Verdict:
+        """Schedulability of the present tasks with the present budgets and variants."""
+        with self._condition:
+            demands = [_demand(state) for state in self._engine.tasks.values()]
+            workers = self._engine.workers
+        return analyse(demands, workers)
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def submit(self, task: str, frame: Frame, capture_ns: int) -> None:
+        """Release a job for this frame; returns at once.
+
+        Parameters
+        ----------
+        task : str
+            Which task.
+        frame : Frame
+            The input; must not be written to until the job ended.
+        capture_ns : int
+            When it was captured, on this executor's clock.
+        """
+        work = Work(frame)
+        with self._condition:
+            job = self._engine.release(task, self.clock.now_ns(), capture_ns, work)
+            self._hand_over()
+            if not job.ended:
+                self._condition.notify_all()
+
+    def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Count a frame that arrived but cannot be used, as ``failed``."""
+        with self._condition:
+            self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
+            self._hand_over()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no job waits or runs and every record was delivered to the observers."""
+        with self._condition:
+            idle = self._wait_idle(tuple(self._tasks), timeout_s)
+        return self._wait_delivered(timeout_s) and idle
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def _spawn(self, target: Callable[[], None], name: str) -> threading.Thread:
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self.clock.leave()
+
+        self.clock.participate()
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _start_worker(self, index: int) -> None:
+        worker = _Worker(index)
+        self._workers.append(worker)
+        worker.thread = self._spawn(lambda: self._work(worker), f"rt-worker-{index}")
+
+    def _work(self, worker: _Worker) -> None:
+        self.realtime.apply_to_worker()
+        clock, condition, engine = self.clock, self._condition, self._engine
+        job: Job | None = None
+        error: Exception | None = None
+        start_ns = end_ns = 0
+        while True:
+            with condition:
+                if worker.abandoned:
+                    return
+                if job is not None:
+                    worker.job = None
+                    if error is None:
+                        engine.boundary(job, clock.now_ns(), start_ns, end_ns)
+                    else:
+                        self._fail(job, error)
+                        error = None
+                while (job := engine.next(clock.now_ns())) is None and not self._stopping:
+                    self._hand_over()
+                    condition.wait_until(None)
+                self._hand_over()
+                if job is None:
+                    return
+                stage = self._tasks[job.task].stages[job.variant][job.next_stage]
+                worker.stage_start_ns = clock.now_ns()
+                worker.job = job
+            start_ns = clock.now_ns()
+            try:
+                stage.run(job.work)
+            except Exception as raised:
+                error = raised
+            end_ns = clock.now_ns()
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        # A frame that is no image is the frame's fault, anything else the variant's.
+        bad_frame = isinstance(error, FrameError)
+        reason = str(error) if bad_frame else f"{type(error).__name__}: {error}"
+        withdrawn = self._engine.fail(
+            job, self.clock.now_ns(), reason, blame_variant=not bad_frame
+        )
+        if withdrawn:
+            logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
+
+    def _hand_over(self) -> None:
+        """Queue the records of the jobs that ended; the lock is held."""
+        for record, work in self._engine.take_ended():
+            self._delivery.put((self._tasks[record.task].observer, record, work))
+            for observer in self._observers:
+                self._delivery.put((observer, record, work))
+
+    def _deliver(self) -> None:
+        failures: Counter[str] = Counter()
+        while (item := self._delivery.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            observer, record, work = item
+            try:
+                observer(record, work)
+            except Exception as error:
+                # Observers are publishers and writers: one that breaks must not stop the others.
+                kind = f"{type(error).__name__}: {error}"
+                failures[kind] += 1
+                if failures[kind] == 1:
+                    logger.exception("an observer of task %s failed", record.task)
+            # A job's frame goes back to its pool now, not when the next job ends.
+            del item, observer, record, work
+
+    def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
+        """Wait, with the lock held, until these tasks have no job."""
+        limit_ns = self.clock.now_ns() + int(timeout_s * 1e9)
+        step_ns = 1_000_000
+        while not all(self._engine.is_idle(task) for task in tasks):
+            now_ns = self.clock.now_ns()
+            if now_ns >= limit_ns:
+                return False
+            # Polled: a notification for this rare wait would cost every boundary.
+            self._condition.wait_until(min(limit_ns, now_ns + step_ns))
+        return True
+
+    def _wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until the observers have seen every record queued so far."""
+        mark = threading.Event()
+        self._delivery.put(mark)
+        return not self._started or mark.wait(timeout_s)
+
+    # -- watchdog ------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Wake when the first running stage could hang; none started later is due earlier."""
+        while True:
+            with self._condition:
+                now_ns = self.clock.now_ns()
+                wake_ns = min(
+                    (now_ns + task.stage_timeout_ns for task in self._tasks.values()), default=None
+                )
+                for worker in [worker for worker in self._workers if worker.job is not None]:
+                    assert worker.job is not None
+                    timeout_ns = self._tasks[worker.job.task].stage_timeout_ns
+                    if worker.stage_start_ns + timeout_ns <= now_ns:
+                        self._give_up(worker, worker.job, now_ns)
+                    else:
+                        assert wake_ns is not None
+                        wake_ns = min(wake_ns, worker.stage_start_ns + timeout_ns)
+            with self._watchdog_condition:
+                if self._stopping:
+                    return
+                self._watchdog_condition.wait_until(wake_ns)
+                if self._stopping:
+                    return
+
+    def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
+        """The worker's stage hangs: fail its job, replace the worker, restart the task."""
+        task = self._tasks[job.task]
+        stage = task.stages[job.variant][job.next_stage].name
+        seconds = task.stage_timeout_ns / 1e9
+        reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
+        logger.error("task %s: %s", job.task, reason)
+        worker.abandoned, worker.job = True, None
+        self._engine.suspend(job.task, "restarting")
+        self._engine.fail(job, now_ns, reason)
+        self._engine.flush(job.task, now_ns, "restarting")
+        self._hand_over()
+        self._workers.remove(worker)
+        self._start_worker(worker.index)
+        self._spawn(lambda: self._restart(job.task, task), f"rt-restart-{job.task}")
+
+    def _restart(self, name: str, task: _Task) -> None:
+        """Make new stages for a task whose old ones may still be in use by a hung thread."""
+        if task.restart is None:
+            with self._condition:
+                self._engine.suspend(name, "hung")
+            return
+        try:
+            stages = task.restart()
+        except Exception as error:
+            logger.exception("task %s could not be restarted", name)
+            with self._condition:
+                if self._tasks.get(name) is task:
+                    self._engine.suspend(name, f"restart failed: {error}")
+            return
+        with self._condition:
+            if self._tasks.get(name) is task and not self._stopping:
+                task.stages = stages
+                self._engine.resume(name)
+                logger.warning("task %s was restarted", name)
+
+
+def _demand(state: TaskState) -> TaskDemand:
+    parameters = state.parameters
+    budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
+    return TaskDemand(
+        name=parameters.name,
+        cost_ns=sum(budgets),
+        longest_stage_ns=max(budgets),
+        stages=len(budgets),
+        deadline_ns=parameters.deadline_ns,
+        period_ns=parameters.period_ns,
+    )

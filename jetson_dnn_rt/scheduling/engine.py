@@ -1,0 +1,397 @@
+"""The scheduling engine: a state machine that decides, and never waits, runs or reads a clock.
+
+Two drivers use it: the executor (threads, steady clock) and the simulator (virtual clock). They
+differ only in who supplies the time and the execution, so a rule that was simulated is the rule
+that runs.
+
+    release -> [admission] -> waiting -> ready -> next -> [admission] -> stage -> boundary -> ...
+
+The rules (DESIGN 4.2):
+
+* Admission, at release and again at start: with the budgets of the variant that will run, can the
+  job still make its deadline? No: ``skipped``. At release, the time until a worker or the task's
+  own previous job is done counts (blocking); work that merely waits does not, because it may be
+  skipped itself.
+* At each boundary the same question about the remaining stages: no: ``aborted``.
+* One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
+  at a time.
+* A task whose budget alone exceeds its deadline could never run again and never learn that the
+  machine got faster. One frame in `PROBE_INTERVAL` is therefore run all the same, as a *probe*,
+  and the budgets start anew from what it took.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.queue import ReadyQueue
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters, Work
+
+PROBE_INTERVAL = 30
+"""Frames from one probe to the next, for a task that its budget keeps out."""
+
+WITHDRAW_AFTER = 2
+"""Jobs in a row that a variant may fail before it is withdrawn."""
+
+
+@dataclass(slots=True, eq=False)
+class TaskState:
+    """What the engine keeps of a task; others read it, under the driver's lock."""
+
+    parameters: TaskParameters
+    budgets: dict[str, list[BudgetEstimator]]
+    waiting: Job | None = None
+    in_flight: Job | None = None
+    last_start_ns: int = -1
+    suspended: str = ""
+    hopeless: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    withdrawn: dict[str, str] = field(default_factory=dict)
+    released: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
+        """Budgets of the stages from `stage` to the last."""
+        return sum(estimator.budget_ns for estimator in self.budgets[variant][stage:])
+
+
+class Engine:
+    """Releases, orders, admits, aborts and ends jobs.
+
+    Not thread-safe: the driver holds one lock around every call. Times passed in never go back.
+
+    Parameters
+    ----------
+    workers : int
+        How many stages may run at once.
+    discipline : str
+        ``edf`` or ``fifo``, see `ReadyQueue`.
+    """
+
+    def __init__(self, workers: int = 1, discipline: str = "edf") -> None:
+        if workers < 1:
+            raise ValueError(f"workers must be >= 1: {workers}")
+        self.workers = workers
+        self.tasks: dict[str, TaskState] = {}
+        self._queue = ReadyQueue(discipline)
+        self._running: dict[Job, int] = {}
+        self._saturated_ns = 0
+        self._saturated_since: int | None = None
+        self._ended: list[tuple[JobRecord, Work]] = []
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def add_task(self, parameters: TaskParameters) -> TaskState:
+        """Add a task; its budgets are empty, hence optimistic, until observed or seeded."""
+        if parameters.name in self.tasks:
+            raise ValueError(f"task {parameters.name!r} is there already")
+        budgets = {
+            variant: [BudgetEstimator(parameters.budget_quantile) for _ in parameters.stages]
+            for variant in parameters.variants
+        }
+        state = self.tasks[parameters.name] = TaskState(parameters, budgets)
+        return state
+
+    def remove_task(self, task: str) -> None:
+        """Forget a task; it must be idle (see `flush`)."""
+        if not self.is_idle(task):
+            raise ValueError(f"task {task!r} still has jobs: flush it first")
+        del self.tasks[task]
+
+    def is_idle(self, task: str) -> bool:
+        """Whether no job of the task waits or is in flight."""
+        state = self.tasks[task]
+        return state.waiting is None and state.in_flight is None
+
+    def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
+        """Start the budgets of a variant from warm-up runs, one tuple of stage times a run."""
+        for stage, estimator in enumerate(self.tasks[task].budgets[variant]):
+            estimator.reset(run[stage] for run in times_ns)
+
+    def set_variant(self, task: str, variant: str) -> None:
+        """Choose the variant of the jobs that start from now on.
+
+        Raises
+        ------
+        ValueError
+            When the variant is unknown or was withdrawn.
+        """
+        state = self.tasks[task]
+        if variant in state.withdrawn:
+            raise ValueError(
+                f"variant {variant!r} of task {task!r} was withdrawn: {state.withdrawn[variant]}"
+            )
+        state.parameters = replace(state.parameters, variant=variant)
+
+    def set_deadline(self, task: str, deadline_ns: int) -> None:
+        """Change the relative deadline of the jobs released from now on."""
+        state = self.tasks[task]
+        state.parameters = replace(state.parameters, deadline_ns=deadline_ns)
+
+    def set_max_age(self, task: str, max_age_ns: int) -> None:
+        """Change the age from which on a frame is stale at release; 0 = no limit."""
+        state = self.tasks[task]
+        state.parameters = replace(state.parameters, max_age_ns=max_age_ns)
+
+    def suspend(self, task: str, reason: str) -> None:
+        """Skip whatever is released from now on, for this reason."""
+        self.tasks[task].suspended = reason
+
+    def resume(self, task: str) -> None:
+        """Take frames again after `suspend`."""
+        self.tasks[task].suspended = ""
+
+    # -- jobs ----------------------------------------------------------------------------------
+
+    def release(self, task: str, now_ns: int, capture_ns: int, work: Work) -> Job:
+        """A frame arrived: admit it, or end it at once (the job's `ended` says which)."""
+        state = self.tasks[task]
+        parameters = state.parameters
+        state.released += 1
+        job = Job(
+            task=task,
+            sequence=work.frame.sequence,
+            capture_ns=capture_ns,
+            release_ns=now_ns,
+            absolute_deadline_ns=now_ns + parameters.deadline_ns,
+            work=work,
+            variant=parameters.variant,
+        )
+        reason = self._refusal(state, job, now_ns)
+        if reason:
+            self._end(job, now_ns, Outcome.SKIPPED, reason)
+            return job
+        if state.waiting is not None:
+            self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
+        state.waiting = job
+        if state.in_flight is None:
+            self._make_ready(job, now_ns)
+        return job
+
+    def reject(self, task: str, now_ns: int, capture_ns: int, work: Work, reason: str) -> None:
+        """A frame arrived that cannot be used at all: it counts, as ``failed``."""
+        state = self.tasks[task]
+        state.released += 1
+        deadline_ns = now_ns + state.parameters.deadline_ns
+        variant = state.parameters.variant
+        job = Job(task, work.frame.sequence, capture_ns, now_ns, deadline_ns, work, variant)
+        self._end(job, now_ns, Outcome.FAILED, reason)
+
+    def next(self, now_ns: int) -> Job | None:
+        """For a free worker: the job whose stage `next_stage` it shall run, or None.
+
+        Jobs that cannot make their deadline any more end here, as skipped or aborted.
+        """
+        while (job := self._queue.pop()) is not None:
+            state = self.tasks[job.task]
+            if job.start_ns is None:
+                job.variant = state.parameters.variant
+            if not self._can_make_it(state, job, now_ns):
+                self._end_hopeless(job, now_ns)
+                continue
+            if job.start_ns is None:
+                job.start_ns = state.last_start_ns = now_ns
+                state.waiting, state.in_flight = None, job
+            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+            job.running = True
+            budget_ns = state.budgets[job.variant][job.next_stage].budget_ns
+            self._running[job] = now_ns + budget_ns
+            if len(self._running) == self.workers:
+                self._saturated_since = now_ns
+            return job
+        return None
+
+    def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
+        """A stage is done: account for it, then end the job or make its next stage ready.
+
+        Nothing happens for a job that ended while its stage ran (the watchdog gave it up).
+
+        Parameters
+        ----------
+        job : Job
+            As returned by `next`.
+        now_ns : int
+            The time of this call.
+        start_ns, end_ns : int
+            When the stage began and ended, measured around it; both <= `now_ns`.
+        """
+        if job.ended:
+            return
+        self._stop_running(job, now_ns)
+        state = self.tasks[job.task]
+        stage = state.parameters.stages[job.next_stage]
+        job.stages.append(StageRecord(stage, job.variant, start_ns, end_ns))
+        state.budgets[job.variant][job.next_stage].observe(end_ns - start_ns)
+        job.next_stage += 1
+        if job.next_stage == len(state.parameters.stages):
+            in_time = now_ns <= job.absolute_deadline_ns
+            state.failures[job.variant] = 0
+            self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
+        elif job.cancel_reason:
+            self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
+        elif not self._can_make_it(state, job, now_ns):
+            self._end_hopeless(job, now_ns)
+        else:
+            self._make_ready(job, now_ns)
+
+    def fail(self, job: Job, now_ns: int, reason: str, *, blame_variant: bool = True) -> str:
+        """A stage raised or hangs: its job ends as ``failed``, and that job only.
+
+        Returns
+        -------
+        str
+            The variant that is withdrawn with this failure, or an empty string. The last variant
+            of a task is never withdrawn: it is all the task has.
+        """
+        if job.ended:
+            return ""
+        if job.running:
+            self._stop_running(job, now_ns)
+        state = self.tasks[job.task]
+        self._end(job, now_ns, Outcome.FAILED, reason)
+        if not blame_variant:
+            return ""
+        state.failures[job.variant] += 1
+        if state.failures[job.variant] < WITHDRAW_AFTER or job.variant in state.withdrawn:
+            return ""
+        others = [v for v in state.parameters.variants if v not in (job.variant, *state.withdrawn)]
+        if not others:
+            return ""
+        state.withdrawn[job.variant] = reason
+        if state.parameters.variant == job.variant:
+            state.parameters = replace(state.parameters, variant=others[0])
+        return job.variant
+
+    def flush(self, task: str, now_ns: int, reason: str) -> None:
+        """End the task's jobs: those that wait now, a running one at its next boundary."""
+        state = self.tasks[task]
+        if state.waiting is not None:
+            self._end(state.waiting, now_ns, Outcome.SKIPPED, reason)
+        if state.in_flight is not None and not state.in_flight.running:
+            self._end(state.in_flight, now_ns, Outcome.ABORTED, reason)
+        elif state.in_flight is not None:
+            state.in_flight.cancel_reason = reason
+
+    def take_ended(self) -> list[tuple[JobRecord, Work]]:
+        """Records of the jobs that ended since the last call, in order of their end."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    # -- rules ---------------------------------------------------------------------------------
+
+    def _refusal(self, state: TaskState, job: Job, now_ns: int) -> str:
+        """Why a job is not admitted at its release; empty when it is."""
+        if state.suspended:
+            return state.suspended
+        parameters = state.parameters
+        if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
+            return "stale"
+        budget_ns = state.remaining_budget_ns(job.variant)
+        if budget_ns > parameters.deadline_ns:
+            state.hopeless += 1
+            if state.hopeless < PROBE_INTERVAL:
+                return "budget"
+            state.hopeless = 0
+            job.probe = True
+            return ""
+        state.hopeless = 0
+        earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
+        return "blocking" if earliest_ns + budget_ns > job.absolute_deadline_ns else ""
+
+    def _blocking_ns(self, now_ns: int) -> int:
+        """Time until the first worker is free, by budget."""
+        if len(self._running) < self.workers:
+            return 0
+        return max(0, min(self._running.values()) - now_ns)
+
+    def _predecessor_ns(self, state: TaskState, now_ns: int) -> int:
+        """Time until the task's job in flight is done, by budget, if nothing preempts it."""
+        job = state.in_flight
+        if job is None:
+            return 0
+        if not job.running:
+            return state.remaining_budget_ns(job.variant, job.next_stage)
+        rest_ns = state.remaining_budget_ns(job.variant, job.next_stage + 1)
+        return max(0, self._running[job] - now_ns) + rest_ns
+
+    def _can_make_it(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        if job.probe:
+            return True
+        budget_ns = state.remaining_budget_ns(job.variant, job.next_stage)
+        return now_ns + budget_ns <= job.absolute_deadline_ns
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def _make_ready(self, job: Job, now_ns: int) -> None:
+        job.ready_ns = now_ns
+        job.saturated_at_ready_ns = self._saturated_at(now_ns)
+        self._queue.push(job, self.tasks[job.task].last_start_ns)
+
+    def _saturated_at(self, now_ns: int) -> int:
+        """Time up to now during which every worker was busy."""
+        since_ns = self._saturated_since
+        return self._saturated_ns + (0 if since_ns is None else now_ns - since_ns)
+
+    def _stop_running(self, job: Job, now_ns: int) -> None:
+        self._saturated_ns = self._saturated_at(now_ns)
+        self._saturated_since = None
+        del self._running[job]
+        job.running = False
+
+    def _end_hopeless(self, job: Job, now_ns: int) -> None:
+        outcome = Outcome.SKIPPED if job.start_ns is None else Outcome.ABORTED
+        self._end(job, now_ns, outcome, "budget")
+
+    def _end(self, job: Job, now_ns: int, outcome: Outcome, reason: str = "") -> None:
+        state = self.tasks[job.task]
+        job.ended = True
+        state.outcomes[outcome] += 1
+        if reason:
+            state.reasons[reason] += 1
+        if job.probe and outcome in (Outcome.MET, Outcome.LATE):
+            for estimator, stage in zip(state.budgets[job.variant], job.stages, strict=True):
+                estimator.reset((stage.execution_time_ns,))
+        if state.waiting is job:
+            state.waiting = None
+        if state.in_flight is job:
+            state.in_flight = None
+            if state.waiting is not None:
+                # It could not run before its predecessor was done: waiting, not overhead.
+                state.waiting.waiting_ns += now_ns - state.waiting.release_ns
+                self._make_ready(state.waiting, now_ns)
+        record = JobRecord(
+            task=job.task,
+            sequence=job.sequence,
+            variant=job.variant,
+            outcome=outcome,
+            reason=reason,
+            capture_ns=job.capture_ns,
+            release_ns=job.release_ns,
+            start_ns=job.start_ns,
+            completion_ns=now_ns,
+            absolute_deadline_ns=job.absolute_deadline_ns,
+            waiting_ns=job.waiting_ns,
+            lag_ns=self._lag_ns(state, job),
+            probe=job.probe,
+            stages=tuple(job.stages),
+        )
+        self._ended.append((record, job.work))
+
+    @staticmethod
+    def _lag_ns(state: TaskState, job: Job) -> int:
+        """LAG of NeuOS over the stages that ran: sub-deadline minus measured time, summed.
+
+        Sub-deadline of stage l: D * e_l / sum(e), with e the median observed times
+        (Bateni & Liu 2020, section 4; REFERENCE 1.1 and 1.2).
+        """
+        profile = [estimator.median_ns for estimator in state.budgets[job.variant]]
+        total_ns = sum(profile)
+        if not job.stages or not total_ns:
+            return 0
+        deadline_ns = job.absolute_deadline_ns - job.release_ns
+        elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
+        return deadline_ns * sum(profile[: len(job.stages)]) // total_ns - elapsed_ns

@@ -1,0 +1,34 @@
+"""A job inside the engine: one frame on its way through one task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jetson_dnn_rt.tasks import StageRecord, Work
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Mutable state of one frame in one task; owned by the engine, read by the executor.
+
+    `next_stage` is the index of the stage that runs now or next. A job is *ready* when nothing
+    but a free worker is missing, and *in flight* from its first stage to its end.
+    """
+
+    task: str
+    sequence: int
+    capture_ns: int
+    release_ns: int
+    absolute_deadline_ns: int
+    work: Work
+    variant: str
+    next_stage: int = 0
+    start_ns: int | None = None
+    running: bool = False
+    ended: bool = False
+    probe: bool = False
+    cancel_reason: str = ""
+    ready_ns: int = 0
+    waiting_ns: int = 0
+    saturated_at_ready_ns: int = 0
+    stages: list[StageRecord] = field(default_factory=list)
