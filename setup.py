@@ -1,0 +1,92 @@
+"""The package for colcon (ament_python) and for pip, from one tree."""
+
+import sys
+from glob import glob
+from pathlib import Path
+
+from setuptools import Distribution, find_packages, setup
+
+NAME = "jetson_dnn_rt"
+ROOT = Path(__file__).resolve().parent
+
+# `ros2 run jetson_dnn_rt NAME` starts these.
+EXECUTABLES = {
+    "camera": "jetson_dnn_rt.nodes.main:camera",
+    "detector": "jetson_dnn_rt.nodes.main:detector",
+    "segmenter": "jetson_dnn_rt.nodes.main:segmenter",
+    "perception": "jetson_dnn_rt.nodes.main:perception",
+    "run": "jetson_dnn_rt.cli.main:run",
+    "doctor": "jetson_dnn_rt.cli.main:doctor",
+    "bench": "jetson_dnn_rt.cli.main:bench",
+}
+COMMAND = "jetson-dnn-rt"
+
+# colcon puts scripts into lib/jetson_dnn_rt (setup.cfg), where `ros2 run` looks. pip puts them into
+# bin whatever setup.cfg says. So each gets a one-line wrapper in the other's place: without them
+# `ros2 run` finds nothing after pip, and the shell finds no `jetson-dnn-rt` after colcon.
+FOR_PIP = any(command in sys.argv for command in ("bdist_wheel", "editable_wheel"))
+
+
+def read_requirements(name):
+    """Return the requirements of requirements/NAME.txt, without its comments."""
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def write_wrapper(name, target):
+    """Write a shell script `name` that runs `target` beside it; return its relative path."""
+    file = Path("build") / "wrappers" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'#!/bin/sh\nexec "$(dirname -- "$0")/{target}" "$@"\n', encoding="utf-8")
+    file.chmod(0o755)
+    return str(file)
+
+
+class DistributionWithData(Distribution):
+    """Lets an editable install bring the data files: setuptools asks for this and has it not."""
+
+    def has_data(self):
+        return self.has_data_files()
+
+
+if FOR_PIP:
+    # In a bin shared with others the names carry the package's.
+    scripts = {f"{COMMAND}-{name}": target for name, target in EXECUTABLES.items()}
+    wrappers = (
+        f"lib/{NAME}",
+        [write_wrapper(name, f"../../bin/{COMMAND}-{name}") for name in EXECUTABLES],
+    )
+else:
+    scripts = EXECUTABLES
+    wrappers = ("bin", [write_wrapper(COMMAND, f"../lib/{NAME}/{COMMAND}")])
+
+setup(
+    name=NAME,
+    version="0.1.0",
+    description="Deep neural networks on camera frames with deadlines, in ROS 2",
+    license="Apache-2.0",
+    maintainer="jetson_dnn_rt maintainers",
+    maintainer_email="maintainers@users.noreply.github.com",
+    python_requires=">=3.10",
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={NAME: ["py.typed"], f"{NAME}.models": ["weights/*"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        (f"share/{NAME}", ["package.xml"]),
+        (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
+        (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
+        wrappers,
+    ],
+    install_requires=["setuptools", *read_requirements("runtime")],
+    extras_require={
+        name: read_requirements(name) for name in ("opencv", "torch", "onnx", "openvino", "plots")
+    },
+    entry_points={
+        "console_scripts": [
+            f"{COMMAND} = jetson_dnn_rt.cli.main:main",
+            *(f"{name} = {target}" for name, target in scripts.items()),
+        ]
+    },
+    distclass=DistributionWithData,
+    zip_safe=False,
+)
