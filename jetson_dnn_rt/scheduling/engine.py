@@ -182,10 +182,14 @@ class Engine:
         self._end(job, now_ns, Outcome.FAILED, reason)
 
     def next(self, now_ns: int) -> Job | None:
-        """For a free worker: the job whose stage `next_stage` it shall run, or None.
+        """For a free worker: the job whose stage `next_stage` it shall run.
+
+        None when nothing is ready or every worker is busy.
 
         Jobs that cannot make their deadline any more end here, as skipped or aborted.
         """
+        if len(self._running) == self.workers:
+            return None
         while (job := self._queue.pop()) is not None:
             state = self.tasks[job.task]
             if job.start_ns is None:

@@ -1,0 +1,253 @@
+"""The rules, each by an example solved by hand; times are plain nanoseconds."""
+
+import pytest
+
+from jetson_dnn_rt.scheduling.engine import PROBE_INTERVAL, Engine
+from jetson_dnn_rt.tasks import Outcome
+
+
+def seeded(harness, *tasks, workers=1, discipline="edf", budget=10):
+    engine = Engine(workers, discipline)
+    for task in tasks:
+        engine.add_task(task)
+        for variant in task.variants:
+            engine.seed_budgets(task.name, variant, [tuple(budget for _ in task.stages)])
+    return engine
+
+
+def outcomes(records):
+    return [(record.task, record.sequence, record.outcome.value) for record in records]
+
+
+def test_a_job_that_ends_at_its_deadline_met_it(harness):
+    engine = seeded(harness, harness.task("a", 10))
+    [record] = harness.drive(engine, [(5, "a")], lambda job: 10)
+    assert (record.outcome, record.lateness_ns, record.response_time_ns) == (Outcome.MET, 0, 10)
+
+
+def test_one_nanosecond_more_is_late(harness):
+    engine = seeded(harness, harness.task("a", 10))
+    [record] = harness.drive(engine, [(5, "a")], lambda job: 11)
+    assert (record.outcome, record.tardiness_ns) == (Outcome.LATE, 1)
+
+
+def test_edf_runs_the_earlier_deadline_first(harness):
+    engine = seeded(harness, harness.task("slow", 100), harness.task("fast", 50))
+    records = harness.drive(engine, [(0, "slow"), (0, "fast")], lambda job: 10)
+    # `slow` arrived first and had the idle worker; the second round shows the order.
+    assert outcomes(records) == [("slow", 0, "met"), ("fast", 0, "met")]
+    engine = seeded(
+        harness, harness.task("x", 100), harness.task("slow", 90), harness.task("fast", 50)
+    )
+    records = harness.drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
+    assert [record.task for record in records] == ["x", "fast", "slow"]
+
+
+def test_fifo_runs_in_order_of_readiness(harness):
+    tasks = [harness.task("x", 100), harness.task("slow", 90), harness.task("fast", 50)]
+    engine = seeded(harness, *tasks, discipline="fifo")
+    records = harness.drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
+    assert [record.task for record in records] == ["x", "slow", "fast"]
+
+
+def test_preemption_happens_at_a_boundary_only(harness):
+    long = harness.task("long", 200, stages=("first", "second"))
+    engine = seeded(harness, long, harness.task("urgent", 40))
+    records = harness.drive(engine, [(0, "long"), (3, "urgent")], lambda job: 10)
+    assert [record.task for record in records] == ["urgent", "long"]
+    urgent, long_record = records
+    assert (urgent.start_ns, urgent.waiting_ns) == (10, 7)
+    assert [stage.start_ns for stage in long_record.stages] == [0, 20]
+    assert long_record.waiting_ns == 10
+    assert long_record.overhead_ns == 0
+
+
+def test_equal_deadlines_take_turns(harness):
+    """Two tasks on one camera, room for one: neither starves."""
+    engine = seeded(harness, harness.task("a", 15), harness.task("b", 15))
+    arrivals = [(frame * 20, task) for frame in range(4) for task in ("a", "b")]
+    # Both of a frame are released before the worker takes one.
+    records = []
+    for time_ns, task in arrivals:
+        engine.release(task, time_ns, time_ns, harness.work(time_ns // 20))
+        if task == "b":
+            job = engine.next(time_ns)
+            engine.boundary(job, time_ns + 10, time_ns, time_ns + 10)
+            assert engine.next(time_ns + 10) is None
+    records = [record for record, _ in engine.take_ended()]
+    met = [record.task for record in records if record.outcome is Outcome.MET]
+    assert met == ["a", "b", "a", "b"]
+
+
+def test_newest_frame_supersedes_the_waiting_one(harness):
+    engine = seeded(harness, harness.task("a", 100))
+    records = harness.drive(engine, [(0, "a"), (1, "a"), (2, "a")], lambda job: 10)
+    assert outcomes(records) == [("a", 1, "superseded"), ("a", 0, "met"), ("a", 2, "met")]
+
+
+def test_release_counts_blocking_by_the_running_stage(harness):
+    """Budget 10 each: at 1 the worker is busy until 10, so 19 is one too early, 20 is enough."""
+    for deadline, expected in [(18, "skipped"), (19, "met")]:
+        engine = seeded(harness, harness.task("a", 100), harness.task("b", deadline))
+        records = harness.drive(engine, [(0, "a"), (1, "b")], lambda job: 10)
+        assert ("b", 0, expected) in outcomes(records)
+
+
+def test_release_counts_the_predecessor_of_the_same_task(harness):
+    engine = seeded(harness, harness.task("a", 20, stages=("one", "two")), workers=2)
+    records = harness.drive(engine, [(0, "a"), (5, "a")], lambda job: 10)
+    assert outcomes(records) == [("a", 1, "skipped"), ("a", 0, "met")]
+    assert records[0].reason == "blocking"
+
+
+def test_start_checks_again_and_wastes_nothing(harness):
+    """The job ahead overruns its budget: the one behind is skipped without having run."""
+    engine = seeded(harness, harness.task("a", 100), harness.task("b", 30))
+    records = harness.drive(engine, [(0, "a"), (1, "b")], lambda job: 25)
+    assert outcomes(records) == [("a", 0, "met"), ("b", 0, "skipped")]
+    assert records[1].stages == ()
+    assert records[1].reason == "budget"
+
+
+def test_abort_at_the_boundary_when_the_rest_does_not_fit(harness):
+    engine = seeded(harness, harness.task("a", 30, stages=("one", "two")))
+    records = harness.drive(engine, [(0, "a")], lambda job: 21)
+    assert outcomes(records) == [("a", 0, "aborted")]
+    assert [stage.name for stage in records[0].stages] == ["one"]
+    engine = seeded(harness, harness.task("a", 30, stages=("one", "two")))
+    [record] = harness.drive(engine, [(0, "a")], lambda job: 20 if job.next_stage == 0 else 10)
+    assert record.outcome is Outcome.MET
+
+
+def test_stale_frames_are_skipped(harness):
+    engine = seeded(harness, harness.task("a", 30, max_age_ns=5))
+    engine.release("a", 100, 94, harness.work(0))
+    engine.release("a", 100, 95, harness.work(1))
+    assert engine.next(100).sequence == 1
+    [(record, _)] = engine.take_ended()
+    assert (record.sequence, record.outcome, record.reason) == (0, Outcome.SKIPPED, "stale")
+
+
+def test_deadline_and_variant_change_with_the_next_frame(harness):
+    task = harness.task("a", 30, variants=("full", "small"), variant="full")
+    engine = seeded(harness, task)
+    engine.release("a", 0, 0, harness.work(0))
+    running = engine.next(0)
+    engine.set_variant("a", "small")
+    engine.set_deadline("a", 50)
+    engine.release("a", 1, 1, harness.work(1))
+    engine.boundary(running, 10, 0, 10)
+    second = engine.next(10)
+    assert (running.variant, second.variant) == ("full", "small")
+    assert second.absolute_deadline_ns == 51
+
+
+def test_a_hopeless_task_probes_and_recovers(harness):
+    """Its budget says 50, its deadline 20: one frame in PROBE_INTERVAL runs and finds 10."""
+    engine = seeded(harness, harness.task("a", 20), budget=50)
+    count = PROBE_INTERVAL + 5
+    records = harness.drive(engine, [(i * 100, "a") for i in range(count)], lambda job: 10)
+    skipped = [record.outcome for record in records[: PROBE_INTERVAL - 1]]
+    assert skipped == [Outcome.SKIPPED] * (PROBE_INTERVAL - 1)
+    assert records[PROBE_INTERVAL - 1].probe
+    assert not any(record.probe for record in records[PROBE_INTERVAL:])
+    assert [r.outcome for r in records[PROBE_INTERVAL - 1 :]] == [Outcome.MET] * 6
+
+
+def test_a_failure_ends_that_frame_only(harness):
+    engine = seeded(harness, harness.task("a", 30))
+    records = harness.drive(
+        engine, [(0, "a"), (40, "a")], lambda job: 10, fails=lambda job: job.sequence == 0
+    )
+    assert outcomes(records) == [("a", 0, "failed"), ("a", 1, "met")]
+    assert records[0].reason == "made to fail"
+
+
+def test_a_variant_that_fails_twice_is_withdrawn(harness):
+    task = harness.task("a", 30, variants=("bad", "good"), variant="bad")
+    engine = seeded(harness, task)
+    arrivals = [(i * 40, "a") for i in range(4)]
+    records = harness.drive(engine, arrivals, lambda job: 10, lambda job: job.variant == "bad")
+    assert [(r.variant, r.outcome.value) for r in records] == [
+        ("bad", "failed"),
+        ("bad", "failed"),
+        ("good", "met"),
+        ("good", "met"),
+    ]
+    with pytest.raises(ValueError, match="withdrawn: made to fail"):
+        engine.set_variant("a", "bad")
+
+
+def test_the_last_variant_is_never_withdrawn(harness):
+    engine = seeded(harness, harness.task("a", 30))
+    arrivals = [(i * 40, "a") for i in range(5)]
+    records = harness.drive(engine, arrivals, lambda job: 10, lambda job: job.sequence < 4)
+    assert [r.outcome.value for r in records] == ["failed"] * 4 + ["met"]
+
+
+def test_flush_ends_what_waits_and_cancels_what_runs(harness):
+    engine = seeded(harness, harness.task("a", 100, stages=("one", "two")))
+    engine.release("a", 0, 0, harness.work(0))
+    running = engine.next(0)
+    engine.release("a", 1, 1, harness.work(1))
+    engine.flush("a", 2, "deactivated")
+    assert not engine.is_idle("a")
+    engine.boundary(running, 10, 0, 10)
+    assert engine.is_idle("a")
+    ended = [(r.sequence, r.outcome.value, r.reason) for r, _ in engine.take_ended()]
+    assert ended == [(1, "skipped", "deactivated"), (0, "aborted", "deactivated")]
+    engine.remove_task("a")
+
+
+def test_suspended_tasks_skip(harness):
+    engine = seeded(harness, harness.task("a", 100))
+    engine.suspend("a", "restarting")
+    assert engine.release("a", 0, 0, harness.work()).ended
+    engine.resume("a")
+    assert not engine.release("a", 1, 1, harness.work()).ended
+    [(record, _)] = engine.take_ended()
+    assert (record.outcome, record.reason) == (Outcome.SKIPPED, "restarting")
+
+
+def test_a_boundary_after_the_end_changes_nothing(harness):
+    """The watchdog gave the job up; later its stage returns all the same."""
+    engine = seeded(harness, harness.task("a", 100))
+    engine.release("a", 0, 0, harness.work())
+    job = engine.next(0)
+    engine.fail(job, 50, "hangs")
+    engine.boundary(job, 60, 0, 60)
+    assert [record.outcome for record, _ in engine.take_ended()] == [Outcome.FAILED]
+
+
+def test_rejected_frames_count(harness):
+    engine = seeded(harness, harness.task("a", 100))
+    engine.reject("a", 7, 7, harness.work(3), "unknown encoding")
+    [(record, _)] = engine.take_ended()
+    assert (record.outcome, record.reason, record.sequence) == (
+        Outcome.FAILED,
+        "unknown encoding",
+        3,
+    )
+    assert engine.tasks["a"].released == 1
+
+
+def test_lag_is_sub_deadline_minus_measured(harness):
+    """Profile 10 and 30 of a deadline of 80: sub-deadlines 20 and 60."""
+    task = harness.task("a", 80, stages=("one", "two"))
+    engine = Engine()
+    engine.add_task(task)
+    engine.seed_budgets("a", "full@null", [(10, 30)] * 3)
+    [record] = harness.drive(engine, [(0, "a")], lambda job: (12, 30)[job.next_stage])
+    assert record.lag_ns == 80 - 42
+
+
+def test_two_workers_run_two_tasks_at_once(harness):
+    engine = seeded(harness, harness.task("a", 15), harness.task("b", 15), workers=2)
+    records = harness.drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
+    assert [(r.outcome, r.start_ns) for r in records] == [(Outcome.MET, 0)] * 2
+
+
+@pytest.mark.parametrize("bad", [{"workers": 0}, {"discipline": "lifo"}])
+def test_bad_arguments_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Engine(**bad)

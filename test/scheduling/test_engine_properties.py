@@ -1,0 +1,143 @@
+"""Invariants for any arrival pattern, any execution times, any failure pattern."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.tasks import Outcome
+
+NAMES = ("a", "b", "c")
+
+
+@st.composite
+def workloads(draw):
+    tasks = draw(st.integers(1, 3))
+    return {
+        "workers": draw(st.integers(1, 3)),
+        "discipline": draw(st.sampled_from(["edf", "fifo"])),
+        "deadlines": [draw(st.integers(1, 60)) for _ in range(tasks)],
+        "stages": [draw(st.integers(1, 3)) for _ in range(tasks)],
+        "budget": draw(st.integers(0, 30)),
+        "arrivals": draw(
+            st.lists(
+                st.tuples(st.integers(0, 400), st.integers(0, tasks - 1)), min_size=1, max_size=60
+            )
+        ),
+        "times": draw(st.lists(st.integers(0, 30), min_size=1, max_size=20)),
+        "failing": draw(st.sets(st.integers(0, 20), max_size=4)),
+    }
+
+
+def run(harness, load, on_start=lambda engine, job, now: None):
+    engine = Engine(load["workers"], load["discipline"])
+    for name, deadline, stages in zip(NAMES, load["deadlines"], load["stages"], strict=False):
+        names = tuple(f"s{i}" for i in range(stages))
+        task = harness.task(name, deadline, stages=names, variants=("v", "w"), variant="v")
+        engine.add_task(task)
+        engine.seed_budgets(name, "v", [(load["budget"],) * stages])
+    times = load["times"]
+    arrivals = [(time_ns, NAMES[index]) for time_ns, index in load["arrivals"]]
+    records = harness.drive(
+        engine,
+        sorted(arrivals),
+        lambda job: times[(job.sequence + job.next_stage) % len(times)],
+        lambda job: job.sequence in load["failing"],
+        lambda job, now: on_start(engine, job, now),
+    )
+    return engine, records
+
+
+@given(load=workloads())
+@settings(max_examples=300, deadline=None)
+def test_every_frame_ends_exactly_once(load, request):
+    harness = request.getfixturevalue("harness")
+    engine, records = run(harness, load)
+    frames = Counter((record.task, record.sequence) for record in records)
+    assert set(frames.values()) == {1}
+    arrived = Counter(NAMES[index] for _, index in load["arrivals"])
+    for name, state in engine.tasks.items():
+        assert state.released == arrived[name] == sum(state.outcomes.values())
+        assert engine.is_idle(name)
+
+
+@given(load=workloads())
+@settings(max_examples=300, deadline=None)
+def test_no_job_starts_that_admission_forbids(load, request):
+    harness = request.getfixturevalue("harness")
+
+    def check(engine, job, now_ns):
+        state = engine.tasks[job.task]
+        budget_ns = state.remaining_budget_ns(job.variant, job.next_stage)
+        assert job.probe or now_ns + budget_ns <= job.absolute_deadline_ns
+
+    run(harness, load, check)
+
+
+@given(load=workloads())
+@settings(max_examples=300, deadline=None)
+def test_edf_order(load, request):
+    """No job starts a stage while a ready one with an earlier deadline could still make it."""
+    harness = request.getfixturevalue("harness")
+    load["discipline"] = "edf"
+
+    def check(engine, job, now_ns):
+        for state in engine.tasks.values():
+            other = state.in_flight if state.in_flight is not None else state.waiting
+            if other is None or other.running or other is job:
+                continue
+            variant = other.variant if other.start_ns is not None else state.parameters.variant
+            budget_ns = state.remaining_budget_ns(variant, other.next_stage)
+            if other.probe or now_ns + budget_ns <= other.absolute_deadline_ns:
+                assert job.absolute_deadline_ns <= other.absolute_deadline_ns
+
+    run(harness, load, check)
+
+
+@given(load=workloads())
+@settings(max_examples=300, deadline=None)
+def test_records_tell_a_consistent_story(load, request):
+    harness = request.getfixturevalue("harness")
+    _, records = run(harness, load)
+    for record in records:
+        done = record.outcome in (Outcome.MET, Outcome.LATE)
+        assert done == (len(record.stages) == load["stages"][NAMES.index(record.task)])
+        assert (record.outcome is Outcome.MET) == (done and record.lateness_ns <= 0)
+        assert (record.start_ns is None) == (
+            record.outcome in (Outcome.SKIPPED, Outcome.SUPERSEDED)
+        )
+        assert bool(record.reason) == (
+            record.outcome in (Outcome.SKIPPED, Outcome.ABORTED, Outcome.FAILED)
+        )
+        starts = [stage.start_ns for stage in record.stages]
+        ends = [stage.end_ns for stage in record.stages]
+        assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
+        if done:
+            # On virtual time nothing is lost: what is neither execution nor waiting is zero.
+            assert record.overhead_ns == 0
+
+
+@given(load=workloads())
+@settings(max_examples=200, deadline=None)
+def test_never_more_stages_than_workers(load, request):
+    harness = request.getfixturevalue("harness")
+    _, records = run(harness, load)
+    edges = [
+        edge
+        for record in records
+        for stage in record.stages
+        if stage.end_ns > stage.start_ns
+        for edge in ((stage.start_ns, 1), (stage.end_ns, -1))
+    ]
+    running = 0
+    for _, change in sorted(edges):
+        running += change
+        assert running <= load["workers"]
+
+
+@given(load=workloads())
+@settings(max_examples=100, deadline=None)
+def test_the_same_workload_gives_the_same_records(load, request):
+    harness = request.getfixturevalue("harness")
+    assert run(harness, load)[1] == run(harness, load)[1]

@@ -1,0 +1,36 @@
+import pytest
+
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters
+
+
+def test_times_of_a_record():
+    stages = (StageRecord("one", "v", 20, 25), StageRecord("two", "v", 30, 37))
+    record = JobRecord("a", 0, "v", Outcome.LATE, "", 5, 10, 20, 40, 38, 11, 0, False, stages)
+    assert record.execution_time_ns == 12
+    assert record.response_time_ns == 30
+    assert (record.lateness_ns, record.tardiness_ns) == (2, 2)
+    assert record.overhead_ns == 30 - 12 - 11
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"deadline_ns": 0}, "deadline_ns"),
+        ({"period_ns": -1}, "period_ns"),
+        ({"max_age_ns": -1}, "max_age_ns"),
+        ({"stages": ()}, "stage"),
+        ({"variant": "other"}, "variant"),
+        ({"budget_quantile": 1.5}, "budget_quantile"),
+    ],
+)
+def test_bad_task_parameters_name_the_argument(change, name):
+    good = {
+        "name": "a",
+        "deadline_ns": 1,
+        "period_ns": 1,
+        "stages": ("only",),
+        "variants": ("v",),
+        "variant": "v",
+    }
+    with pytest.raises(ValueError, match=name):
+        TaskParameters(**{**good, **change})
