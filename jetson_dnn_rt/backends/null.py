@@ -1,0 +1,63 @@
+"""The back end that takes the times of a script and returns zeros."""
+
+from __future__ import annotations
+
+import itertools
+
+from jetson_dnn_rt import __version__
+from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.null_source import STAGES, NullOrigin
+
+
+class NullRunner(Runner):
+    """Waits on a clock instead of computing.
+
+    Parameters
+    ----------
+    model : Model
+        From a ``null:`` source.
+    clock : Clock
+        The clock to wait on; on a virtual one no real time passes. A script that spins needs a
+        clock that moves by itself.
+    """
+
+    backend = "null"
+    version = __version__
+    precision = "fp32"
+
+    def __init__(self, model: Model, clock: Clock) -> None:
+        if not isinstance(model.origin, NullOrigin):
+            raise BackendUnavailableError(
+                f"the null back end runs null: models only, not {model.source}"
+            )
+        super().__init__(model.input_shape)
+        script = model.origin.script
+        self._clock = clock
+        self._spin = script.spin
+        self._times = {
+            stage: itertools.cycle(script.times_ns[stage])
+            for stage in STAGES
+            if stage in script.times_ns
+        }
+        self._outputs = model.origin.probe(*model.input_size)
+
+    def take_time(self, stage: str) -> None:
+        """Wait for what the script gives the next run of `stage`, or not at all."""
+        if stage not in self._times:
+            return
+        end_ns = self._clock.now_ns() + next(self._times[stage])
+        if not self._spin:
+            self._clock.sleep_until_ns(end_ns)
+            return
+        while self._clock.now_ns() < end_ns:
+            pass
+
+    def _run(self) -> Outputs:
+        self.take_time("inference")
+        return self._outputs
+
+    def _close(self) -> None:
+        self._outputs = ()

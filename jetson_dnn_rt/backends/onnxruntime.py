@@ -1,0 +1,86 @@
+"""ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
+from jetson_dnn_rt.models.model import Model
+
+
+class OnnxRuntimeRunner(Runner):
+    """A session bound to buffers made beforehand, so that nothing is copied per run.
+
+    Its threads do not spin while they wait for work: on a machine whose cores are shared with
+    the other tasks, the camera and DDS, a spinning thread takes from them what it gains here.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    threads : int
+        Threads of one run, >= 1; with 1 the calling thread does everything.
+    """
+
+    backend = "onnxruntime"
+    precision = "fp32"
+
+    def __init__(self, model: Model, threads: int) -> None:
+        import onnxruntime
+
+        self.version = str(onnxruntime.__version__)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                model.onnx_model(), options, providers=["CPUExecutionProvider"]
+            )
+        except JetsonDnnRtError:
+            raise
+        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+            raise ModelError(f"{model.source} cannot be loaded by onnxruntime: {error}") from error
+        super().__init__(model.input_shape)
+        self._bind()
+
+    def _bind(self) -> None:
+        binding: Any = self._session.io_binding()
+        binding.bind_cpu_input(self._session.get_inputs()[0].name, self.input)
+        outputs: list[Any] = []
+        for output in self._session.get_outputs():
+            if (
+                all(isinstance(side, int) for side in output.shape)
+                and output.type == "tensor(float)"
+            ):
+                array = np.zeros(output.shape, np.float32)
+                binding.bind_output(
+                    output.name, "cpu", 0, np.float32, array.shape, array.ctypes.data
+                )
+                outputs.append(array)
+            else:  # lists of boxes: their lengths are known after the run
+                binding.bind_output(output.name, "cpu")
+                outputs.append(None)
+        self._binding = binding
+        self._outputs = outputs
+        self._all_fixed = all(output is not None for output in outputs)
+
+    def _run(self) -> Outputs:
+        self._session.run_with_iobinding(self._binding)
+        if self._all_fixed:
+            return tuple(self._outputs)
+        values = self._binding.get_outputs()
+        return tuple(
+            value.numpy() if array is None else array
+            for array, value in zip(self._outputs, values, strict=True)
+        )
+
+    def _close(self) -> None:
+        self._binding = self._session = None
+        self._outputs = []

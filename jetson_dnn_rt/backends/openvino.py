@@ -1,0 +1,96 @@
+"""OpenVINO on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.model import Model
+
+_PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
+
+
+def supports_bf16() -> bool:
+    """Whether the CPU computes in bf16; elsewhere OpenVINO would silently take fp32."""
+    import openvino
+
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+class OpenVinoRunner(Runner):
+    """An inference request bound to buffers made beforehand.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    precision : str
+        ``fp32`` or ``bf16``.
+    threads : int
+        Threads of one run, >= 1. They are not pinned: pinning would tie every model of the
+        process to the same first cores.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When the CPU has no bf16.
+    ModelError
+        When OpenVINO cannot read the network.
+    """
+
+    backend = "openvino"
+
+    def __init__(self, model: Model, precision: str, threads: int) -> None:
+        import openvino
+
+        if precision == "bf16" and not supports_bf16():
+            raise BackendUnavailableError(
+                "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use openvino-fp32"
+            )
+        self.version = str(openvino.__version__).split("-")[0]
+        self.precision = precision
+        data = model.onnx_model()
+        core = openvino.Core()
+        try:
+            network = core.read_model(model=data)
+            network.reshape(list(model.input_shape))
+            compiled = core.compile_model(
+                network,
+                "CPU",
+                {
+                    "PERFORMANCE_HINT": "LATENCY",
+                    "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+                    "INFERENCE_NUM_THREADS": threads,
+                    "NUM_STREAMS": 1,
+                    "ENABLE_CPU_PINNING": False,
+                },
+            )
+        except RuntimeError as error:
+            raise ModelError(f"{model.source} cannot be loaded by openvino: {error}") from error
+        super().__init__(model.input_shape)
+        self._request: Any = compiled.create_infer_request()
+        self._request.set_input_tensor(openvino.Tensor(self.input, shared_memory=True))
+        self._outputs: list[Any] = []
+        for index, port in enumerate(compiled.outputs):
+            if port.partial_shape.is_static and port.element_type == openvino.Type.f32:
+                array = np.zeros(tuple(port.shape), np.float32)
+                self._request.set_output_tensor(index, openvino.Tensor(array, shared_memory=True))
+                self._outputs.append(array)
+            else:  # lists of boxes: their lengths are known after the run
+                self._outputs.append(None)
+
+    def _run(self) -> Outputs:
+        # The pair does what infer() does without building its dictionary of copied results.
+        self._request.start_async()
+        self._request.wait()
+        return tuple(
+            self._request.get_output_tensor(index).data if array is None else array
+            for index, array in enumerate(self._outputs)
+        )
+
+    def _close(self) -> None:
+        self._request = None
+        self._outputs = []

@@ -1,0 +1,166 @@
+"""Which back ends there are, and runners made by their names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jetson_dnn_rt import __version__
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.models.model import Model
+
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What there is to say of a back end on this machine.
+
+    Attributes
+    ----------
+    name, version : str
+        The back end and its library's version; empty where it is missing.
+    available : bool
+        Whether runners can be made.
+    precisions : tuple of str
+        What it computes in here.
+    reason, mend : str
+        Why something is not to be had, and what to do; empty where all is well.
+    """
+
+    name: str
+    version: str
+    available: bool
+    precisions: tuple[str, ...]
+    reason: str
+    mend: str
+
+
+_MENDS = {
+    "openvino": "pip install openvino",
+    "onnxruntime": "pip install onnxruntime",
+    "torch": "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)",
+}
+_LATER = ("tensorrt", "tvm")
+_NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
+
+# In the order in which a default is chosen; see `jetson_dnn_rt.variants.library`.
+BACKENDS = ("openvino", "onnxruntime", "torch", "null", *_LATER)
+
+
+def list_backends() -> list[BackendInfo]:
+    """Look at every back end; imports those that are installed."""
+    return [inspect_backend(name) for name in BACKENDS]
+
+
+def inspect_backend(name: str) -> BackendInfo:
+    """Look at one back end."""
+    if name == "null":
+        return BackendInfo(name, __version__, True, ("fp32",), "", "")
+    if name in _LATER:
+        return BackendInfo(name, "", False, (), "not in this release", "use another back end")
+    try:
+        library = importlib.import_module(name)
+    except Exception as error:  # a broken installation raises OSError, RuntimeError and others
+        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", _MENDS[name])
+    version = str(getattr(library, "__version__", "unknown")).split("-")[0]
+    precisions: tuple[str, ...] = ("fp32",)
+    reason = ""
+    if name == "torch":
+        from jetson_dnn_rt.backends import torch as torch_backend
+
+        device = torch_backend.choose_device()
+        precisions = torch_backend.PRECISIONS[device]
+        if device == "cpu" and not torch_backend.supports_bf16():
+            precisions, reason = ("fp32",), _NO_BF16
+    elif name == "openvino":
+        from jetson_dnn_rt.backends import openvino as openvino_backend
+
+        if openvino_backend.supports_bf16():
+            precisions = ("fp32", "bf16")
+        else:
+            reason = _NO_BF16
+    return BackendInfo(name, version, True, precisions, reason, "")
+
+
+def is_installed(name: str) -> bool:
+    """Whether a back end's library is there, without importing it."""
+    return name == "null" or (name not in _LATER and importlib.util.find_spec(name) is not None)
+
+
+def create_runner(
+    model: Model, backend: str, precision: str, *, threads: int, clock: Clock | None = None
+) -> Runner:
+    """Make a network ready to run.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    backend, precision : str
+        As in a variant's name, ``openvino`` and ``bf16`` of ``full@openvino-bf16``.
+    threads : int
+        Threads of one run, >= 1.
+    clock : Clock, optional
+        What the null back end waits on; the steady clock by default.
+
+    Raises
+    ------
+    ConfigurationError
+        When the back end or the precision is unknown.
+    BackendUnavailableError
+        When it is missing here, with the mend, or does not compute in that precision.
+    ModelError
+        When the back end cannot run the network.
+    """
+    if backend not in BACKENDS:
+        raise ConfigurationError(f"back end {backend!r} is unknown, known are {BACKENDS}")
+    if precision not in PRECISIONS:
+        raise ConfigurationError(f"precision {precision!r} is unknown, known are {PRECISIONS}")
+    if threads < 1:
+        raise ConfigurationError(f"threads must be >= 1: {threads}")
+    info = inspect_backend(backend)
+    if not info.available:
+        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.mend}")
+    if precision not in info.precisions:
+        raise BackendUnavailableError(
+            f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
+            f"{precision}" + (f" ({info.reason})" if info.reason else "")
+        )
+    return _CREATORS[backend](model, precision, threads, clock or SteadyClock())
+
+
+def _create_null(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.null import NullRunner
+
+    return NullRunner(model, clock)
+
+
+def _create_onnxruntime(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
+
+    return OnnxRuntimeRunner(model, threads)
+
+
+def _create_openvino(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.openvino import OpenVinoRunner
+
+    return OpenVinoRunner(model, precision, threads)
+
+
+def _create_torch(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.torch import TorchRunner
+
+    return TorchRunner(model, precision, threads)
+
+
+_CREATORS: dict[str, Callable[[Model, str, int, Clock], Runner]] = {
+    "null": _create_null,
+    "onnxruntime": _create_onnxruntime,
+    "openvino": _create_openvino,
+    "torch": _create_torch,
+}

@@ -1,0 +1,101 @@
+"""Reading model files that nobody vouches for."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from jetson_dnn_rt.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+# A protobuf message cannot be larger; networks for a robot's camera are a hundredth of it.
+MAX_MODEL_BYTES = (1 << 31) - 1
+
+
+def read_model_file(path: Path) -> bytes:
+    """Read a file whole; what is hashed is what is run, whatever happens to the file later.
+
+    Raises
+    ------
+    ModelError
+        When it is missing, no file, unreadable, empty or too large.
+    """
+    path = path.expanduser()
+    if not path.exists():
+        raise ModelError(f"model file {path} does not exist")
+    if not path.is_file():
+        raise ModelError(f"model file {path} is not a regular file")
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            raise ModelError(f"model file {path} is empty")
+        if size > MAX_MODEL_BYTES:
+            raise ModelError(f"model file {path} has {size} bytes, at most {MAX_MODEL_BYTES}")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"model file {path} cannot be read: {error}") from error
+
+
+def hash_bytes(data: bytes) -> str:
+    """SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def hash_state(state: dict[str, torch.Tensor], name: str) -> str:
+    """SHA-256 over the names, shapes and values of weights, and over the architecture's name."""
+    digest = hashlib.sha256(name.encode())
+    for key in sorted(state):
+        tensor = state[key].detach().cpu().contiguous()
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Load a state dictionary without running anything that is in the file.
+
+    Parameters
+    ----------
+    path : Path
+        ``.safetensors``, or a file of ``torch.save`` (read with ``weights_only=True``).
+
+    Raises
+    ------
+    ModelError
+        When the file is damaged, holds code, or something else than named tensors.
+    """
+    import io
+    import pickle
+
+    import torch
+
+    data = read_model_file(path)
+    if path.suffix == ".safetensors":
+        import safetensors
+        import safetensors.torch
+
+        try:
+            return safetensors.torch.load(data)
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise ModelError(f"weights {path} are damaged: {error}") from error
+    try:
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"weights {path} are refused: the file holds more than tensors and may run code when "
+            f"read, or is no weights file; save it as safetensors. {_first_line(error)}"
+        ) from error
+    except Exception as error:  # a damaged archive shows as whatever the reader stumbles over
+        raise ModelError(f"weights {path} are damaged: {_first_line(error)}") from error
+    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+        state = state["state_dict"]
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise ModelError(f"weights {path} are no state dictionary (names to tensors)")
+    return cast("dict[str, torch.Tensor]", state)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
