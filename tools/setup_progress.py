@@ -26,14 +26,17 @@ class Progress:
     Parameters
     ----------
     log : Path
-        File that receives the output of all commands; started anew.
+        File that receives the output of all commands.
     """
 
     def __init__(self, log: Path) -> None:
         self._start = time.monotonic()
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("", encoding="utf-8")
+
+    def start_log(self) -> None:
+        """Empty the log, as a new set-up begins."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_text("", encoding="utf-8")
 
     def say(self, text: str) -> None:
         """Print one line with the elapsed time in seconds."""
@@ -57,6 +60,7 @@ class Progress:
         self.say(title)
         started = time.monotonic()
         lines: list[str] = []
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()

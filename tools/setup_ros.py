@@ -11,6 +11,7 @@ Standard library only. `setup_env.py` calls this; alone it works on an existing 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -75,11 +76,17 @@ def clean_environment() -> dict[str, str]:
     variable; inherited, the mark would leave a child of another environment without libraries.
     """
     env = dict(os.environ)
-    if env.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
-        env.pop("LD_LIBRARY_PATH", None)
-    for name in ("PYTHONHOME", "VIRTUAL_ENV"):
+    for name in ("_ROS_WHEELS_BOOTSTRAP_COMPLETE", "PYTHONHOME", "VIRTUAL_ENV"):
         env.pop(name, None)
+    folders = env.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
+    kept = [folder for folder in folders if folder and not _is_of_virtual_environment(folder)]
+    if kept:
+        env["LD_LIBRARY_PATH"] = os.pathsep.join(kept)
     return env
+
+
+def _is_of_virtual_environment(folder: str) -> bool:
+    return any((parent / "pyvenv.cfg").is_file() for parent in Path(folder).parents)
 
 
 def rewrite_prefixes(paths: Paths) -> int:
@@ -121,6 +128,16 @@ def rewrite_prefixes(paths: Paths) -> int:
     return changed
 
 
+def python_include(python: Path) -> Path:
+    """Return the folder that should hold the interpreter's Python.h."""
+    program = "import sysconfig; print(sysconfig.get_path('include'))"
+    command = [os.fspath(python), "-c", program]
+    answer = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=clean_environment()
+    )
+    return Path(answer.stdout.strip())
+
+
 def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
     """Return the interface packages that `python` cannot import."""
     missing = []
@@ -132,22 +149,57 @@ def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
 
 
 def check_build_tools(include: Path) -> None:
-    """Refuse early when something that pip cannot bring is missing.
+    """Refuse early when something is missing that the set-up cannot bring.
 
     Raises
     ------
     SetupError
-        No C or C++ compiler, or no Python headers.
+        No C or C++ compiler, or no Python headers and no apt to take them from.
     """
     if not (shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")):
         raise SetupError("no C compiler found. Mend: sudo apt install build-essential")
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
         raise SetupError("no C++ compiler found. Mend: sudo apt install g++")
+    if not (include / "Python.h").is_file() and not shutil.which("apt-get"):
+        raise SetupError(f"Python.h not found in {include}: Python's headers are needed")
+
+
+def provide_headers(paths: Paths, progress: Progress) -> Paths:
+    """Bring Python's headers where the system's Python came without them.
+
+    Debian and Ubuntu keep them in a package of its own. It is unpacked into the environment, which
+    needs no rights and changes nothing outside.
+
+    Raises
+    ------
+    SetupError
+        The package cannot be had; names the command that installs it.
+    """
+    if (paths.include / "Python.h").is_file():
+        return paths
+    folder = paths.prefix / "headers"
+    include = folder / "usr" / "include" / paths.include.name
     if not (include / "Python.h").is_file():
-        raise SetupError(
-            f"Python.h not found in {include}: the interface packages need Python's headers. "
-            f"Mend: sudo apt install lib{include.name}-dev"
+        package = f"lib{paths.include.name}-dev"
+        folder.mkdir(exist_ok=True)
+        mend = f"Mend: sudo apt install {package}"
+        progress.run(
+            f"Python's headers ({package}, not installed)",
+            ["apt-get", "download", package],
+            cwd=folder,
+            hint=mend,
         )
+        archives = sorted(folder.glob(f"{package}_*.deb"))
+        if not archives:
+            raise SetupError(f"{package} was not downloaded. {mend}")
+        progress.run(
+            "unpacking them into the environment",
+            ["dpkg-deb", "-x", os.fspath(archives[-1]), os.fspath(folder)],
+            hint=mend,
+        )
+    if not (include / "Python.h").is_file():
+        raise SetupError(f"{include} holds no Python.h")
+    return paths._replace(include=include)
 
 
 def build_interface(name: str, paths: Paths, progress: Progress) -> None:
@@ -164,6 +216,9 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
     for variable in ("AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH"):
         inherited = env.get(variable)
         env[variable] = os.fspath(paths.prefix) + (os.pathsep + inherited if inherited else "")
+    if paths.prefix in paths.include.parents:
+        # Debian's pyconfig.h includes another one relative to this folder.
+        env["CPATH"] = os.fspath(paths.include.parent)
     build = paths.prefix / "build" / name
     shutil.rmtree(build, ignore_errors=True)
     cmake = shutil.which("cmake", path=env["PATH"])
@@ -194,6 +249,32 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
         env=env,
     )
     shutil.rmtree(build, ignore_errors=True)
+    _source_mark(name, paths.prefix).write_text(hash_sources(name), encoding="utf-8")
+
+
+def hash_sources(name: str) -> str:
+    """Return the SHA-256 of the sources of an interface package."""
+    digest = hashlib.sha256()
+    for file in sorted((ROOT / "interfaces" / name).rglob("*")):
+        if file.is_file():
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def outdated_interfaces(prefix: Path) -> list[str]:
+    """Return the packages that were built here from other sources than today's."""
+    outdated = []
+    for name in INTERFACES:
+        mark = _source_mark(name, prefix)
+        if mark.parent.is_dir() and (
+            not mark.is_file() or mark.read_text(encoding="utf-8") != hash_sources(name)
+        ):
+            outdated.append(name)
+    return outdated
+
+
+def _source_mark(name: str, prefix: Path) -> Path:
+    return prefix / "share" / name / "built-from.sha256"
 
 
 def build_missing_interfaces(
@@ -210,11 +291,15 @@ def build_missing_interfaces(
     """
     paths = Paths.of(prefix)
     env = clean_environment()
-    wanted = list(names) if names is not None else missing_interfaces(paths.python, env)
+    if names is None:
+        stale = {*outdated_interfaces(prefix), *missing_interfaces(paths.python, env)}
+        names = [name for name in INTERFACES if name in stale]
+    wanted = list(names)
     if not wanted:
-        progress.say(f"{' and '.join(INTERFACES)}: importable, nothing to build")
+        progress.say(f"{' and '.join(INTERFACES)}: up to date")
         return []
     check_build_tools(paths.include)
+    paths = provide_headers(paths, progress)
     for name in wanted:
         build_interface(name, paths, progress)
     left = set(missing_interfaces(paths.python, env)).intersection(wanted)
@@ -242,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rebuild", action="store_true", help="build the interfaces again")
     options = parser.parse_args(arguments)
     prefix = Path(os.path.abspath(options.prefix))
-    progress = Progress(prefix / "setup_ros.log")
+    progress = Progress(ROOT / "build" / "setup.log")
     try:
         install_wheels(prefix, progress)
         build_missing_interfaces(prefix, progress, INTERFACES if options.rebuild else None)

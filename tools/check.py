@@ -1,0 +1,52 @@
+"""Run every check of the checkout and give one verdict: 0 when all pass, else 1.
+
+All run even if one fails. pytest comes last, so that its closing line ends the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+CHECKS = {
+    "format": ("ruff", "format", "--check", "."),
+    "lint": ("ruff", "check", "."),
+    "types": ("mypy",),
+    "import rules": ("lint-imports", "--no-cache"),
+}
+TESTS = ("pytest", "--durations=10")
+
+
+def run_check(name: str, command: tuple[str, ...]) -> bool:
+    """Run one check with its output shown; say whether it passed."""
+    print(f"== {name}: {' '.join(command)}", flush=True)
+    started = time.monotonic()
+    code = subprocess.run([SCRIPTS / command[0], *command[1:]], cwd=ROOT).returncode
+    word = "passed" if code == 0 else f"FAILED (exit code {code})"
+    print(f"== {name}: {word}, {time.monotonic() - started:.1f} s\n", flush=True)
+    return code == 0
+
+
+def main() -> int:
+    """Run the static checks and, when asked, the tests."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tests", action="store_true", help="run pytest as well")
+    options = parser.parse_args()
+    failed = [name for name, command in CHECKS.items() if not run_check(name, command)]
+    verdict = f"FAILED: {', '.join(failed)}" if failed else "all passed"
+    print(f"== static checks: {verdict}\n", flush=True)
+    if not options.tests:
+        return 1 if failed else 0
+    tests = subprocess.run([SCRIPTS / TESTS[0], *TESTS[1:]], cwd=ROOT).returncode
+    return 1 if failed or tests != 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

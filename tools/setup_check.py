@@ -1,0 +1,51 @@
+"""Load everything the environment should hold, in the environment, and print the versions."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+MODULES = (
+    "numpy",
+    "cv2",
+    "yaml",
+    "safetensors",
+    "torch",
+    "torchvision",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "matplotlib",
+    "rclpy",
+    "vision_msgs.msg",
+    "statistics_msgs.msg",
+    "pytest",
+    "jetson_dnn_rt",
+)
+# NVIDIA's torch on a Jetson comes without it.
+OPTIONAL = ("torchvision",)
+
+
+def main() -> int:
+    """Import the modules one by one; return 1 when one fails."""
+    failed = False
+    for name in MODULES:
+        try:
+            module = importlib.import_module(name)
+            if name == "torchvision":
+                import torch
+
+                # Compiled for another torch it imports, but its operators are missing.
+                module.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+        except Exception as error:
+            optional = isinstance(error, ImportError) and name in OPTIONAL
+            failed = failed or not optional
+            print(f"{name}: {'not there' if optional else 'FAILED'}: {error}")
+        else:
+            version = getattr(module, "__version__", "")
+            print(f"{name} {version}".rstrip())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,404 @@
+"""Make the environment that `make demo` and `make test` run in (standard library only).
+
+With ROS 2 sourced (rclpy importable by this Python) the environment sees the system's packages
+and nothing of ROS is installed. Without, ROS 2 comes from PyPI. Safe to run again at any time: an
+environment that is up to date costs a fraction of a second, a broken or partial one is mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = (3, 10)
+# The wheels on PyPI; a ROS installation brings the Python that fits it.
+NEWEST_PYTHON_FOR_ROS_WHEELS = (3, 13)
+NEEDED_DISK_BYTES = 9 * 10**9
+# Raise when a change of these scripts makes existing environments stale.
+FORMAT = 1
+
+if sys.version_info < OLDEST_PYTHON:
+    sys.exit(
+        f"set-up failed: Python {platform.python_version()} is too old, 3.10 to 3.13 are "
+        "supported. Mend: make PYTHON=python3.12 ..."
+    )
+
+from setup_progress import Progress, SetupError, fail  # noqa: E402
+from setup_ros import (  # noqa: E402
+    INTERFACES,
+    build_missing_interfaces,
+    check_build_tools,
+    clean_environment,
+    install_wheels,
+    missing_interfaces,
+    python_include,
+)
+
+PACKAGE_SOURCES = (
+    *("setup.py", "setup.cfg", "package.xml"),
+    *("config", "launch", "requirements", "resource"),
+)
+ENVIRONMENT_SOURCES = ("requirements", "interfaces")
+
+
+def hash_sources(names: tuple[str, ...], extra: str = "") -> str:
+    """Return the SHA-256 of the named files and folders of the checkout and of `extra`."""
+    digest = hashlib.sha256(extra.encode())
+    for name in names:
+        top = ROOT / name
+        files = sorted(top.rglob("*")) if top.is_dir() else [top]
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(os.fspath(file.relative_to(ROOT)).encode() + b"\0")
+                digest.update(file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def can_import(python: str, module: str) -> bool:
+    """Say whether the interpreter `python` can import `module`."""
+    return (
+        subprocess.run(
+            [python, "-c", f"import {module}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=clean_environment(),
+        ).returncode
+        == 0
+    )
+
+
+def check_platform(
+    version: tuple[int, int], machine: str, system: str, system_ros: bool, ros_distro: str | None
+) -> None:
+    """Refuse a machine on which the set-up cannot succeed.
+
+    Raises
+    ------
+    SetupError
+        With what to do.
+    """
+    python = ".".join(map(str, version))
+    if system_ros:
+        return
+    if ros_distro:
+        raise SetupError(
+            f"ROS 2 {ros_distro} is sourced, but Python {python} cannot import its rclpy. "
+            "Mend: make PYTHON=/usr/bin/python3 ..., or use a shell in which ROS is not sourced"
+        )
+    if system != "Linux":
+        raise SetupError(f"{system} is not supported: ROS 2 wheels exist for Linux on x86-64")
+    if machine != "x86_64":
+        raise SetupError(
+            f"no ROS 2 found, and there are no wheels of it for {machine}: on {machine} ROS comes "
+            "from apt. Mend: install ros-humble-ros-base (Ubuntu 22.04) or ros-jazzy-ros-base "
+            "(24.04), then: . /opt/ros/<distribution>/setup.sh"
+        )
+    if version > NEWEST_PYTHON_FOR_ROS_WHEELS:
+        others = [f"python3.{minor}" for minor in range(13, 9, -1)]
+        found = [name for name in others if shutil.which(name)]
+        raise SetupError(
+            f"Python {python} is too new for the ROS 2 wheels (3.10 to 3.13). "
+            f"Mend: make PYTHON={found[0] if found else 'python3.12'} ..."
+        )
+
+
+class Environment:
+    """The virtual environment, its stamp and the steps that make it.
+
+    Parameters
+    ----------
+    prefix : Path
+        Where it is or will be.
+    base : str
+        The interpreter to make it from.
+    system_ros : bool
+        Whether that interpreter can import rclpy: then system packages are visible in it.
+    """
+
+    def __init__(self, prefix: Path, base: str, system_ros: bool) -> None:
+        self.prefix = prefix
+        self.base = base
+        self.system_ros = system_ros
+        self.python = os.fspath(prefix / "bin" / "python")
+        self._stamp = prefix / ".setup-stamp.json"
+
+    def wanted_stamp(self) -> dict[str, str]:
+        """Return what the stamp of an up-to-date environment says."""
+        ros = os.environ.get("AMENT_PREFIX_PATH", "") if self.system_ros else "from PyPI"
+        version = f"{FORMAT} {sys.version} {sys.base_prefix} {self.prefix} ROS {ros}"
+        return {
+            "environment": hash_sources(ENVIRONMENT_SOURCES, version),
+            "package": hash_sources(PACKAGE_SOURCES, os.fspath(ROOT)),
+        }
+
+    def read_stamp(self) -> dict[str, str]:
+        """Return the stamp on disk; empty when there is none or it is damaged."""
+        try:
+            stamp = json.loads(self._stamp.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return stamp if isinstance(stamp, dict) else {}
+
+    def write_stamp(self, stamp: dict[str, str]) -> None:
+        """Replace the stamp on disk."""
+        self._stamp.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
+
+    def works(self) -> bool:
+        """Say whether its interpreter starts, is of the right version and has pip."""
+        program = "import sys, pip; print(sys.version_info[:2], sys.prefix)"
+        try:
+            answer = subprocess.run(
+                [self.python, "-c", program],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=clean_environment(),
+            )
+        except OSError:
+            return False
+        return answer.stdout.strip() == f"{sys.version_info[:2]} {self.prefix}"
+
+    def sees_system_packages(self) -> bool:
+        """Say whether it was made with --system-site-packages."""
+        config = (self.prefix / "pyvenv.cfg").read_text(encoding="utf-8")
+        return re.search(r"include-system-site-packages\s*=\s*true", config) is not None
+
+    def create(self, progress: Progress) -> None:
+        """Make it anew where it is missing, broken or of the other kind."""
+        if self.prefix.exists():
+            if self.works() and self.sees_system_packages() == self.system_ros:
+                progress.say(f"{self.prefix.name} is there, its packages will be checked")
+                return
+            progress.say(f"{self.prefix.name} is broken or of another Python or ROS: made anew")
+        command = [self.base, "-m", "venv", "--clear"]
+        if self.system_ros:
+            command.append("--system-site-packages")
+        progress.run(
+            f"virtual environment {self.prefix.name}",
+            [*command, os.fspath(self.prefix)],
+            env=clean_environment(),
+            hint=venv_hint(),
+        )
+
+    def pip_install(self, title: str, arguments: list[str], progress: Progress) -> None:
+        """Run pip in it."""
+        progress.run(
+            title,
+            [
+                self.python,
+                *("-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+                *("--progress-bar", "off", *arguments),
+            ],
+            env=clean_environment(),
+            hint="Is the package index reachable from here (network, proxy)? A re-run goes on.",
+        )
+
+    def install_packages(self, progress: Progress) -> None:
+        """Install the Python packages; what the system has of torch and OpenCV stays."""
+        self.pip_install("pip's own needs", ["--upgrade", "setuptools>=70.1", "wheel"], progress)
+        groups = ["runtime", "onnx", "openvino", "plots", "dev"]
+        constraints: list[str] = []
+        if self.system_ros:
+            constraints = self.numpy_constraint(progress)
+        if can_import(self.python, "cv2"):
+            progress.say("OpenCV: there already, kept")
+        else:
+            groups.insert(1, "opencv")
+        if self.system_ros and can_import(self.python, "torch"):
+            progress.say("torch: the system's own is kept")
+            if not can_import(self.python, "torchvision"):
+                progress.say("    torchvision is missing: torchvision:NAME models will not load")
+        else:
+            groups.insert(1, "torch")
+            self.pip_install(
+                "torch and torchvision (the largest part: 5.4 GB on disk)",
+                ["-r", requirements("torch"), *constraints],
+                progress,
+            )
+        # Once more all together, so that one resolution fits all of them.
+        files = [argument for group in groups for argument in ("-r", requirements(group))]
+        self.pip_install(f"packages: {', '.join(groups)}", [*files, *constraints], progress)
+
+    def numpy_constraint(self, progress: Progress) -> list[str]:
+        """Return pip's arguments that keep numpy 1 where ROS was built against numpy 1."""
+        answer = subprocess.run(
+            [self.base, "-c", "import numpy; print(numpy.__version__)"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=clean_environment(),
+        ).stdout.strip()
+        if not answer.startswith("1."):
+            return []
+        progress.say(f"numpy: below 2, as the system's ROS was built with {answer}")
+        file = self.prefix / "constraints.txt"
+        file.write_text("numpy<2\n", encoding="utf-8")
+        return ["-c", os.fspath(file)]
+
+    def install_ros(self, progress: Progress) -> None:
+        """Bring ROS 2 where the system has none, and the interface packages that are missing."""
+        if not self.system_ros:
+            install_wheels(self.prefix, progress)
+        else:
+            missing = missing_interfaces(Path(self.python), self.shell_environment())
+            if missing:
+                distro = os.environ.get("ROS_DISTRO", "<distribution>")
+                names = " ".join(f"ros-{distro}-{name.replace('_', '-')}" for name in missing)
+                progress.say(f"missing in this ROS: {', '.join(missing)}; they are built here")
+                progress.say(f"    the better way: sudo apt install {names}")
+        build_missing_interfaces(self.prefix, progress)
+
+    def shell_environment(self) -> dict[str, str]:
+        """Return the variables under which programs of this environment find ROS."""
+        env = clean_environment()
+        for name, folder in self.search_paths().items():
+            inherited = [part for part in env.get(name, "").split(os.pathsep) if part]
+            env[name] = os.pathsep.join([folder, *(p for p in inherited if p != folder)])
+        return env
+
+    def search_paths(self) -> dict[str, str]:
+        """Return which variables need which folder of this environment in front."""
+        if not (self.prefix / "share" / "ament_index").is_dir():
+            return {}
+        paths = {"AMENT_PREFIX_PATH": os.fspath(self.prefix)}
+        if self.system_ros and any((self.prefix / "share" / name).is_dir() for name in INTERFACES):
+            # The wheels set it themselves; a ROS installation finds type supports by it.
+            paths["LD_LIBRARY_PATH"] = os.fspath(self.prefix / "lib")
+        return paths
+
+    def write_shell_file(self) -> None:
+        """Write env.sh, which a shell reads to use this environment with ROS."""
+        lines = ["# Read by a shell: . .venv/env.sh"]
+        lines.append(f'export PATH="{self.prefix / "bin"}${{PATH:+:$PATH}}"')
+        for name, folder in self.search_paths().items():
+            lines.append(f'export {name}="{folder}${{{name}:+:${name}}}"')
+        (self.prefix / "env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def install_package(self, progress: Progress) -> None:
+        """Install the checkout, editable, with its data files."""
+        self.pip_install(
+            "jetson_dnn_rt from this checkout",
+            ["--no-deps", "--no-build-isolation", "--editable", os.fspath(ROOT)],
+            progress,
+        )
+        self.write_shell_file()
+
+    def check(self, progress: Progress) -> None:
+        """Import all of it once.
+
+        Raises
+        ------
+        SetupError
+            With the import that failed.
+        """
+        progress.say("check: does all of it load?")
+        answer = subprocess.run(
+            [self.python, os.fspath(ROOT / "tools" / "setup_check.py")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.shell_environment(),
+        )
+        for line in answer.stdout.splitlines():
+            print(f"    {line}", flush=True)
+        if answer.returncode != 0:
+            raise SetupError("a package does not load (above). Mend: make clean, then again")
+
+
+def requirements(name: str) -> str:
+    """Return the path of a requirements file."""
+    return os.fspath(ROOT / "requirements" / f"{name}.txt")
+
+
+def venv_hint() -> str:
+    """Return the mend for a failing `python -m venv`."""
+    return f"Mend: sudo apt install python3.{sys.version_info[1]}-venv"
+
+
+def check_machine(environment: Environment) -> None:
+    """Refuse before the long part what would only fail after it.
+
+    Raises
+    ------
+    SetupError
+        No venv, no compiler, or not enough disk.
+    """
+    probe = "import venv, ensurepip"
+    if subprocess.run([environment.base, "-c", probe], stderr=subprocess.DEVNULL).returncode:
+        raise SetupError(f"this Python has no venv module. {venv_hint()}")
+    if not environment.system_ros:
+        check_build_tools(python_include(Path(environment.base)))
+    free = shutil.disk_usage(ROOT).free
+    if not (environment.prefix / "bin").is_dir() and free < NEEDED_DISK_BYTES:
+        raise SetupError(
+            f"{free / 1e9:.1f} GB of disk are free, {NEEDED_DISK_BYTES / 1e9:.0f} GB are needed"
+        )
+
+
+def set_up(environment: Environment, progress: Progress) -> None:
+    """Bring the environment up to date; nothing happens when it is."""
+    wanted = environment.wanted_stamp()
+    found = environment.read_stamp()
+    usable = environment.works()
+    if usable and found == wanted:
+        progress.say(f"{environment.prefix.name} is up to date")
+        return
+    if not (usable and found.get("environment") == wanted["environment"]):
+        progress.start_log()
+        kind = "the system's ROS 2" if environment.system_ros else "ROS 2 from PyPI"
+        progress.say(f"Python {platform.python_version()}, {kind}; log: {progress.log}")
+        check_machine(environment)
+        environment.create(progress)
+        environment.write_stamp({})
+        environment.install_packages(progress)
+        environment.install_ros(progress)
+    environment.write_stamp({"environment": wanted["environment"]})
+    environment.install_package(progress)
+    environment.check(progress)
+    environment.write_stamp(wanted)
+    progress.say("ready")
+
+
+def main() -> int:
+    """Make or mend the environment."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="default: .venv")
+    options = parser.parse_args()
+    prefix = Path(os.path.abspath(options.venv))
+    # Inside a virtual environment (perhaps this very one) the interpreter below it counts.
+    base: str = getattr(sys, "_base_executable", None) or sys.executable
+    lock = os.open(ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        progress = Progress(ROOT / "build" / "setup.log")
+        system_ros = can_import(base, "rclpy")
+        check_platform(
+            sys.version_info[:2],
+            platform.machine(),
+            platform.system(),
+            system_ros,
+            os.environ.get("ROS_DISTRO"),
+        )
+        set_up(Environment(prefix, base, system_ros), progress)
+    except SetupError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        print("\nset-up interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    finally:
+        os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
