@@ -21,9 +21,9 @@ EXECUTABLES = {
 }
 COMMAND = "jetson-dnn-rt"
 
-# colcon puts scripts into lib/jetson_dnn_rt (setup.cfg), where `ros2 run` looks. pip puts them into
-# bin whatever setup.cfg says. So each gets a one-line wrapper in the other's place: without them
-# `ros2 run` finds nothing after pip, and the shell finds no `jetson-dnn-rt` after colcon.
+# colcon puts scripts into lib/jetson_dnn_rt (setup.cfg), where `ros2 run` looks. pip puts them
+# into bin whatever setup.cfg says. So each gets a one-line wrapper in the other's place: without
+# them `ros2 run` finds nothing after pip, and the shell finds no `jetson-dnn-rt` after colcon.
 FOR_PIP = any(command in sys.argv for command in ("bdist_wheel", "editable_wheel"))
 
 

@@ -80,16 +80,17 @@ class Progress:
             done = threading.Event()
             beat = threading.Thread(target=self._beat, args=(done, title, lines), daemon=True)
             beat.start()
-            try:
-                assert process.stdout is not None
-                _copy_output(process.stdout, log, lines)
-                code = process.wait()
-            except BaseException:
-                process.terminate()
-                raise
-            finally:
-                done.set()
-                beat.join()
+            with process:
+                try:
+                    assert process.stdout is not None
+                    _copy_output(process.stdout, log, lines)
+                    code = process.wait()
+                except BaseException:
+                    process.terminate()
+                    raise
+                finally:
+                    done.set()
+                    beat.join()
         if code != 0:
             tail = "\n".join("    " + line for line in lines[-LOG_TAIL_LINES:])
             raise SetupError(

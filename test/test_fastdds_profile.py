@@ -1,0 +1,85 @@
+"""The shipped Fast DDS profile carries camera images between two processes without loss."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+PROFILE = Path(__file__).resolve().parent.parent / "config" / "fastdds_profile.xml"
+IMAGE_BYTES = 640 * 480 * 3
+# All of them fit into the shared-memory segment, so the result does not depend on how busy the
+# machine is: a reader that falls asleep still finds every image.
+IMAGES = 25
+
+PUBLISHER = """
+import sys, time
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+
+rclpy.init()
+node = rclpy.create_node("profile_camera")
+qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+publisher = node.create_publisher(Image, "profile_image", qos)
+image = Image(height=480, width=640, step=640 * 3, encoding="bgr8", data=bytes(640 * 480 * 3))
+print("ready", flush=True)
+sys.stdin.readline()  # the subscriber has found this publisher
+while publisher.get_subscription_count() == 0:
+    rclpy.spin_once(node, timeout_sec=0.05)
+for number in range(int(sys.argv[1])):
+    image.header.frame_id = str(number)
+    publisher.publish(image)
+    rclpy.spin_once(node, timeout_sec=1 / 30)
+sys.stdin.readline()  # the subscriber has what it gets
+"""
+
+SUBSCRIBER = """
+import json, sys, time
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+
+count = int(sys.argv[1])
+got = []
+rclpy.init()
+node = rclpy.create_node("profile_viewer")
+qos = QoSProfile(depth=count, reliability=ReliabilityPolicy.BEST_EFFORT)
+node.create_subscription(Image, "profile_image", lambda m: got.append(m.header.frame_id), qos)
+while node.count_publishers("profile_image") == 0:
+    rclpy.spin_once(node, timeout_sec=0.05)
+print("ready", flush=True)
+deadline = time.monotonic() + 20
+while len(got) < count and time.monotonic() < deadline:
+    rclpy.spin_once(node, timeout_sec=0.2)
+print(json.dumps(got), flush=True)
+"""
+
+
+def test_the_segment_holds_many_images() -> None:
+    root = ElementTree.parse(PROFILE).getroot()
+    (segment,) = (element for element in root.iter() if element.tag.endswith("segment_size"))
+    assert int(segment.text or 0) >= IMAGES * IMAGE_BYTES
+
+
+def test_no_image_is_lost_between_processes() -> None:
+    pytest.importorskip("rclpy", reason="needs ROS 2")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen([sys.executable, "-c", PUBLISHER, str(IMAGES)], **pipes) as publisher,  # type: ignore[call-overload]
+        subprocess.Popen([sys.executable, "-c", SUBSCRIBER, str(IMAGES)], **pipes) as subscriber,  # type: ignore[call-overload]
+    ):
+        try:
+            assert publisher.stdout.readline() == "ready\n"
+            assert subscriber.stdout.readline() == "ready\n"
+            publisher.stdin.write("go\n")
+            publisher.stdin.flush()
+            got = json.loads(subscriber.stdout.readline())
+        finally:
+            publisher.stdin.close()
+            subscriber.kill()
+    assert got == [str(number) for number in range(IMAGES)]

@@ -1,0 +1,141 @@
+"""The set-up scripts: what they refuse, what they rewrite, when they do nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import setup_env
+import setup_ros
+from setup_progress import Progress, SetupError
+
+WHEEL_FILE = """set_target_properties(x PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "/opt/python/cp312-cp312/include/python3.12;\
+/opt/python/cp312-cp312/lib/python3.12/site-packages/numpy/_core/include"
+  LOCATION "/opt/python/cp312-cp312/lib/libx.so;${_IMPORT_PREFIX}/lib/liby.so")
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> setup_ros.Paths:
+    """An environment like the wheels leave it."""
+    prefix = tmp_path / "env"
+    index = prefix / "share/ament_index/resource_index/parent_prefix_path"
+    index.mkdir(parents=True)
+    (index / "x").write_text("/opt/python/cp312-cp312/opt/python/cp312-cp312")
+    cmake = prefix / "share/x/cmake"
+    cmake.mkdir(parents=True)
+    (cmake / "export_x.cmake").write_text(WHEEL_FILE)
+    (cmake / "clean.cmake").write_text("nothing to mend")
+    site = prefix / "lib/python3.12/site-packages"
+    numpy = site / "numpy/core/include"
+    return setup_ros.Paths(prefix / "bin/python", prefix, site, tmp_path / "include", numpy)
+
+
+def test_prefixes_are_rewritten_once(paths: setup_ros.Paths) -> None:
+    assert setup_ros.rewrite_prefixes(paths) == 2
+    text = (paths.prefix / "share/x/cmake/export_x.cmake").read_text()
+    assert f'"{paths.include};{paths.numpy_include}"' in text
+    assert f'"{paths.prefix}/lib/libx.so;${{_IMPORT_PREFIX}}/lib/liby.so"' in text
+    index = paths.prefix / "share/ament_index/resource_index/parent_prefix_path/x"
+    assert index.read_text() == os.fspath(paths.prefix)
+    assert setup_ros.rewrite_prefixes(paths) == 0
+
+
+def test_changed_interface_sources_are_built_again(tmp_path: Path) -> None:
+    mark = tmp_path / "share/vision_msgs/built-from.sha256"
+    assert setup_ros.outdated_interfaces(tmp_path) == []
+    mark.parent.mkdir(parents=True)
+    assert setup_ros.outdated_interfaces(tmp_path) == ["vision_msgs"]
+    mark.write_text(setup_ros.hash_sources("vision_msgs"))
+    assert setup_ros.outdated_interfaces(tmp_path) == []
+
+
+def test_another_environments_traces_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyvenv.cfg").touch()
+    foreign = tmp_path / "lib/python3.12/site-packages/ros_x.libs"
+    monkeypatch.setenv("_ROS_WHEELS_BOOTSTRAP_COMPLETE", "1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{foreign}:/opt/ros/humble/lib:{tmp_path / 'lib'}")
+    env = setup_ros.clean_environment()
+    assert "_ROS_WHEELS_BOOTSTRAP_COMPLETE" not in env
+    assert env["LD_LIBRARY_PATH"] == "/opt/ros/humble/lib"
+
+
+def test_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(SetupError, match="apt install build-essential"):
+        setup_ros.check_build_tools(Path(sysconfig.get_path("include")))
+
+
+@pytest.mark.parametrize(
+    ("version", "machine", "system_ros", "distro", "words"),
+    [
+        ((3, 14), "x86_64", False, None, "too new.*make PYTHON="),
+        ((3, 12), "aarch64", False, None, "ROS comes from apt"),
+        ((3, 12), "x86_64", False, "humble", "humble is sourced, but Python 3.12 cannot"),
+    ],
+)
+def test_impossible_machines_are_refused(
+    version: tuple[int, int], machine: str, system_ros: bool, distro: str | None, words: str
+) -> None:
+    with pytest.raises(SetupError, match=words):
+        setup_env.check_platform(version, machine, "Linux", system_ros, distro)
+
+
+@pytest.mark.parametrize(
+    ("version", "machine", "system_ros", "distro"),
+    [
+        ((3, 10), "x86_64", False, None),
+        ((3, 13), "x86_64", False, None),
+        ((3, 10), "aarch64", True, "humble"),
+        ((3, 14), "x86_64", True, "rolling"),
+    ],
+)
+def test_possible_machines_are_accepted(
+    version: tuple[int, int], machine: str, system_ros: bool, distro: str | None
+) -> None:
+    setup_env.check_platform(version, machine, "Linux", system_ros, distro)
+
+
+def test_source_hash_sees_content_and_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    (tmp_path / "folder").mkdir()
+    file = tmp_path / "folder" / "a"
+    file.write_text("1")
+    hashes = [setup_env.hash_sources(("folder",))]
+    file.write_text("2")
+    hashes.append(setup_env.hash_sources(("folder",)))
+    file.rename(tmp_path / "folder" / "b")
+    hashes.append(setup_env.hash_sources(("folder",)))
+    hashes.append(setup_env.hash_sources(("folder",), "another Python"))
+    assert len(set(hashes)) == 4
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", None])
+def test_damaged_stamp_means_not_up_to_date(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / ".setup-stamp.json").write_text(content)
+    environment = setup_env.Environment(tmp_path, sys.executable, system_ros=False)
+    assert environment.read_stamp() != environment.wanted_stamp()
+    assert not environment.works()
+
+
+def test_failing_command_shows_its_end_and_the_mend(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "log")
+    program = "print('working'); raise SystemExit('the reason')"
+    with pytest.raises(SetupError, match=r"(?s)exit code 1.*the reason.*try that"):
+        progress.run("a step", [sys.executable, "-c", program], hint="try that")
+    assert "working" in (tmp_path / "log").read_text()
+
+
+def test_command_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="cannot start /nonexistent"):
+        Progress(tmp_path / "log").run("a step", ["/nonexistent"])
