@@ -123,7 +123,7 @@ def test_source_hash_sees_content_and_names(
 def test_damaged_stamp_means_not_up_to_date(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / ".setup-stamp.json").write_text(content)
-    environment = setup_env.Environment(tmp_path, sys.executable, system_ros=False)
+    environment = setup_env.Environment(tmp_path, sys.executable, system_ros=None)
     assert environment.read_stamp() != environment.wanted_stamp()
     assert not environment.works()
 

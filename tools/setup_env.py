@@ -77,6 +77,18 @@ def can_import(python: str, module: str) -> bool:
     )
 
 
+def find_system_ros(python: str) -> str | None:
+    """Return the folder of the rclpy that the interpreter `python` imports, None without one."""
+    answer = subprocess.run(
+        [python, "-c", "import rclpy; print(rclpy.__path__[0])"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=clean_environment(),
+    )
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
 def check_platform(
     version: tuple[int, int], machine: str, system: str, system_ros: bool, ros_distro: str | None
 ) -> None:
@@ -121,11 +133,12 @@ class Environment:
         Where it is or will be.
     base : str
         The interpreter to make it from.
-    system_ros : bool
-        Whether that interpreter can import rclpy: then system packages are visible in it.
+    system_ros : str, optional
+        Folder of the rclpy which that interpreter imports: with one, the environment sees the
+        system's packages.
     """
 
-    def __init__(self, prefix: Path, base: str, system_ros: bool) -> None:
+    def __init__(self, prefix: Path, base: str, system_ros: str | None) -> None:
         self.prefix = prefix
         self.base = base
         self.system_ros = system_ros
@@ -134,7 +147,7 @@ class Environment:
 
     def wanted_stamp(self) -> dict[str, str]:
         """Return what the stamp of an up-to-date environment says."""
-        ros = os.environ.get("AMENT_PREFIX_PATH", "") if self.system_ros else "from PyPI"
+        ros = self.system_ros or "from PyPI"
         version = f"{FORMAT} {sys.version} {sys.base_prefix} {self.prefix} ROS {ros}"
         return {
             "environment": hash_sources(ENVIRONMENT_SOURCES, version),
@@ -176,7 +189,7 @@ class Environment:
     def create(self, progress: Progress) -> None:
         """Make it anew where it is missing, broken or of the other kind."""
         if self.prefix.exists():
-            if self.works() and self.sees_system_packages() == self.system_ros:
+            if self.works() and self.sees_system_packages() == bool(self.system_ros):
                 progress.say(f"{self.prefix.name} is there, its packages will be checked")
                 return
             progress.say(f"{self.prefix.name} is broken or of another Python or ROS: made anew")
@@ -381,12 +394,12 @@ def main() -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         progress = Progress(ROOT / "build" / "setup.log")
-        system_ros = can_import(base, "rclpy")
+        system_ros = find_system_ros(base)
         check_platform(
             sys.version_info[:2],
             platform.machine(),
             platform.system(),
-            system_ros,
+            system_ros is not None,
             os.environ.get("ROS_DISTRO"),
         )
         set_up(Environment(prefix, base, system_ros), progress)
