@@ -78,7 +78,7 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
         import safetensors.torch
 
         try:
-            return safetensors.torch.load(data)
+            return cast("dict[str, torch.Tensor]", safetensors.torch.load(data))
         except (safetensors.SafetensorError, ValueError, KeyError) as error:
             raise ModelError(f"weights {path} are damaged: {error}") from error
     try:

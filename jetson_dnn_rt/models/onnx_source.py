@@ -63,8 +63,6 @@ class OnnxOrigin:
                 f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
                 f"imported ({error}): pip install onnx2torch"
             ) from error
-        import torch
-
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -74,8 +72,9 @@ class OnnxOrigin:
                 f"{self._path} holds operators that onnx2torch cannot convert ({error}); "
                 "use the onnxruntime or openvino back end"
             ) from error
-        assert isinstance(module, torch.nn.Module)
-        return module.eval()
+        from jetson_dnn_rt.models.onnx_graph import fix_slices
+
+        return fix_slices(module).eval()
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
         """Run once, on ONNX Runtime where it is installed, else on torch."""

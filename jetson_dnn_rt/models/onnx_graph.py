@@ -1,0 +1,72 @@
+"""Mending of what onnx2torch makes of an ONNX graph."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch.fx import GraphModule, Node
+
+
+class Slice(torch.nn.Module):
+    """ONNX ``Slice`` whose bounds are constants.
+
+    onnx2torch computes the bounds from tensors in every run, on CUDA with a wait for each, and
+    indexes with a list, which torch no longer takes to mean what a tuple does.
+    """
+
+    def __init__(self, slices: dict[int, slice]) -> None:
+        super().__init__()
+        self._slices = slices
+
+    def forward(self, tensor: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
+        """Cut `tensor`."""
+        index = [slice(None)] * tensor.ndim
+        for axis, part in self._slices.items():
+            index[axis] = part
+        return tensor[tuple(index)]
+
+
+def fix_slices(module: torch.nn.Module) -> torch.nn.Module:
+    """Replace slices with constant bounds; others stay as onnx2torch made them."""
+    if not isinstance(module, GraphModule):
+        return module
+    for node in module.graph.nodes:
+        if node.op != "call_module":
+            continue
+        if type(module.get_submodule(node.target)).__name__ != "OnnxSlice":
+            continue
+        bounds = [_find_constant(module, argument) for argument in node.args[1:]]
+        if any(bound is None for bound in bounds):
+            continue
+        slices = _make_slices(cast("list[list[int]]", bounds))
+        if slices is not None:
+            name = node.target.replace(".", "_") + "_constant"
+            module.add_submodule(name, Slice(slices))
+            node.target = name
+            node.args = node.args[:1]
+    module.graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    module.recompile()
+    return module
+
+
+def _find_constant(module: GraphModule, argument: Any) -> list[int] | None:
+    if not isinstance(argument, Node) or argument.op != "get_attr":
+        return None
+    value: Any = module
+    for name in str(argument.target).split("."):
+        value = getattr(value, name)
+    return [int(number) for number in value.reshape(-1).tolist()]
+
+
+def _make_slices(bounds: list[list[int]]) -> dict[int, slice] | None:
+    starts, ends = bounds[:2]
+    axes = bounds[2] if len(bounds) > 2 else list(range(len(starts)))
+    steps = bounds[3] if len(bounds) > 3 else [1] * len(starts)
+    if min(steps, default=1) < 1:
+        return None  # backwards: torch has no such slices
+    return {
+        axis: slice(start, end, step)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    }
