@@ -1,0 +1,74 @@
+"""Run one of the benchmarks; without a name, list them.
+
+Benchmarks state their bars and whether they were met: exit code 1 when one was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from jetson_dnn_rt.bench.machine import describe_machine
+from jetson_dnn_rt.cli.environment import prepare_environment
+from jetson_dnn_rt.errors import ConfigurationError
+
+HELP = "run a benchmark; without a name, list them"
+
+
+BENCHMARKS = {
+    "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
+    "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
+    "overhead": "what the package adds to a frame, composed and between processes",
+    "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
+}
+"""Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict`` (ready
+for JSON; ``passed`` is True, False, or None without a bar) and ``format_table(result) -> str``."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The name only: the benchmark itself reads what follows it."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the benchmark")
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, help="its options; NAME --help lists them"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run a benchmark, print its table or JSON, keep the JSON where asked."""
+    if args.name is None:
+        return _list_benchmarks()
+    if args.name not in BENCHMARKS:
+        known = ", ".join(BENCHMARKS)
+        raise ConfigurationError(f"there is no benchmark {args.name!r}, but {known}")
+    prepare_environment()
+    module = importlib.import_module(f"jetson_dnn_rt.bench.{args.name}")
+    options = _parse(module, args.name, args.options)
+    result = {"benchmark": args.name, **module.run(options), "machine": describe_machine()}
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result) if options.json else module.format_table(result))
+    return 1 if result["passed"] is False else 0
+
+
+def _parse(module: ModuleType, name: str, options: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"jetson-dnn-rt bench {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+    return parser.parse_args(options)
+
+
+def _list_benchmarks() -> int:
+    for name, summary in BENCHMARKS.items():
+        print(f"{name:10s} {summary}")
+    print("\n`jetson-dnn-rt bench NAME --help` lists the options of one.")
+    return 0

@@ -1,0 +1,280 @@
+"""What `jetson-dnn-rt doctor` looks at: each function looks at one thing and changes nothing.
+
+Functions that read the system take its root folder: a made-up tree can stand for a machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jetson_dnn_rt.backends.registry import BackendInfo
+from jetson_dnn_rt.cli.environment import (
+    PROFILE,
+    find_distribution,
+    find_shared_file,
+    profile_variable,
+)
+
+ROOT = Path("/")
+SHARED_MEMORY_BYTES = 128 << 20
+"""One segment of 32 MiB for each ROS process: a camera, this one, a recorder, a viewer."""
+
+# L4T release to JetPack, by the first two numbers of the release.
+_JETPACKS = {"35": "5.1", "36.3": "6.0", "36.4": "6.1 or 6.2", "36": "6", "38": "7"}
+
+_RIGHTS_PROBE = """
+import ctypes, json, os
+def attempt(call):
+    try:
+        call()
+    except OSError as error:
+        return error.strerror
+    return ""
+def lock():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mlockall(3) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+fifo = attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(51)))
+print(json.dumps({"sched_fifo": fifo, "mlockall": attempt(lock)}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was found.
+
+    Attributes
+    ----------
+    name : str
+        Of the thing.
+    ok : bool
+        Whether it is there, or as it should be.
+    detail : str
+        Version, place, figure, or what is wrong.
+    mend : str
+        What to do, in one line; empty where nothing is to be done.
+    required : bool
+        Whether ``jetson-dnn-rt run`` needs it.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+    required: bool = False
+
+
+def check_python() -> Check:
+    """Python 3.10 or later."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info >= (3, 10)
+    return Check("python", ok, version, "" if ok else "use Python 3.10 or later", required=True)
+
+
+def check_ros() -> Check:
+    """rclpy, its distribution and its middleware."""
+    name, place = find_distribution()
+    try:
+        rclpy = importlib.import_module("rclpy")
+        middleware = str(rclpy.get_rmw_implementation_identifier())
+    except Exception as error:  # a half-sourced installation raises more than ImportError
+        mend = "source /opt/ros/DISTRO/setup.bash, or run `make demo`, which installs it from PyPI"
+        return Check("ros", False, f"rclpy cannot be used: {error}", mend, required=True)
+    detail = f"{name or 'unknown distribution'} ({place or rclpy.__path__[0]}), {middleware}"
+    return Check("ros", True, detail, required=True)
+
+
+def check_module(name: str, mend: str, *, required: bool) -> Check:
+    """A Python module that can be imported, and its version where it has one."""
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        return Check(name, False, f"cannot be imported: {error}", mend, required)
+    return Check(name, True, str(getattr(module, "__version__", "present")), required=required)
+
+
+def check_interfaces() -> list[Check]:
+    """The message packages that not every installation has."""
+    distribution = find_distribution()[0] or "DISTRO"
+    return [
+        check_module(
+            f"{package}.msg",
+            f"apt install ros-{distribution}-{package.replace('_', '-')}; "
+            "with ROS 2 from PyPI `make demo` builds it",
+            required=True,
+        )
+        for package in ("vision_msgs", "statistics_msgs")
+    ]
+
+
+def check_launch() -> Check:
+    """The launch system, for the launch file; `run` does without."""
+    missing = [name for name in ("launch", "launch_ros") if not _is_installed(name)]
+    if not missing:
+        return Check("launch", True, "present")
+    distribution = find_distribution()[0] or "DISTRO"
+    mend = (
+        f"apt install ros-{distribution}-ros2launch (not on PyPI); "
+        "`jetson-dnn-rt run` starts the same graph without it"
+    )
+    return Check("launch", False, f"missing: {', '.join(missing)}", mend)
+
+
+def _is_installed(name: str) -> bool:
+    spec = importlib.util.find_spec(name)
+    # A folder `launch` in the working directory is a namespace package, which has no origin.
+    return spec is not None and spec.origin is not None
+
+
+def check_backends(infos: Iterable[BackendInfo]) -> list[Check]:
+    """Every back end, and that at least one of them runs networks."""
+    checks = []
+    working = []
+    for info in infos:
+        if info.available:
+            note = f" ({info.reason})" if info.reason else ""
+            detail = f"{info.version}: {', '.join(info.precisions)}{note}"
+            checks.append(Check(f"backend {info.name}", True, detail))
+            if info.name != "null":
+                working.append(info.name)
+        else:
+            checks.append(Check(f"backend {info.name}", False, info.reason, info.mend))
+    mend = "" if working else "pip install openvino (x86-64), onnxruntime or torch"
+    found = ", ".join(working) or "none"
+    return [*checks, Check("a back end for networks", bool(working), found, mend, required=True)]
+
+
+def check_gpu(root: Path = ROOT) -> Check:
+    """A CUDA device that torch can use."""
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:
+        return Check("gpu", False, f"torch cannot be imported: {error}", "install torch first")
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        detail = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
+        return Check("gpu", True, detail + f"CUDA {torch.version.cuda}")
+    devices = sorted((root / "dev").glob("nvidia[0-9]*")) or sorted(
+        (root / "dev").glob("nvhost-*gpu")
+    )
+    if devices:
+        mend = (
+            "install a torch built for this driver (on a Jetson: NVIDIA's wheel for its JetPack)"
+        )
+        return Check("gpu", False, f"{devices[0].name} is there, torch cannot use it", mend)
+    return Check("gpu", False, "none: networks run on the CPU")
+
+
+def check_jetson(root: Path = ROOT) -> Check:
+    """Model and JetPack of a Jetson."""
+    try:
+        model = (
+            (root / "proc/device-tree/model").read_bytes().rstrip(b"\0").decode(errors="replace")
+        )
+    except OSError:
+        model = ""
+    try:
+        release = (root / "etc/nv_tegra_release").read_text(errors="replace")
+    except OSError:
+        release = ""
+    if not release and "nvidia" not in model.lower():
+        return Check("jetson", False, "not a Jetson")
+    found = re.search(r"R(\d+).*?REVISION:\s*(\d+)\.(\d+)", release)
+    if found is None:
+        mend = "look into /etc/nv_tegra_release"
+        return Check("jetson", False, f"{model or 'Jetson'}, unknown L4T release", mend)
+    major, minor, patch = found.groups()
+    jetpack = _JETPACKS.get(f"{major}.{minor}") or _JETPACKS.get(major, "unknown")
+    detail = f"{model or 'Jetson'}, JetPack {jetpack} (L4T {major}.{minor}.{patch})"
+    return Check("jetson", True, detail)
+
+
+def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
+    """SCHED_FIFO and mlockall, tried for real in a process of their own.
+
+    Parameters
+    ----------
+    probe : mapping, optional
+        What became of each, empty = granted; tried when not given.
+    """
+    if probe is None:
+        done = subprocess.run(
+            [sys.executable, "-c", _RIGHTS_PROBE], capture_output=True, text=True, timeout=30
+        )
+        # A limit on memory can end the probe itself.
+        refused = done.stderr.strip().splitlines()[-1:] or ["refused"]
+        both = {"sched_fifo": refused[0], "mlockall": refused[0]}
+        probe = json.loads(done.stdout) if done.returncode == 0 else both
+    mends = {
+        "sched_fifo": "'@GROUP - rtprio 90' in /etc/security/limits.d/realtime.conf and log in "
+        "again; docker: --cap-add SYS_NICE",
+        "mlockall": "'@GROUP - memlock unlimited' in /etc/security/limits.d/realtime.conf and log "
+        "in again; docker: --ulimit memlock=-1",
+    }
+    return [
+        Check(name, not why, why or "granted", mends[name] if why else "")
+        for name, why in probe.items()
+    ]
+
+
+def check_governor(root: Path = ROOT) -> Check:
+    """Frequency governors of the cores."""
+    files = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    governors = sorted({file.read_text().strip() for file in files})
+    if not governors:
+        return Check("cpu governor", True, "no frequency scaling to be seen (virtual machine?)")
+    if governors == ["performance"]:
+        return Check("cpu governor", True, "performance")
+    jetson = (root / "etc/nv_tegra_release").exists()
+    mend = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
+    return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", mend)
+
+
+def check_profile(environ: Mapping[str, str]) -> Check:
+    """The Fast DDS profile, without which images between processes are lost."""
+    if not environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps").startswith("rmw_fastrtps"):
+        return Check("dds profile", True, f"not for {environ['RMW_IMPLEMENTATION']}")
+    variable, shipped = profile_variable(), find_shared_file(PROFILE)
+    active = environ.get(variable, "")
+    if active and Path(active).is_file():
+        note = (
+            "" if shipped and Path(active).samefile(shipped) else " (not the one of this package)"
+        )
+        return Check("dds profile", True, active + note)
+    if active:
+        return Check(
+            "dds profile", False, f"{variable}={active}: no such file", "correct the path"
+        )
+    if shipped is None:
+        detail = f"{PROFILE} of this package is not installed"
+        return Check("dds profile", False, detail, "install the package again")
+    mend = f"export {variable}={shipped} for every process that sends or receives images"
+    return Check(
+        "dds profile", False, "not set in this shell; run and bench set it themselves", mend
+    )
+
+
+def check_shared_memory(root: Path = ROOT) -> Check:
+    """Room for Fast DDS's shared-memory segments."""
+    try:
+        status = os.statvfs(root / "dev/shm")
+    except OSError as error:
+        mend = "mount a tmpfs on /dev/shm"
+        return Check("shared memory", False, f"/dev/shm: {error.strerror}", mend)
+    free = status.f_bavail * status.f_frsize
+    detail = f"{free / 2**20:.0f} MiB free in /dev/shm"
+    if free < SHARED_MEMORY_BYTES:
+        mend = (
+            f"remove old segments (/dev/shm/fastrtps_*), or give it {SHARED_MEMORY_BYTES >> 20} "
+        )
+        return Check("shared memory", False, detail, mend + "MiB (docker: --shm-size 512m)")
+    return Check("shared memory", True, detail)

@@ -1,0 +1,104 @@
+"""Look at what is here, and say how to mend what is not.
+
+Exit code 0 when `jetson-dnn-rt run` has what it needs, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Sequence
+
+from jetson_dnn_rt import __version__
+from jetson_dnn_rt.cli.checks import (
+    Check,
+    check_backends,
+    check_governor,
+    check_gpu,
+    check_interfaces,
+    check_jetson,
+    check_launch,
+    check_module,
+    check_profile,
+    check_python,
+    check_rights,
+    check_ros,
+    check_shared_memory,
+)
+from jetson_dnn_rt.cli.environment import prepare_environment
+
+HELP = "say what is installed, granted and set, with the mend for each lack"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run every check and print what it found."""
+    checks = run_checks()
+    failed = [check for check in checks if check.required and not check.ok]
+    if args.json:
+        print(json.dumps(to_dict(checks)))
+    else:
+        print(format_checks(checks))
+        missing = ", ".join(check.name for check in failed)
+        print(f"\n`run` lacks: {missing}" if failed else "\n`run` has what it needs.")
+    return 1 if failed else 0
+
+
+def run_checks() -> list[Check]:
+    """Every check, in the order in which they are shown."""
+    from jetson_dnn_rt.backends.registry import list_backends
+
+    # The profile as the user's shell has it, before this process sets what is missing.
+    profile = check_profile(os.environ)
+    prepare_environment()
+    return [
+        check_python(),
+        check_ros(),
+        *check_interfaces(),
+        check_launch(),
+        check_module("cv2", "pip install opencv-python-headless", required=True),
+        check_module("matplotlib", "pip install matplotlib", required=False),
+        *check_backends(list_backends()),
+        check_gpu(),
+        check_jetson(),
+        *check_rights(),
+        check_governor(),
+        profile,
+        check_shared_memory(),
+    ]
+
+
+def to_dict(checks: Sequence[Check]) -> dict[str, object]:
+    """The JSON form; ``ok`` says whether `run` has what it needs."""
+    return {
+        "version": __version__,
+        "machine": platform.platform(),
+        "ok": all(check.ok for check in checks if check.required),
+        "checks": {
+            check.name: {
+                "ok": check.ok,
+                "required": check.required,
+                "detail": check.detail,
+                "mend": check.mend,
+            }
+            for check in checks
+        },
+    }
+
+
+def format_checks(checks: Sequence[Check]) -> str:
+    """The form for people: a line for each check, below it the mend."""
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        mark = "ok  " if check.ok else "LACK" if check.required else "-   "
+        lines.append(f"{mark}  {check.name.ljust(width)}  {check.detail}")
+        if check.mend and not check.ok:
+            lines.append(f"      {' ' * width}  -> {check.mend}")
+    return "\n".join(lines)

@@ -1,0 +1,84 @@
+"""`jetson-dnn-rt COMMAND`: one module for each command, in this package.
+
+A command module has ``HELP`` (a line), ``add_arguments(parser)`` and ``execute(args) -> int``, the
+exit code: 0 success, 1 a failed run or a bar not met, 2 bad arguments or configuration. It imports
+nothing heavy before `execute`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from jetson_dnn_rt import __version__
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+
+COMMANDS = ("run", "doctor", "bench")
+
+FAILED = 1
+BAD_ARGUMENTS = 2
+INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="jetson-dnn-rt", description="DNNs on camera frames, every frame with a deadline."
+    )
+    parser.add_argument("--version", action="version", version=f"jetson-dnn-rt {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = importlib.import_module(f"jetson_dnn_rt.cli.{name}")
+        command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(command)
+        command.set_defaults(execute=module.execute)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; whatever goes wrong is one line on stderr."""
+    args = build_parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        code = int(args.execute(args))
+        # Here, and not by the interpreter at its end, where a closed pipe cannot be caught.
+        sys.stdout.flush()
+        return code
+    except ConfigurationError as error:
+        return _report(args.command, str(error), BAD_ARGUMENTS)
+    except JetsonDnnRtError as error:
+        return _report(args.command, str(error), FAILED)
+    except BrokenPipeError:
+        # Whoever read us has gone. The interpreter would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return _report(args.command, "interrupted", INTERRUPTED)
+
+
+def _report(command: str, message: str, code: int) -> int:
+    line = " ".join(message.split())
+    print(f"jetson-dnn-rt {command}: error: {line}", file=sys.stderr)
+    return code
+
+
+def run() -> int:
+    """`ros2 run jetson_dnn_rt run`."""
+    return main(["run", *sys.argv[1:]])
+
+
+def doctor() -> int:
+    """`ros2 run jetson_dnn_rt doctor`."""
+    return main(["doctor", *sys.argv[1:]])
+
+
+def bench() -> int:
+    """`ros2 run jetson_dnn_rt bench`."""
+    return main(["bench", *sys.argv[1:]])

@@ -1,0 +1,130 @@
+"""What a run was like, from its job records: counts, exact order statistics, variants."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from jetson_dnn_rt.tasks import JobRecord, Outcome
+
+Number = TypeVar("Number", int, float)
+
+
+def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
+    """Smallest of the observed values that covers a share of them.
+
+    No interpolation: the p99 of a latency is a latency that occurred.
+
+    Parameters
+    ----------
+    ordered : sequence of int or float
+        Ascending, not empty.
+    quantile : float
+        In (0, 1].
+
+    Raises
+    ------
+    ValueError
+        When there is no value, or the quantile is out of its range.
+    """
+    if not ordered:
+        raise ValueError("ordered must hold at least one value")
+    if not 0.0 < quantile <= 1.0:
+        raise ValueError(f"quantile must be in (0, 1]: {quantile}")
+    return ordered[math.ceil(quantile * len(ordered)) - 1]
+
+
+def summarize_ms(times_ns: Iterable[int]) -> dict[str, float | None]:
+    """p50, p99 and maximum in milliseconds; None where nothing was observed."""
+    ordered = sorted(times_ns)
+    if not ordered:
+        return {"p50": None, "p99": None, "max": None}
+    return {
+        "p50": order_statistic(ordered, 0.50) / 1e6,
+        "p99": order_statistic(ordered, 0.99) / 1e6,
+        "max": ordered[-1] / 1e6,
+    }
+
+
+def _times() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class TaskSummary:
+    """Counts and times of one task, fed record by record; 24 bytes a completed job.
+
+    Times are those of completed jobs (``met`` and ``late``): the others have no response.
+    Variants are counted for every job that started.
+    """
+
+    deadline_ns: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    variants: Counter[str] = field(default_factory=Counter)
+    response_ns: array[int] = field(default_factory=_times)
+    execution_ns: array[int] = field(default_factory=_times)
+    overhead_ns: array[int] = field(default_factory=_times)
+
+    def add(self, record: JobRecord) -> None:
+        """Take one more job that ended."""
+        self.deadline_ns = record.absolute_deadline_ns - record.release_ns
+        self.outcomes[record.outcome] += 1
+        if record.reason:
+            self.reasons[f"{record.outcome.value}: {record.reason}"] += 1
+        if record.start_ns is not None:
+            self.variants[record.variant] += 1
+        if record.outcome in (Outcome.MET, Outcome.LATE):
+            self.response_ns.append(record.response_time_ns)
+            self.execution_ns.append(record.execution_time_ns)
+            self.overhead_ns.append(record.overhead_ns)
+
+    @property
+    def released(self) -> int:
+        """Jobs seen: each ended in exactly one outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def met_ratio(self) -> float | None:
+        """Share of all the jobs that were met; None before the first."""
+        return self.outcomes[Outcome.MET] / self.released if self.released else None
+
+    def to_dict(self) -> dict[str, object]:
+        """The task's part of the JSON of ``jetson-dnn-rt run``; times in milliseconds."""
+        started = sum(self.variants.values())
+        return {
+            "released": self.released,
+            "outcomes": {outcome.value: self.outcomes[outcome] for outcome in Outcome},
+            "deadline_ms": self.deadline_ns / 1e6,
+            "response_ms": summarize_ms(self.response_ns),
+            "execution_ms": summarize_ms(self.execution_ns),
+            "overhead_ms": summarize_ms(self.overhead_ns),
+            "variants": {name: count / started for name, count in self.variants.most_common()},
+        }
+
+
+class RunSummary:
+    """`TaskSummary` of every task, made when the task is first seen.
+
+    Parameters
+    ----------
+    tasks : iterable of str
+        Known beforehand: a task that never got a frame is shown too, with zeros.
+    """
+
+    def __init__(self, tasks: Iterable[str] = ()) -> None:
+        self.tasks: dict[str, TaskSummary] = {task: TaskSummary() for task in tasks}
+
+    def add(self, record: JobRecord) -> None:
+        """Take one more job that ended."""
+        if record.task not in self.tasks:
+            self.tasks[record.task] = TaskSummary()
+        self.tasks[record.task].add(record)
+
+    def to_dict(self) -> dict[str, object]:
+        """Every task's `TaskSummary.to_dict`, by name."""
+        return {name: task.to_dict() for name, task in self.tasks.items()}

@@ -1,0 +1,54 @@
+"""Job records as lines of JSON: the trace of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+
+
+def format_job(record: JobRecord) -> str:
+    """One line of JSON with every field of the record; times stay integers in nanoseconds."""
+    return json.dumps(asdict(record), separators=(",", ":"))
+
+
+def parse_job(line: str) -> JobRecord:
+    """Read what `format_job` wrote.
+
+    Raises
+    ------
+    ValueError
+        When the line is not a job record.
+    """
+    try:
+        fields = json.loads(line)
+        fields["outcome"] = Outcome(fields["outcome"])
+        fields["stages"] = tuple(StageRecord(**stage) for stage in fields["stages"])
+        return JobRecord(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a job record ({error}): {line[:120]!r}") from error
+
+
+def read_trace(path: Path) -> Iterator[JobRecord]:
+    """Job records of a trace file, in their order.
+
+    Raises
+    ------
+    ValueError
+        With the number of the line that is not a job record.
+    """
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield parse_job(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+
+
+def write_trace(path: Path, records: Iterable[JobRecord]) -> None:
+    """Write job records to a file, one a line."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(format_job(record) + "\n" for record in records)

@@ -1,0 +1,159 @@
+"""The command line as scripts see it: exit codes, one line of error, JSON on the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jetson_dnn_rt import __version__
+from jetson_dnn_rt.cli import bench, doctor, main
+from jetson_dnn_rt.cli.checks import Check
+from jetson_dnn_rt.cli.environment import prepare_environment, profile_variable
+from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from jetson_dnn_rt.cli.main import main; exit(main())"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigurationError("bad\nvalue"), 2), (ModelError("no such file"), 1)]
+)
+def test_errors_are_one_line_with_their_exit_code(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(args: object) -> int:
+        raise error
+
+    monkeypatch.setattr(doctor, "execute", fail)
+    assert main.main(["doctor"]) == code
+    captured = capsys.readouterr()
+    text = " ".join(str(error).split())
+    assert captured.err == f"jetson-dnn-rt doctor: error: {text}\n"
+    assert captured.out == ""
+
+
+def test_a_mistake_in_the_code_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "execute", lambda args: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        main.main(["doctor"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["doctor", "--no-such-option"]])
+def test_bad_arguments_are_exit_code_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(arguments)
+    assert ended.value.code == 2
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"jetson-dnn-rt {__version__}\n"
+
+
+def test_every_command_has_the_interface_and_a_help_text() -> None:
+    help_text = main.build_parser().format_help()
+    for name in main.COMMANDS:
+        assert name in help_text
+
+
+def test_closed_pipe_is_no_traceback() -> None:
+    code = "from jetson_dnn_rt.cli.main import main; exit(main(['bench']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = (
+        "import sys; from jetson_dnn_rt.cli.main import build_parser; build_parser();"
+        "print([m for m in ('torch', 'rclpy', 'matplotlib', 'onnxruntime', 'openvino')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def make_check(*, ok: bool, required: bool) -> Check:
+    return Check("thing", ok, "detail", "" if ok else "mend it", required)
+
+
+@pytest.mark.parametrize(
+    ("check", "code"),
+    [
+        (make_check(ok=True, required=True), 0),
+        (make_check(ok=False, required=False), 0),
+        (make_check(ok=False, required=True), 1),
+    ],
+)
+def test_doctor_fails_only_for_what_run_needs(
+    check: Check, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "run_checks", lambda: [check])
+    assert main.main(["doctor", "--json"]) == code
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["ok"] is (code == 0)
+    assert result["checks"]["thing"]["mend"] == check.mend
+    assert main.main(["doctor"]) == code
+    assert ("-> mend it" in capsys.readouterr().out) is not check.ok
+
+
+@pytest.mark.slow
+def test_doctor_on_this_machine() -> None:
+    pytest.importorskip("rclpy")
+    done = start("doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["version"] == __version__
+    assert {"ros", "sched_fifo", "cpu governor", "dds profile"} <= set(result["checks"])
+    for check in result["checks"].values():
+        assert "\n" not in check["mend"]
+
+
+def test_bench_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["bench"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in bench.BENCHMARKS)
+
+
+def test_unknown_benchmark_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["bench", "no_such"]) == 2
+    assert "overload" in capsys.readouterr().err
+
+
+def test_environment_is_set_only_where_the_user_has_not() -> None:
+    environ: dict[str, str] = {}
+    done = prepare_environment(environ)
+    assert profile_variable() in done
+    assert Path(environ[profile_variable()]).is_file()
+    assert prepare_environment(environ) == []
+    theirs = {"AMENT_PREFIX_PATH": "/mine", profile_variable(): "/mine.xml"}
+    before = dict(theirs)
+    assert prepare_environment(theirs) == []
+    assert theirs == before
+
+
+def test_table_is_aligned() -> None:
+    table = format_rows(["task", "p50"], [["a", 1.25], ["longer", None], ["c", 10]])
+    assert table.splitlines() == [
+        "task    p50",
+        "------  ---",
+        "a       1.2",
+        "longer    -",
+        "c        10",
+    ]
