@@ -74,7 +74,8 @@ class YoloxDecoder:
             cells = self._cells if self._cells is not None else self._make_cells(len(rows))
             cell = cells[kept]
             boxes[:, :2] = (boxes[:, :2] + cell[:, :2]) * cell[:, 2:]
-            boxes[:, 2:] = np.exp(boxes[:, 2:]) * cell[:, 2:]
+            with np.errstate(over="ignore"):  # what is not finite is dropped in the end
+                boxes[:, 2:] = np.exp(boxes[:, 2:]) * cell[:, 2:]
         return _finish(_corners(boxes), scores, class_ids, geometry, settings)
 
     def _make_cells(self, count: int) -> Floats:
@@ -166,9 +167,10 @@ def _filter_objectness(
 
 def _corners(boxes: Floats) -> Floats:
     """Centre and size to corners, in place."""
-    boxes[:, 2:] *= 0.5
-    boxes[:, :2] -= boxes[:, 2:]
-    boxes[:, 2:] = boxes[:, :2] + 2.0 * boxes[:, 2:]
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is dropped in the end
+        boxes[:, 2:] *= 0.5
+        boxes[:, :2] -= boxes[:, 2:]
+        boxes[:, 2:] = boxes[:, :2] + 2.0 * boxes[:, 2:]
     return boxes
 
 

@@ -128,7 +128,7 @@ def _candidates(outputs: Outputs, input_size: tuple[int, int]) -> list[Head]:
             return [Head("boxes_scores", scores[2], reason)]
         return []
     # Old YOLOv5 exports return their three feature maps, of five dimensions, after the boxes.
-    if len(shapes) != 1 and not all(len(s) == 5 for s in shapes[1:]):
+    if not shapes or not all(len(s) == 5 for s in shapes[1:]):
         return []
     if len(shapes[0]) == 3 and shapes[0][0] == 1:
         return _yolo(outputs[0], input_size)

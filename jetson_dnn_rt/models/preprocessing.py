@@ -196,7 +196,8 @@ def check_frame(frame: Frame) -> int:
     if not (1 <= image.shape[0] <= _MAX_SIDE and 1 <= image.shape[1] <= _MAX_SIDE):
         raise FrameError(f"sides must be in [1, {_MAX_SIDE}] pixels: {image.shape}")
     row, column = image.strides[:2]
-    if column != channels or image.strides[-1] != 1 or row < column * image.shape[1]:
+    inner = image.strides[2] if channels > 1 else 1
+    if column != channels or inner != 1 or row < column * image.shape[1]:
         raise FrameError(f"pixels of a row must be adjacent: strides {image.strides}")
     return channels
 
@@ -244,7 +245,9 @@ class Preprocessor:
         if key != self._prepared_for:
             self._prepare(frame, channels)
             self._prepared_for = key
-        image: Image = frame.image
+        image: Image = (
+            frame.image if channels > 1 or frame.image.ndim == 2 else frame.image[..., 0]
+        )
         geometry = self._geometry
         if self._resized is not None:
             size = (geometry.resized_width, geometry.resized_height)
@@ -253,7 +256,7 @@ class Preprocessor:
         if channels > 1:
             cv2.split(image, self._channels)
         else:
-            self._channels[0] = image if image.ndim == 2 else image[:, :, 0]
+            self._channels[0] = image
         for plane, source, factor, offset in zip(
             self._planes, self._order, self._factors, self._offsets, strict=True
         ):

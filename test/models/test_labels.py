@@ -1,0 +1,86 @@
+"""Names of classes from every place they can come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models import labels
+
+
+def test_data_sets_have_their_numbers() -> None:
+    assert len(labels.COCO_80) == 80
+    assert len(labels.COCO_91) == 91
+    assert len(labels.VOC_21) == 21
+    assert len(labels.imagenet()) == 1000
+    assert (labels.COCO_80[2], labels.COCO_80[79]) == ("car", "toothbrush")
+    assert (labels.COCO_91[3], labels.COCO_91[90]) == ("car", "toothbrush")
+
+
+def test_data_sets_equal_torchvisions() -> None:
+    from torchvision.models.detection import SSDLite320_MobileNet_V3_Large_Weights
+    from torchvision.models.segmentation import LRASPP_MobileNet_V3_Large_Weights
+
+    coco = SSDLite320_MobileNet_V3_Large_Weights.DEFAULT.meta["categories"]
+    voc = LRASPP_MobileNet_V3_Large_Weights.DEFAULT.meta["categories"]
+    assert list(labels.COCO_91) == coco
+    assert list(labels.VOC_21) == voc
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("names.txt", "car\n\n truck \nvan\n"),
+        ("names.yaml", "[car, truck, van]"),
+        ("names.yml", "path: x\nnames:\n  0: car\n  2: van\n  1: truck\n"),
+        ("data.yaml", "names: [car, truck, van]\nnc: 3\n"),
+        ("map.yaml", "0: car\n1: truck\n2: van\n"),
+    ],
+)
+def test_files(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert labels.read_labels(tmp_path / name) == ("car", "truck", "van")
+
+
+def test_gaps_of_a_mapping_are_filled() -> None:
+    assert labels.names_of_mapping({0: "a", 2: "c"}) == ("a", "class_1", "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"", "holds no names"),
+        ("a.txt", b"\xff\xfe\x00", "cannot read"),
+        ("a.yaml", b"names: {car: 1}", "keys of the mapping"),
+        ("a.yaml", b"names: 3", "neither a list nor a mapping"),
+        ("a.yaml", b"[a, : b", "is not YAML"),
+        ("a.yaml", b"!!python/object/apply:os.getcwd []", "is not YAML"),
+        ("a.yaml", b"9999999999: car", "keys of the mapping"),
+        ("a.txt", b"x" * (1 << 20) + b"y", "larger than"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelError, match=words):
+        labels.read_labels(tmp_path / name)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        labels.read_labels(tmp_path / "none.txt")
+
+
+def test_what_goes_before_what() -> None:
+    resolve = labels.resolve_labels
+    assert resolve(["a", "b"], ["x", "y"], "detection", 2) == ("a", "b")
+    assert resolve(None, ["x", "y"], "detection", 2) == ("x", "y")
+    assert resolve([], ["x", "y"], "detection", 2) == ("x", "y")
+    assert resolve(None, None, "detection", 80) == labels.COCO_80
+    assert resolve(None, None, "segmentation", 21) == labels.VOC_21
+    assert resolve(None, None, "classification", 1000) == labels.imagenet()
+    assert resolve(None, None, "detection", 2) == ("class_0", "class_1")
+    assert resolve("coco80", None, "detection", 80) == labels.COCO_80
+    with pytest.raises(ModelError, match="2 names for a model of 3 classes"):
+        resolve(["a", "b"], None, "detection", 3)
