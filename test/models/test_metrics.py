@@ -1,0 +1,137 @@
+"""Average precision and mean IoU on examples worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.models.metrics import (
+    DetectionMetric,
+    SegmentationMetric,
+    average_precision,
+    match_detections,
+)
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+def boxes_of(*rows):
+    return np.array(rows, np.float32).reshape(-1, 4)
+
+
+def ids(*values):
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "truths", "expected"),
+    [
+        # Found 1 of 3 at precision 1, 2 of 3 at precision 2/3: 1/3 * 1 + 1/3 * 2/3.
+        ((0.9, 0.8, 0.7), (True, False, True), 3, 5 / 9),
+        # Precision 1/2 at recall 1/2 is raised to the 2/3 that recall 1 still has.
+        ((0.9, 0.8, 0.7), (False, True, True), 2, 2 / 3),
+        # The order of the rows does not matter, only the scores.
+        ((0.7, 0.9, 0.8), (True, False, True), 2, 2 / 3),
+        # Of equal scores none comes first: one point with precision 1/2.
+        ((0.5, 0.5), (True, False), 1, 1 / 2),
+        ((0.5, 0.5), (False, True), 1, 1 / 2),
+        ((0.9, 0.8), (True, True), 2, 1.0),
+        ((0.9,), (False,), 4, 0.0),
+        ((), (), 4, 0.0),
+    ],
+)
+def test_average_precision(scores, right, truths, expected):
+    found = average_precision(floats(*scores), np.array(right, bool), truths)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_average_precision_without_truth_is_undefined():
+    assert math.isnan(average_precision(floats(0.5), np.array([False]), 0))
+
+
+def test_a_true_box_is_found_once():
+    boxes = boxes_of([0, 0, 10, 10], [0, 0, 10, 9])
+    right = match_detections(boxes, floats(0.6, 0.9), boxes_of([0, 0, 10, 10]), 0.5)
+    assert right.tolist() == [False, True]
+
+
+def test_a_detection_takes_the_best_of_the_free_boxes():
+    truths = boxes_of([0, 0, 10, 10], [2, 0, 12, 10])
+    boxes = boxes_of([2, 0, 12, 10], [1, 0, 11, 10])
+    assert match_detections(boxes, floats(0.9, 0.8), truths, 0.5).tolist() == [True, True]
+
+
+def test_overlap_must_reach_the_threshold():
+    truths = boxes_of([0, 0, 2, 1])
+    boxes = boxes_of([0, 0, 1, 1])  # IoU exactly 0.5
+    assert match_detections(boxes, floats(0.9), truths, 0.5).tolist() == [True]
+    assert match_detections(boxes, floats(0.9), truths, 0.51).tolist() == [False]
+
+
+def test_mean_average_precision_of_two_images():
+    metric = DetectionMetric(3)
+    here, there = [0, 0, 10, 10], [50, 50, 60, 60]
+    # Class 0: one right at 0.9, one box of the second image missed: 1/2.
+    # Class 1: right at 0.3, wrong at 0.8: 1/2. Class 2 never occurs: not in the mean.
+    metric.add(boxes_of(here, there), floats(0.9, 0.8), ids(0, 1), boxes_of(here), ids(0))
+    metric.add(boxes_of(there), floats(0.3), ids(1), boxes_of(here, there), ids(0, 1))
+    assert metric.truths.tolist() == [2, 1, 0]
+    values = metric.average_precisions()
+    assert values[:2].tolist() == [0.5, 0.5]
+    assert math.isnan(values[2])
+    assert metric.mean() == 0.5
+
+
+def test_a_box_in_another_image_is_no_match():
+    metric = DetectionMetric(1)
+    box = boxes_of([0, 0, 10, 10])
+    metric.add(box, floats(0.9), ids(0), boxes_of(), ids())
+    metric.add(boxes_of(), floats(), ids(), box, ids(0))
+    assert metric.mean() == 0.0
+
+
+def test_no_truth_at_all_is_undefined():
+    assert math.isnan(DetectionMetric(2).mean())
+    assert math.isnan(SegmentationMetric(2).mean())
+
+
+def test_iou_of_a_small_mask():
+    metric = SegmentationMetric(4, ignore=255)
+    true = np.array([[0, 0, 1], [1, 1, 255]], np.uint8)
+    found = np.array([[0, 1, 1], [1, 2, 0]], np.uint8)
+    metric.add(found, true)
+    # 0: 1 shared of 2. 1: 2 shared of 4. 2: 0 of 1. 3: nowhere. The ignored pixel: nowhere.
+    values = metric.ious()
+    assert values[:3].tolist() == [0.5, 0.5, 0.0]
+    assert math.isnan(values[3])
+    assert metric.mean() == pytest.approx(1 / 3)
+    assert metric.confusion.sum() == 5
+    assert metric.confusion[1, 2] == 1
+
+
+def test_pixels_of_all_images_count_together():
+    metric = SegmentationMetric(2)
+    metric.add(np.zeros((1, 3), np.uint8), np.zeros((1, 3), np.uint8))
+    metric.add(np.zeros((1, 1), np.uint8), np.ones((1, 1), np.uint8))
+    assert metric.ious().tolist() == [0.75, 0.0]
+
+
+def test_bad_masks_are_refused():
+    metric = SegmentationMetric(2)
+    with pytest.raises(ValueError, match="one shape"):
+        metric.add(np.zeros((1, 2), np.uint8), np.zeros((2, 1), np.uint8))
+    with pytest.raises(ValueError, match="classes below 2"):
+        metric.add(np.full((1, 1), 2, np.uint8), np.zeros((1, 1), np.uint8))
+
+
+@pytest.mark.parametrize("make", [DetectionMetric, SegmentationMetric])
+def test_classes_must_be_positive(make):
+    with pytest.raises(ValueError, match="classes must be at least 1"):
+        make(0)
+
+
+def test_threshold_must_be_a_share():
+    with pytest.raises(ValueError, match=r"iou_threshold must be in \(0, 1\]"):
+        DetectionMetric(1, 0.0)
