@@ -317,7 +317,8 @@ def install_wheels(prefix: Path, progress: Progress) -> None:
         env=clean_environment(),
         hint="Is the package index reachable from here?",
     )
-    progress.say(f"paths rewritten in {rewrite_prefixes(Paths.of(prefix))} files")
+    paths = provide_headers(Paths.of(prefix), progress)
+    progress.say(f"paths rewritten in {rewrite_prefixes(paths)} files")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
