@@ -1,0 +1,1 @@
+"""Where frames come from: synthetic drives, videos, folders of images, devices, GStreamer."""

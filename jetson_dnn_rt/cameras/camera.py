@@ -1,0 +1,236 @@
+"""A thread that reads one source at its rate and hands every frame on, without copying it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.frames import Frame, FramePool
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_NS = 250_000_000
+LONGEST_BACKOFF_NS = 5_000_000_000
+
+Deliver = Callable[[Frame, int], None]
+"""Takes a frame and its capture time on the steady clock; must return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CameraState:
+    """What a camera did so far.
+
+    `error` is why it delivers nothing at the moment, empty when it does; `ended` says that the
+    stream came to its end or to the number of frames asked for.
+    """
+
+    frames: int
+    reopened: int
+    error: str
+    ended: bool
+
+
+class Camera:
+    """Reads a source on its own thread.
+
+    A source that is not live is read ahead and its frames are handed on at absolute times, one
+    period apart: the period does not drift, and reading does not add to the frame's age. A live
+    source sets its own pace. One that stops is reopened with growing intervals.
+
+    Parameters
+    ----------
+    reopen : callable
+        Opens the source; called again after a live one stopped.
+    deliver : callable
+        Called with every frame on the camera's thread.
+    rate_hz : float
+        Rate of a source that is not live; 0 = its native rate.
+    frame_id : str
+        Coordinate frame written to every frame.
+    limit : int or None
+        End after so many frames; None = never.
+    stamp : callable
+        Makes the stamp of a frame from its capture time; the identity by default.
+    clock : Clock
+        Paces the frames.
+    on_start, on_end : callable
+        Called on the camera's thread at its start (scheduling class) and at the stream's end.
+    """
+
+    def __init__(
+        self,
+        reopen: Callable[[], FrameSource],
+        deliver: Deliver,
+        *,
+        rate_hz: float = 0.0,
+        frame_id: str = "",
+        limit: int | None = None,
+        stamp: Callable[[int], int] = int,
+        clock: Clock | None = None,
+        on_start: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._reopen, self._deliver = reopen, deliver
+        self._frame_id, self._limit, self._stamp = frame_id, limit, stamp
+        self._clock: Clock = clock or SteadyClock()
+        self._on_start, self._on_end = on_start, on_end
+        self._source: FrameSource | None = reopen()
+        self._asked_rate_hz = rate_hz
+        self._pool = self._make_pool(self._source)
+        self._backoff_ns = FIRST_BACKOFF_NS
+        self._condition = self._clock.condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._state = CameraState(0, 0, "", False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the frames."""
+        return self._pool_shape[0], self._pool_shape[1]
+
+    @property
+    def rate_hz(self) -> float:
+        """Rate at which frames are due; 0 where only the device knows."""
+        return self._asked_rate_hz or self._native_rate_hz
+
+    @property
+    def state(self) -> CameraState:
+        """What it did so far."""
+        return self._state
+
+    def start(self) -> None:
+        """Begin to deliver; a stopped camera goes on with the next frame of its source."""
+        if self._thread is not None:
+            raise RuntimeError("the camera runs already")
+        self._stopping = False
+        self._state = replace(self._state, ended=False)
+        self._clock.participate()
+        self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> bool:
+        """Stop delivering.
+
+        Returns
+        -------
+        bool
+            False when the source did not return in time; its thread ends with the process.
+        """
+        if self._thread is None:
+            return True
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+        self._thread.join(timeout_s)
+        ended = not self._thread.is_alive()
+        self._thread = None
+        return ended
+
+    def close(self) -> None:
+        """Stop, and give the source back."""
+        if self.stop() and self._source is not None:
+            self._source.close()
+            self._source = None
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._on_start()
+            if self._deliver_all():
+                self._state = replace(self._state, ended=True)
+                self._on_end()
+        except Exception as error:
+            self._state = replace(self._state, error=f"{type(error).__name__}: {error}")
+            logger.exception("the camera ended")
+        finally:
+            self._clock.leave()
+
+    def _deliver_all(self) -> bool:
+        """Deliver until the end of the stream (True) or until stopped (False)."""
+        period_ns = round(1e9 / self.rate_hz) if self.rate_hz else 0
+        due_ns = self._clock.now_ns()
+        while not self._stopping:
+            if self._limit is not None and self._state.frames >= self._limit:
+                return True
+            source = self._source or self._open_again()
+            if source is None:
+                continue
+            loan = self._pool.borrow()
+            try:
+                if not source.read(loan.buffer):
+                    return True
+            except SourceError as error:
+                if not source.live:
+                    # A file would be read from its start again: it ends here instead.
+                    self._state = replace(self._state, error=str(error))
+                    logger.error("%s: the stream ends", error)
+                    return True
+                self._lose(source, error)
+                continue
+            if source.live:
+                captured_ns = source.capture_ns
+            else:
+                captured_ns = None
+                if not self._sleep_until(due_ns):
+                    return False
+                now_ns = self._clock.now_ns()
+                # Frames that could not be read in time are not made up for in a burst.
+                due_ns = max(due_ns + period_ns, now_ns)
+            capture_ns = self._clock.now_ns() if captured_ns is None else captured_ns
+            state = self._state
+            frame = Frame(
+                image=loan.buffer,
+                encoding=ENCODING,
+                stamp_ns=self._stamp(capture_ns),
+                sequence=state.frames,
+                frame_id=self._frame_id,
+                owner=loan,
+            )
+            self._state = CameraState(state.frames + 1, state.reopened, "", False)
+            self._deliver(frame, capture_ns)
+            # Nothing here may keep the buffer from its pool while the next frame is awaited.
+            del frame, loan
+        return False
+
+    def _sleep_until(self, time_ns: int) -> bool:
+        """Wait for a time; False when stopped meanwhile."""
+        with self._condition:
+            while not self._stopping and self._clock.now_ns() < time_ns:
+                self._condition.wait_until(time_ns)
+        return not self._stopping
+
+    def _lose(self, source: FrameSource, error: SourceError) -> None:
+        """A source broke: close it, say so once, and let it be reopened."""
+        source.close()
+        self._source = None
+        self._backoff_ns = FIRST_BACKOFF_NS
+        self._state = replace(self._state, error=str(error))
+        logger.error("%s: trying to reopen it", error)
+
+    def _open_again(self) -> FrameSource | None:
+        if not self._sleep_until(self._clock.now_ns() + self._backoff_ns):
+            return None
+        self._backoff_ns = min(2 * self._backoff_ns, LONGEST_BACKOFF_NS)
+        try:
+            source = self._reopen()
+        except SourceError as error:
+            self._state = replace(self._state, error=str(error))
+            return None
+        if (source.height, source.width, 3) != self._pool_shape:
+            self._pool = self._make_pool(source)
+        self._source = source
+        state = self._state
+        self._state = CameraState(state.frames, state.reopened + 1, "", False)
+        logger.warning("the camera is back after %d frames", state.frames)
+        return source
+
+    def _make_pool(self, source: FrameSource) -> FramePool:
+        self._pool_shape = (source.height, source.width, 3)
+        self._native_rate_hz = source.rate_hz
+        return FramePool(self._pool_shape)

@@ -1,0 +1,122 @@
+"""Live sources: Video4Linux devices and GStreamer pipelines."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import cv2
+
+from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.frames import Image
+
+OLDEST_STAMP_NS = 1_000_000_000
+"""A driver's stamp that is further back than this is on another clock."""
+
+
+def open_device(path: str, size: tuple[int, int] = (0, 0), rate_hz: float = 0.0) -> LiveSource:
+    """Open a Video4Linux device.
+
+    Parameters
+    ----------
+    path : str
+        ``/dev/videoN``, or a link to it as in ``/dev/v4l/by-id``.
+    size : tuple of int
+        Width and height asked for; 0 = what the driver has.
+    rate_hz : float
+        Rate asked for; 0 = what the driver has.
+
+    Raises
+    ------
+    SourceError
+        When it is not there, not allowed, busy, or delivers no frame.
+    """
+    if not Path(path).exists():
+        known = ", ".join(str(p) for p in sorted(Path("/dev").glob("video*"))) or "none"
+        raise SourceError(f"camera {path} is not there (video devices: {known})")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise SourceError(f"camera {path} may not be opened: add the user to the group 'video'")
+    capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
+    width, height = size
+    if width and height:
+        capture.set(cv2.CAP_PROP_FRAME_WIDTH, width)
+        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, height)
+    if rate_hz:
+        capture.set(cv2.CAP_PROP_FPS, rate_hz)
+    # Old frames are of no use: as few in the driver's queue as it allows.
+    capture.set(cv2.CAP_PROP_BUFFERSIZE, 2)
+    return LiveSource(capture, f"camera {path}", "it is busy, or no capture device")
+
+
+def open_pipeline(pipeline: str) -> LiveSource:
+    """Open a GStreamer pipeline that ends in ``appsink``.
+
+    Raises
+    ------
+    SourceError
+        When OpenCV was built without GStreamer, or the pipeline does not start.
+    """
+    backends = [cv2.videoio_registry.getBackendName(b) for b in cv2.videoio_registry.getBackends()]
+    if "GSTREAMER" not in backends:
+        raise SourceError(
+            "this OpenCV was built without GStreamer: use the system's (apt install "
+            "python3-opencv, on a Jetson the one of JetPack) instead of the one from PyPI"
+        )
+    if "appsink" not in pipeline:
+        raise SourceError(f"GStreamer pipeline {pipeline!r} must end in '! appsink'")
+    capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
+    return LiveSource(capture, f"GStreamer pipeline {pipeline!r}", "try it with gst-launch-1.0")
+
+
+class LiveSource(FrameSource):
+    """An opened capture that sets its own pace.
+
+    Parameters
+    ----------
+    capture : cv2.VideoCapture
+        Opened; it is closed by this object.
+    name : str
+        For messages.
+    mend : str
+        What to try when it delivers nothing.
+    """
+
+    live = True
+
+    def __init__(self, capture: cv2.VideoCapture, name: str, mend: str) -> None:
+        self._capture, self._name = capture, name
+        if not capture.isOpened() or not capture.grab():
+            capture.release()
+            raise SourceError(f"{name} delivers no frame: {mend}")
+        done, image = capture.retrieve()
+        if not done or image.ndim != 3:
+            capture.release()
+            raise SourceError(f"{name} delivers no colour image: {mend}")
+        self.height, self.width = image.shape[:2]
+        self.rate_hz = max(0.0, float(capture.get(cv2.CAP_PROP_FPS)))
+
+    def read(self, out: Image) -> bool:
+        """Wait for the next frame, note when it was captured, decode it into `out`."""
+        self.expect(out)
+        if not self._capture.grab():
+            raise SourceError(f"{self._name} stopped delivering frames")
+        self.capture_ns = self._captured_ns()
+        done, image = self._capture.retrieve(out)
+        if not done:
+            raise SourceError(f"{self._name} delivered a frame that cannot be decoded")
+        if image is not out:
+            raise SourceError(f"{self._name} changed its size to {image.shape[1::-1]}")
+        return True
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._capture.release()
+
+    def _captured_ns(self) -> int:
+        # Video4Linux stamps with CLOCK_MONOTONIC when the frame is complete; GStreamer counts
+        # from the pipeline's start. What is not a moment of the last second is not used.
+        now_ns = time.monotonic_ns()
+        stamp_ns = int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
+        return stamp_ns if 0 <= now_ns - stamp_ns <= OLDEST_STAMP_NS else now_ns

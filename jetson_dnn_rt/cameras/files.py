@@ -1,0 +1,129 @@
+"""Frames from files: a video, or the images of a folder in the order of their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.frames import Image
+
+IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+DEFAULT_RATE_HZ = 10.0
+"""Of a folder of images, which does not say how fast it was taken."""
+
+
+class VideoSource(FrameSource):
+    """The frames of a video file, decoded by FFmpeg inside OpenCV.
+
+    Parameters
+    ----------
+    path : Path
+        Any container and codec FFmpeg reads.
+    loop : bool
+        Start anew at the end.
+
+    Raises
+    ------
+    SourceError
+        When the file is missing or is no video.
+    """
+
+    live = False
+
+    def __init__(self, path: Path, loop: bool = False) -> None:
+        self._path, self._loop = path, loop
+        if not path.is_file():
+            raise SourceError(f"video {path} is not there: give the path of a video file")
+        self._capture = cv2.VideoCapture(str(path))
+        self.width = int(self._capture.get(cv2.CAP_PROP_FRAME_WIDTH))
+        self.height = int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
+        self.rate_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
+        if not self._capture.isOpened() or self.width < 1 or self.height < 1:
+            self.close()
+            raise SourceError(f"{path} cannot be read as a video: damaged, or an unknown codec")
+        self._count = 0
+
+    def read(self, out: Image) -> bool:
+        """Decode the next frame into `out`."""
+        self.expect(out)
+        if self._read(out):
+            return True
+        if not self._loop:
+            return False
+        # Reopened, not sought: many containers cannot seek to their first frame exactly.
+        self.close()
+        if not self._capture.open(str(self._path)) or not self._read(out):
+            raise SourceError(f"video {self._path} cannot be read from its start again")
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._capture.release()
+
+    def _read(self, out: Image) -> bool:
+        done, image = self._capture.read(out)
+        if done and image is not out:
+            raise SourceError(
+                f"video {self._path} changes its size from {self.width}x{self.height} "
+                f"to {image.shape[1]}x{image.shape[0]}"
+            )
+        return bool(done)
+
+
+class ImagesSource(FrameSource):
+    """The images of one folder, in the order of their names, all of one size.
+
+    Parameters
+    ----------
+    folder : Path
+        Files with other suffixes than `IMAGE_SUFFIXES` are passed over.
+    loop : bool
+        Start anew after the last.
+
+    Raises
+    ------
+    SourceError
+        When the folder is missing or holds no readable image.
+    """
+
+    live = False
+    rate_hz = DEFAULT_RATE_HZ
+
+    def __init__(self, folder: Path, loop: bool = False) -> None:
+        if not folder.is_dir():
+            raise SourceError(f"images: {folder} is not a folder")
+        self._files = sorted(f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES)
+        if not self._files:
+            raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
+        self._loop = loop
+        self._next = 0
+        self.height, self.width = _read_image(self._files[0]).shape[:2]
+
+    def read(self, out: Image) -> bool:
+        """Decode the next file and copy it to `out`."""
+        self.expect(out)
+        if self._next == len(self._files):
+            if not self._loop:
+                return False
+            self._next = 0
+        file = self._files[self._next]
+        image = _read_image(file)
+        if image.shape != out.shape:
+            raise SourceError(
+                f"image {file} is {image.shape[1]}x{image.shape[0]}, the first of its folder "
+                f"{self.width}x{self.height}: a camera has one size"
+            )
+        out[:] = image
+        self._next += 1
+        return True
+
+
+def _read_image(file: Path) -> Image:
+    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    if image is None:
+        raise SourceError(f"image {file} cannot be decoded")
+    return np.asarray(image, np.uint8)

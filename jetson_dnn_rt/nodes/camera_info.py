@@ -1,0 +1,76 @@
+"""Calibration of a camera: the usual YAML file to a `CameraInfo` message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sensor_msgs.msg import CameraInfo
+
+MAX_FILE_BYTES = 1 << 16
+
+_MATRICES = (
+    ("camera_matrix", "k", 9),
+    ("rectification_matrix", "r", 9),
+    ("projection_matrix", "p", 12),
+)
+
+
+def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
+    """Make the message of a camera.
+
+    Parameters
+    ----------
+    url : str
+        A path or ``file://`` URL of a file as ``camera_calibration`` writes it; empty = the
+        camera is not calibrated, which the message says with ``k[0] == 0``.
+    height, width : int
+        Size of the frames in pixels.
+
+    Raises
+    ------
+    ConfigurationError
+        When the file cannot be read, or is for another size.
+    """
+    from sensor_msgs.msg import CameraInfo
+
+    info = CameraInfo(height=height, width=width, distortion_model="plumb_bob", d=[0.0] * 5)
+    if not url:
+        return info
+    path = Path(unquote(urlparse(url).path) if url.startswith("file:") else url).expanduser()
+    data = _read(path)
+    size = (data.get("image_height"), data.get("image_width"))
+    if size != (height, width):
+        raise ConfigurationError(
+            f"camera_info_url: {path} is for {size[1]}x{size[0]} pixels, the camera delivers "
+            f"{width}x{height}"
+        )
+    try:
+        for key, field, length in _MATRICES:
+            values = [float(v) for v in data[key]["data"]]
+            if len(values) != length:
+                raise ConfigurationError(f"camera_info_url: {path}: {key} needs {length} values")
+            setattr(info, field, values)
+        info.d = [float(v) for v in data["distortion_coefficients"]["data"]]
+        info.distortion_model = str(data["distortion_model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"camera_info_url: {path} lacks {error}") from error
+    return info
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigurationError(f"camera_info_url: {path} is no calibration: too large")
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"camera_info_url: {path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"camera_info_url: {path} holds no calibration")
+    return data

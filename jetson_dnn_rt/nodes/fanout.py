@@ -1,0 +1,54 @@
+"""Hands the frames of one stream to every task that wants them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from jetson_dnn_rt.frames import Frame
+
+
+class FrameListener(Protocol):
+    """A task as a stream sees it. Both methods must return at once."""
+
+    def on_frame(self, frame: Frame, capture_ns: int) -> None:
+        """Take a frame; `capture_ns` is on the steady clock."""
+
+    def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Take note of a frame that cannot be used."""
+
+
+class Fanout:
+    """Listeners of one stream.
+
+    When `remove` has returned, the listener is not in a call and gets no other one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[str, FrameListener] = {}
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    def add(self, name: str, listener: FrameListener) -> None:
+        """Add or replace the listener of this name."""
+        with self._lock:
+            self._listeners[name] = listener
+
+    def remove(self, name: str) -> None:
+        """Forget a listener; nothing happens when it is not there."""
+        with self._lock:
+            self._listeners.pop(name, None)
+
+    def deliver(self, frame: Frame, capture_ns: int) -> None:
+        """Give a frame to all."""
+        with self._lock:
+            for listener in self._listeners.values():
+                listener.on_frame(frame, capture_ns)
+
+    def reject(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Tell all of a frame that cannot be used."""
+        with self._lock:
+            for listener in self._listeners.values():
+                listener.on_bad_frame(frame, capture_ns, reason)

@@ -1,0 +1,117 @@
+"""One subscription of one image topic, whatever the number of tasks on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.nodes.conversion import (
+    BadImageError,
+    decode_image,
+    stamp_to_ns,
+    unusable_frame,
+    view_image,
+)
+from jetson_dnn_rt.nodes.fanout import Fanout
+from jetson_dnn_rt.nodes.qos import OVERRIDABLE, make_qos, subscription_events
+from jetson_dnn_rt.nodes.stamps import StampClock
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+    from sensor_msgs.msg import CompressedImage, Image
+
+TRANSPORTS = ("raw", "compressed")
+
+
+@dataclass(frozen=True)
+class InputKey:
+    """What makes a subscription: tasks that agree in all of it share one.
+
+    Attributes
+    ----------
+    topic : str
+        Resolved name of the image topic, without the transport's suffix.
+    transport : str
+        ``raw`` or ``compressed``.
+    qos, depth : str, int
+        Name of the profile and length of the queue.
+    deadline_ms : float
+        Longest time between two images before an event is raised; 0 = none.
+    """
+
+    topic: str
+    transport: str = "raw"
+    qos: str = "SENSOR_DATA"
+    depth: int = 1
+    deadline_ms: float = 0.0
+
+
+class ImageInput:
+    """Subscribes to images and hands them on as frames.
+
+    Parameters
+    ----------
+    node : Node
+        Owns the subscription.
+    key : InputKey
+        What to subscribe to.
+    """
+
+    def __init__(self, node: Node, key: InputKey) -> None:
+        from sensor_msgs.msg import CompressedImage, Image
+
+        self.key = key
+        self.fanout = Fanout()
+        self.deadline_events = 0
+        self.incompatible = ""
+        self._node = node
+        self._stamps = StampClock(key.topic, lambda: node.get_clock().now().nanoseconds)
+        self._sequence = 0
+        self._said: set[str] = set()
+        raw = key.transport == "raw"
+        self._convert = view_image if raw else decode_image
+        self._subscription = node.create_subscription(
+            Image if raw else CompressedImage,
+            key.topic if raw else f"{key.topic}/compressed",
+            self._on_message,
+            make_qos(key.qos, key.depth, key.deadline_ms),
+            event_callbacks=subscription_events(self._on_deadline, self._on_incompatible),
+            qos_overriding_options=OVERRIDABLE(),
+        )
+
+    @property
+    def distrusted_stamps(self) -> int:
+        """Frames whose stamp was not believed."""
+        return self._stamps.distrusted
+
+    def close(self) -> None:
+        """Drop the subscription."""
+        self._node.destroy_subscription(self._subscription)
+
+    def _on_message(self, message: Image | CompressedImage) -> None:
+        arrival_ns = time.monotonic_ns()
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        capture_ns = self._stamps.capture_ns(stamp_to_ns(message.header), arrival_ns)
+        try:
+            frame = self._convert(message, sequence)
+        except BadImageError as error:
+            if error.reason not in self._said:
+                self._said.add(error.reason)
+                self._node.get_logger().error(
+                    f"{self.key.topic}: {error} (said once; later ones are counted as failed)"
+                )
+            self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, error.reason)
+            return
+        self.fanout.deliver(frame, capture_ns)
+
+    def _on_deadline(self, count: int) -> None:
+        self.deadline_events = count
+
+    def _on_incompatible(self, policy: str) -> None:
+        self.incompatible = policy
+        self._node.get_logger().error(
+            f"{self.key.topic}: a publisher offers another {policy} than input_qos "
+            f"{self.key.qos} requests: no image will come from it; change input_qos, or "
+            "qos_overrides of either side"
+        )

@@ -1,0 +1,232 @@
+"""All tasks and cameras in one process: one executor, one thread for ROS, no image over DDS."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.camera import CameraNode
+from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, DiagnosticsPublisher, make_status
+from jetson_dnn_rt.nodes.host import Host, HostParameters
+from jetson_dnn_rt.nodes.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
+from jetson_dnn_rt.nodes.parameters import ParameterSet, parameter
+from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode, TaskNode
+from jetson_dnn_rt.nodes.task_status import host_values
+from jetson_dnn_rt.tasks import JobRecord, Work
+
+
+@dataclass(frozen=True)
+class PerceptionParameters(HostParameters):
+    """Which tasks and cameras there are, and how they are run."""
+
+    tasks: tuple[str, ...] = parameter(
+        ("detector", "segmenter"),
+        "Names of the task nodes, with a namespace where wanted: rear/detector",
+        read_only=True,
+    )
+    cameras: tuple[str, ...] = parameter(
+        ("camera",), "Names of the camera nodes in this process; [''] = none", read_only=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = (*self.tasks, *self.cameras)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ConfigurationError(f"tasks and cameras: {', '.join(twice)} is there twice")
+
+
+class PerceptionNode(ManagedNode):
+    """Owns the executor and the image subscriptions, and leads its tasks and cameras.
+
+    Every task and camera is a lifecycle node of its own, with the names it has when it runs
+    alone; this node's transitions are handed down to them.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    arguments : sequence of str
+        Command line, whose parameters and remappings hold for the children too.
+    overrides : mapping, optional
+        Parameters of this node and of children by their names, above everything else.
+    observer : callable, optional
+        Sees every job that ends, on the delivery thread.
+    on_camera_ended : callable
+        Called on a camera's thread when its stream ends.
+    options : dict
+        Keyword arguments of `rclpy.node.Node`.
+    """
+
+    def __init__(
+        self,
+        name: str = "perception",
+        *,
+        arguments: Sequence[str] = (),
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        observer: Callable[[JobRecord, Work], None] | None = None,
+        on_camera_ended: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> None:
+        self.on_tasks_ready: Callable[[], None] = lambda: None
+        given = {name: dict(values) for name, values in (overrides or {}).items()}
+        super().__init__(
+            name, parameter_overrides=overrides_to_parameters(given.pop(name, {})), **options
+        )
+        self._declared = ParameterSet(
+            self, PerceptionParameters, is_fixed=lambda: not self.is_unconfigured
+        )
+        values = self._declared.value
+        unknown = sorted(set(given) - {*values.tasks, *values.cameras})
+        if unknown:
+            raise ConfigurationError(
+                f"there is no {', '.join(unknown)}: tasks are {', '.join(values.tasks)}, cameras "
+                f"{', '.join(values.cameras) or 'none'}"
+            )
+        arguments = filter_arguments(arguments)
+
+        def options_of(child: str) -> dict[str, Any]:
+            space = posixpath.join(self.get_namespace(), posixpath.dirname(child))
+            return {
+                "namespace": space,
+                "context": options.get("context"),
+                "cli_args": arguments,
+                "use_global_arguments": False,
+                "parameter_overrides": overrides_to_parameters(given.get(child, {})),
+            }
+
+        self.cameras = {
+            camera: CameraNode(
+                posixpath.basename(camera),
+                realtime=lambda: self.host.realtime,
+                on_ended=on_camera_ended,
+                **options_of(camera),
+            )
+            for camera in values.cameras
+        }
+        self.host = Host(self, self.cameras)
+        self.tasks: dict[str, TaskNode] = {}
+        for task in values.tasks:
+            kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
+            spaces = {posixpath.dirname(other) for other in self.tasks}
+            # With one camera in the process nobody needs to say which.
+            only = values.cameras[0] if len(values.cameras) == 1 else ""
+            self.tasks[task] = kind(
+                posixpath.basename(task),
+                task=task,
+                host=self.host,
+                defaults={"camera": only},
+                primary=posixpath.dirname(task) not in spaces,
+                observer=observer,
+                **options_of(task),
+            )
+        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+
+    @property
+    def children(self) -> tuple[ManagedNode, ...]:
+        """Cameras and tasks."""
+        return (*self.cameras.values(), *self.tasks.values())
+
+    def destroy_node(self) -> None:
+        """Destroy the children, then this node."""
+        for child in self.children:
+            child.destroy_node()
+        super().destroy_node()
+
+    # -- lifecycle -----------------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Open the cameras, then load the tasks: they are measured on frames of that size."""
+        self._check_topics()
+        self.host.start(self._declared.value)
+        for word, nodes in (("camera", self.cameras), ("task", self.tasks)):
+            for name, node in nodes.items():
+                if node.is_unconfigured and node.trigger_configure() != SUCCESS:
+                    raise ConfigurationError(f"{word} {name}: {node.fault}")
+
+    def activate(self) -> None:
+        """Activate the tasks, judge whether they fit, then let the frames come."""
+        self.host.cascading = True
+        try:
+            for name, node in self.tasks.items():
+                if node.state_name == "inactive" and node.trigger_activate() != SUCCESS:
+                    raise ConfigurationError(f"task {name}: {node.fault}")
+            self.host.commit()
+            self.on_tasks_ready()
+        finally:
+            self.host.cascading = False
+        for name, camera in self.cameras.items():
+            if camera.state_name == "inactive" and camera.trigger_activate() != SUCCESS:
+                raise ConfigurationError(f"camera {name}: {camera.fault}")
+
+    def deactivate(self) -> None:
+        """Stop the frames, then the tasks."""
+        for child in self.children:
+            if child.state_name == "active":
+                child.trigger_deactivate()
+
+    def cleanup(self) -> None:
+        """Let the children give everything back, then stop the executor."""
+        for child in self.children:
+            if child.state_name == "active":
+                child.trigger_deactivate()
+            if child.state_name == "inactive":
+                child.trigger_cleanup()
+        self.host.stop()
+
+    def end(self) -> None:
+        """Stop cameras, executor and tasks at once."""
+        for camera in self.cameras.values():
+            camera.trigger_shutdown()
+        self.host.stop(timeout_s=0.2)
+        for task in self.tasks.values():
+            task.trigger_shutdown()
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _check_topics(self) -> None:
+        """Two tasks on one output topic would mix their results."""
+        owners: dict[str, str] = {}
+        outputs = {"detection": "detections", "segmentation": "class_mask"}
+        for name, node in self.tasks.items():
+            topic = node.resolve_topic_name(outputs[node.parameters.kind])
+            if topic in owners:
+                raise ConfigurationError(
+                    f"tasks {owners[topic]} and {name} both publish {topic}: give one a "
+                    f"namespace, as in tasks: [{owners[topic]}, other/{name}]"
+                )
+            owners[topic] = name
+
+    def _statuses(self) -> list[Any]:
+        level, message = OK, self.state_name
+        if self.fault:
+            level, message = ERROR, self.fault
+        values: dict[str, object] = {name: node.state_name for name, node in self.tasks.items()}
+        values |= {name: node.state_name for name, node in self.cameras.items()}
+        values["image_subscriptions"] = ", ".join(i.key.topic for i in self.host.inputs) or "none"
+        values |= host_values(self.host)
+        return [make_status(f"{self.get_name()}: perception_status", level, message, values)]
+
+
+def filter_arguments(arguments: Sequence[str]) -> list[str]:
+    """Arguments that hold for children: without the rules for this node's name and namespace.
+
+    ``ros2 launch`` gives them to the process as ``-r __node:=NAME -r __ns:=NAMESPACE``, which
+    would rename every node in it.
+    """
+    kept: list[str] = []
+    skip = False
+    for index, argument in enumerate(arguments):
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if skip:
+            skip = False
+        elif argument in ("-r", "--remap") and following.startswith(
+            ("__node:=", "__name:=", "__ns:=")
+        ):
+            skip = True
+        else:
+            kept.append(argument)
+    return kept

@@ -1,0 +1,387 @@
+"""The node of one task: a model on a stream of frames, every frame with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.clock import Clock, ClockType
+from std_srvs.srv import SetBool
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.arrivals import Arrivals
+from jetson_dnn_rt.nodes.debug_image import DebugImage, DebugItem
+from jetson_dnn_rt.nodes.diagnostics import DiagnosticsPublisher, camera_status, processing_status
+from jetson_dnn_rt.nodes.host import Host, HostParameters
+from jetson_dnn_rt.nodes.image_input import InputKey
+from jetson_dnn_rt.nodes.lifecycle import ManagedNode
+from jetson_dnn_rt.nodes.loading import LoadedTask
+from jetson_dnn_rt.nodes.parameters import ParameterSet
+from jetson_dnn_rt.nodes.qos import make_qos
+from jetson_dnn_rt.nodes.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.task_parameters import DEFAULT_FREQUENCY_HZ, TaskNodeParameters
+from jetson_dnn_rt.nodes.task_status import processing_limits, task_status
+from jetson_dnn_rt.nodes.task_timing import FINISHED, METRICS, TaskTiming
+from jetson_dnn_rt.nodes.timing_topics import StatisticsTopic, TimingTopics
+from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
+
+STATISTICS_PERIOD_S = 1.0
+
+
+class TaskNode(ManagedNode):
+    """A lifecycle node that runs one model; alone with an executor of its own, or composed.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    task : str
+        Name of the task in the executor; by default the node's.
+    host : Host, optional
+        The composed process' executor and streams; without it the node has its own.
+    primary : bool
+        Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
+        below its name.
+    defaults : dict, optional
+        Defaults of parameters that differ from those of `TaskNodeParameters`.
+    observer : callable, optional
+        Sees every job that ends, on the delivery thread.
+    options : dict
+        Keyword arguments of `rclpy.node.Node`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        host: Host | None = None,
+        primary: bool = True,
+        defaults: dict[str, Any] | None = None,
+        observer: Callable[[JobRecord, Work], None] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        self.task = task or name
+        self._declared = ParameterSet(
+            self,
+            TaskNodeParameters,
+            defaults=defaults,
+            is_fixed=lambda: not self.is_unconfigured,
+            on_change=self._apply,
+        )
+        self._host_parameters: ParameterSet[HostParameters] | None = None
+        if host is None:
+            self._host_parameters = ParameterSet(
+                self, HostParameters, is_fixed=lambda: not self.is_unconfigured
+            )
+        self.host = host or Host(self)
+        self._primary, self._observer = primary, observer
+        self._loaded: LoadedTask | None = None
+        self._results: ResultTopics | None = None
+        self._closables: list[Any] = []
+        self._added = False
+        self._enabled = True
+        self._arrivals = Arrivals()
+        self.timing = TaskTiming(self.parameters.wcet_exceedance)
+        self.published = 0
+        self.create_service(SetBool, "~/enable", self._on_enable)
+        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+
+    @property
+    def parameters(self) -> TaskNodeParameters:
+        """The present values."""
+        return self._declared.value
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes; empty while unconfigured."""
+        return () if self._loaded is None else self._loaded.model.labels
+
+    @property
+    def loaded(self) -> LoadedTask | None:
+        """Model and variants; None while unconfigured."""
+        return self._loaded
+
+    @property
+    def input_key(self) -> InputKey:
+        """The subscription that the task needs when it has no camera in its process."""
+        values = self.parameters
+        return InputKey(
+            self.resolve_topic_name("image_raw"),
+            values.image_transport,
+            values.input_qos,
+            values.input_qos_depth,
+            values.input_qos_deadline_ms,
+        )
+
+    @property
+    def frequency_hz(self) -> float:
+        """Rate at which frames are expected."""
+        values = self.parameters
+        rate_hz = values.expected_frequency
+        if not rate_hz and values.camera:
+            rate_hz = self.host.camera(values.camera).rate_hz
+        return rate_hz or DEFAULT_FREQUENCY_HZ
+
+    @property
+    def deadline_ns(self) -> int:
+        """Relative deadline; costs are rounded up, deadlines down."""
+        return self._deadline_ns(self.parameters)
+
+    # -- lifecycle -----------------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Load the model, build and measure every variant, make the publishers."""
+        if self._host_parameters is not None:
+            self.host.start(self._host_parameters.value)
+        values = self.parameters
+        executor = self.host.executor
+        logger = self.get_logger()
+        # Threads that a back end starts in here inherit the workers' scheduling.
+        with executor.realtime.as_worker():
+            self._loaded = LoadedTask(
+                values,
+                self._frame_size(),
+                workers=self.host.workers,
+                clock=executor.clock,
+                log=logger.info,
+            )
+        self._loaded.resolve_variant(values.variant)
+        self.timing = TaskTiming(values.wcet_exceedance)
+        self._arrivals = Arrivals()
+        self.published = 0
+        qos = make_qos(values.output_qos, values.output_qos_depth)
+        self._results = make_result_topics(values.kind, self, qos)
+        shared = self._primary
+        self._labels = LabelTopics(self, ["~/label_info"] + ["label_info"] * shared)
+        self._debug_image = DebugImage(
+            self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
+        )
+        self._topics = TimingTopics(self)
+        self._statistics = StatisticsTopic(self, METRICS)
+        self._statistics_timer = self.create_timer(
+            STATISTICS_PERIOD_S,
+            self._statistics.publish,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+        )
+        self._closables = [
+            self._results, self._labels, self._debug_image, self._topics, self._statistics
+        ]  # fmt: skip
+        self._labels.publish(self.labels, values.confidence_threshold)
+
+    def activate(self) -> None:
+        """Add the task to the executor, then let its frames come."""
+        loaded, values = self._loaded, self.parameters
+        assert loaded is not None
+        self.host.executor.add_task(
+            TaskParameters(
+                name=self.task,
+                deadline_ns=self.deadline_ns,
+                period_ns=int(1e9 / self.frequency_hz),
+                stages=loaded.stage_names,
+                variants=loaded.variant_names,
+                variant=loaded.resolve_variant(values.variant),
+                max_age_ns=int(values.max_age_ms * 1e6),
+                budget_quantile=values.budget_quantile,
+            ),
+            loaded.stages,
+            self._on_record,
+            warm_up_times_ns=loaded.warm_up_times_ns,
+            restart=self._rebuild,
+            stage_timeout_ns=int(values.stage_timeout_ms * 1e6),
+        )
+        self._added = True
+        if not self.host.cascading:
+            self.host.commit()
+        self.host.connect(self.task, self, values.camera, self.input_key)
+
+    def deactivate(self) -> None:
+        """Stop the frames, end the jobs, forget the task."""
+        self.host.disconnect(self.task)
+        if self._added:
+            self._added = False
+            self.host.executor.remove_task(self.task)
+
+    def cleanup(self) -> None:
+        """Give model and publishers back."""
+        if self._closables:
+            self.destroy_timer(self._statistics_timer)
+        while self._closables:
+            self._closables.pop().close()
+        self._results = None
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
+        if self._host_parameters is not None:
+            self.host.stop()
+
+    def end(self) -> None:
+        """Stop at once."""
+        self.host.disconnect(self.task)
+        self._added = False
+        if self._host_parameters is not None:
+            self.host.stop(timeout_s=0.2)
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def on_frame(self, frame: Frame, capture_ns: int) -> None:
+        """Release a job for a frame; called by the camera's or the ROS thread."""
+        if self._enabled:
+            self.host.executor.submit(self.task, frame, capture_ns)
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+
+    def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Count a frame that is no image, as failed."""
+        if self._enabled:
+            self.host.executor.reject(self.task, frame, capture_ns, reason)
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+
+    def _on_record(self, record: JobRecord, work: Work) -> None:
+        """A job ended: publish its result, then what its timing was; on the delivery thread."""
+        values = self.parameters
+        finished = record.outcome in FINISHED
+        valid = record.outcome is Outcome.MET or (finished and values.late_results == "publish")
+        if valid and work.result is not None and self._results is not None:
+            self._results.publish(work.result, work.frame)
+            self.published += 1
+        published_ns = time.monotonic_ns()
+        now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
+        publish = self._topics.publish
+        publish("deadline_misses", now.misses)
+        publish("deadline_miss_ratio", now.miss_ratio)
+        if finished:
+            publish("processing_time_ms", now.processing_ms)
+            publish("cyclic_time_ms", now.cyclic_ms)
+            publish("pipeline_latency_ms", now.output_latency_ms)
+            publish("lateness_ms", record.lateness_ns / 1e6)
+            publish("lag_ms", record.lag_ns / 1e6)
+            publish("wcet_ms", self.timing.hwm_ms(record.variant))
+            if self._topics.wants("pwcet_ms"):
+                publish("pwcet_ms", self.timing.pwcet_ms(record.variant))
+            self._statistics.observe(
+                processing_time=now.processing_ms,
+                response_time=record.response_time_ns / 1e6,
+                message_age=now.output_latency_ms,
+                message_period=now.cyclic_ms,
+            )
+        if valid and work.result is not None and self._debug_image.wanted:
+            caption = (
+                f"{self.task}  {record.variant}  {record.response_time_ns / 1e6:.1f} ms  "
+                f"{record.outcome.value}"
+            )
+            self._debug_image.put(DebugItem(work.frame, work.result, caption))
+        if self._observer is not None:
+            self._observer(record, work)
+
+    # -- parameters and services ---------------------------------------------------------------
+
+    def _apply(self, values: TaskNodeParameters) -> None:
+        """Bring dynamic parameters into effect, from the next frame on."""
+        loaded, before = self._loaded, self.parameters
+        if loaded is None:
+            return
+        variant = loaded.resolve_variant(values.variant)
+        if self._added:
+            executor = self.host.executor
+            if values.variant != before.variant:
+                executor.set_variant(self.task, variant)
+            executor.set_deadline(self.task, self._deadline_ns(values))
+            executor.set_max_age(self.task, int(values.max_age_ms * 1e6))
+        loaded.apply_thresholds(values)
+        if values.confidence_threshold != before.confidence_threshold:
+            self._labels.publish(self.labels, values.confidence_threshold)
+
+    def _deadline_ns(self, values: TaskNodeParameters) -> int:
+        return int(values.deadline_ms * 1e6) or int(1e9 / self.frequency_hz)
+
+    def _on_enable(self, request: Any, response: Any) -> Any:
+        self._enabled = request.data
+        response.success = True
+        response.message = "frames are taken" if request.data else "frames are ignored"
+        return response
+
+    def _frame_size(self) -> tuple[int, int]:
+        """Height and width of the frames that will come, as far as it is known."""
+        values = self.parameters
+        if not values.camera:
+            return values.image_height, values.image_width
+        size = self.host.camera(values.camera).size
+        if size is None:
+            raise ConfigurationError(f"camera {values.camera!r} is not configured")
+        return size
+
+    def _rebuild(self) -> Any:
+        """Replace the stages after one hung; called on a thread of the executor."""
+        loaded = self._loaded
+        if loaded is None:
+            raise ConfigurationError("the node was cleaned up meanwhile")
+        with self.host.executor.realtime.as_worker():
+            return loaded.rebuild()
+
+    # -- diagnostics ---------------------------------------------------------------------------
+
+    def _statuses(self) -> list[Any]:
+        timing = self.timing.snapshot()
+        values = self.parameters
+        camera = self.host.cameras.get(values.camera)
+        stream = self.host.input_of(self.input_key)
+        error, ended, extra = "", False, {}
+        if camera is not None and camera.camera is not None:
+            error, ended = camera.camera.state.error, camera.camera.state.ended
+        if stream is not None:
+            extra = {
+                "deadline_events": stream.deadline_events,
+                "distrusted_stamps": stream.distrusted_stamps,
+                "incompatible_qos": stream.incompatible or "none",
+            }
+            if stream.incompatible and not self._arrivals.snapshot(time.monotonic_ns()).count:
+                error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
+        return [
+            processing_status(
+                self.get_name(),
+                processing_limits(self),
+                node_state=self.state_name,
+                fault=self.fault,
+                processing_ms=timing.processing_ms,
+                inference_ms=timing.inference_ms,
+                output_latency_ms=timing.output_latency_ms,
+                consecutive_delay_ms=timing.consecutive_delay_ms,
+            ),
+            camera_status(
+                self.get_name(),
+                self._arrivals.snapshot(time.monotonic_ns()),
+                expected_hz=self.frequency_hz,
+                tolerance=values.tolerance,
+                node_state=self.state_name if self._enabled else "disabled",
+                error=error,
+                ended=ended,
+                extra=extra,
+            ),
+            task_status(self, timing),
+        ]
+
+    @property
+    def snapshot(self) -> Any:
+        """The executor's counts of this task; None while it is not active."""
+        if not self._added or not self.host.running:
+            return None
+        return self.host.executor.snapshot(self.task)
+
+
+class DetectorNode(TaskNode):
+    """A task node whose defaults are those of detection."""
+
+    def __init__(self, name: str = "detector", **options: Any) -> None:
+        kind = {"kind": "detection", "model": "builtin:detector"}
+        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)
+
+
+class SegmenterNode(TaskNode):
+    """A task node whose defaults are those of segmentation."""
+
+    def __init__(self, name: str = "segmenter", **options: Any) -> None:
+        kind = {"kind": "segmentation", "model": "builtin:segmenter"}
+        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)

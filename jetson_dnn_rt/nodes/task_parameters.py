@@ -1,0 +1,180 @@
+"""Parameters of a task node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.image_input import TRANSPORTS
+from jetson_dnn_rt.nodes.parameters import parameter
+from jetson_dnn_rt.nodes.qos import QOS_NAMES
+
+DEFAULT_FREQUENCY_HZ = 30.0
+"""Taken where neither the camera nor the configuration says how fast frames come."""
+
+
+@dataclass(frozen=True)
+class TaskNodeParameters:
+    """Model, stream, deadline, thresholds and reports of one task."""
+
+    # -- the model -----------------------------------------------------------------------------
+    kind: str = parameter("detection", "What it does", choices=("detection", "segmentation"))
+    model: str = parameter(
+        "builtin:detector",
+        "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS",
+    )
+    weights: str = parameter("DEFAULT", "Of torchvision models: DEFAULT, none or a file")
+    head: str = parameter("auto", "Layout of the outputs; auto = recognised by their shapes")
+    labels: tuple[str, ...] = parameter(
+        (), "Names of the classes, or one of coco80, coco91, voc21, imagenet, a file; [''] = auto"
+    )
+    input_size: tuple[int, ...] = parameter(
+        (), "Height and width of the network's input, where it leaves a choice; [-1] = its own"
+    )
+    preprocess_resize: str = parameter(
+        "auto",
+        "How a frame is fitted to the input",
+        name="preprocessing.resize",
+        choices=("auto", "letterbox_topleft", "letterbox_center", "stretch"),
+    )
+    preprocess_color: str = parameter(
+        "auto",
+        "Order of the colours that the network expects",
+        name="preprocessing.color",
+        choices=("auto", "bgr", "rgb"),
+    )
+    preprocess_pad_value: int = parameter(
+        -1,
+        "Pixel value of the letterbox's bars; -1 = auto",
+        name="preprocessing.pad_value",
+        limits=(-1, 255),
+    )
+    preprocess_scale: float = parameter(
+        0.0, "Factor on the pixels; 0 = auto", name="preprocessing.scale", limits=(0.0, 1.0)
+    )
+    preprocess_mean: tuple[float, ...] = parameter(
+        (), "Subtracted per channel after scaling; [-1.0] = auto", name="preprocessing.mean"
+    )
+    preprocess_std: tuple[float, ...] = parameter(
+        (), "Divisor per channel after that; [-1.0] = auto", name="preprocessing.std"
+    )
+    variants: tuple[str, ...] = parameter(
+        (), "Variants kept ready, e.g. full@openvino-fp32; [''] = the fastest installed"
+    )
+    variant: str = parameter(
+        "", "The one that runs from the next frame on; empty = the first", dynamic=True
+    )
+    threads: int = parameter(
+        0, "Threads of one inference; 0 = cores divided by workers", limits=(0, 1024)
+    )
+    warmup_runs: int = parameter(
+        20, "Measured runs of every variant before it is used", limits=(0, 10_000)
+    )
+    # -- the stream ----------------------------------------------------------------------------
+    camera: str = parameter(
+        "", "A camera of this process: frames come without DDS; empty = topic image_raw"
+    )
+    image_transport: str = parameter("raw", "Of the topic", choices=TRANSPORTS)
+    image_width: int = parameter(
+        640, "Width of the warm-up frame for a topic", unit="pixels", limits=(1, 16384)
+    )
+    image_height: int = parameter(
+        480, "Height of the warm-up frame for a topic", unit="pixels", limits=(1, 16384)
+    )
+    input_qos: str = parameter("SENSOR_DATA", "Of the image subscription", choices=QOS_NAMES)
+    input_qos_depth: int = parameter(1, "Depth of its queue", limits=(1, 100))
+    input_qos_deadline_ms: float = parameter(
+        0.0,
+        "DEADLINE requested of the camera, which must offer one; 0 = none",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+    )
+    output_qos: str = parameter("DEFAULT", "Of the results", choices=QOS_NAMES)
+    output_qos_depth: int = parameter(1, "Depth of their queues", limits=(1, 100))
+    expected_frequency: float = parameter(
+        0.0,
+        "Rate of the frames, for analysis and diagnostics; 0 = the camera's, else 30",
+        unit="Hz",
+        limits=(0.0, 1000.0),
+    )
+    tolerance: float = parameter(
+        0.1, "Share by which the rate may differ from the expected one", limits=(0.0, 1.0)
+    )
+    # -- deadline ------------------------------------------------------------------------------
+    deadline_ms: float = parameter(
+        0.0,
+        "Relative deadline from a frame's release; 0 = one period",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    max_age_ms: float = parameter(
+        0.0,
+        "A frame older than this at its arrival is skipped as stale; 0 = no limit",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    late_results: str = parameter(
+        "drop",
+        "What becomes of a result after its deadline",
+        choices=("drop", "publish"),
+        dynamic=True,
+    )
+    stage_timeout_ms: float = parameter(
+        2000.0, "A stage that runs longer hangs", unit="ms", limits=(1.0, 3.6e6)
+    )
+    budget_quantile: float = parameter(
+        0.99, "Quantile of observed times that is the budget", limits=(0.5, 1.0)
+    )
+    # -- thresholds ----------------------------------------------------------------------------
+    confidence_threshold: float = parameter(
+        0.3, "Smallest score of a box", limits=(0.0, 1.0), dynamic=True
+    )
+    nms_iou_threshold: float = parameter(
+        0.45, "Of two boxes that overlap more the worse one goes", limits=(0.0, 1.0), dynamic=True
+    )
+    max_detections: int = parameter(
+        100, "At most so many boxes of a frame", limits=(1, 10_000), dynamic=True
+    )
+    # -- reports -------------------------------------------------------------------------------
+    wcet_exceedance: float = parameter(
+        1e-3,
+        "Probability that one frame takes longer than ~/debug/pwcet_ms says",
+        limits=(1e-9, 0.5),
+    )
+    allowed_processing_ms: float = parameter(
+        0.0,
+        "Processing time above which diagnostics warn; 0 = the deadline",
+        name="diagnostics.max_allowed_processing_time_ms",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    acceptable_delay_ms: float = parameter(
+        1000.0,
+        "Time of uninterrupted slow processing after which diagnostics say error; 0 = never",
+        name="diagnostics.max_acceptable_consecutive_delay_ms",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+        dynamic=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.input_size and len(self.input_size) != 2:
+            raise ConfigurationError(f"input_size must be [height, width]: {self.input_size}")
+        for name in ("preprocess_mean", "preprocess_std"):
+            if len(getattr(self, name)) not in (0, 3):
+                raise ConfigurationError(f"preprocessing.{name[11:]} needs three values")
+
+    def preprocessing(self) -> dict[str, object]:
+        """What of the preprocessing the user has decided."""
+        given = {
+            "resize": self.preprocess_resize,
+            "color": self.preprocess_color,
+            "pad_value": self.preprocess_pad_value,
+            "scale": self.preprocess_scale,
+            "mean": self.preprocess_mean,
+            "std": self.preprocess_std,
+        }
+        return {key: value for key, value in given.items() if value not in ("auto", -1, 0.0, ())}

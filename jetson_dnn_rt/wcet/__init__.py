@@ -1,0 +1,1 @@
+"""Execution times: what was seen, and what can be said about the worst."""
