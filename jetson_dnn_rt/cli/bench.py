@@ -25,8 +25,8 @@ BENCHMARKS = {
     "overhead": "what the package adds to a frame, composed and between processes",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
 }
-"""Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict`` (ready
-for JSON; ``passed`` is True, False, or None without a bar) and ``format_table(result) -> str``."""
+"""Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict``
+(``passed`` is True, False, or None without a bar) and ``format_table(result) -> str``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,140 @@
+"""The options of ``run`` that name tasks and parameters, and what they mean for the nodes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+Overrides = dict[str, dict[str, object]]
+"""Parameters by the name of the node or task that they belong to."""
+
+
+NONE = "none"
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Split ``NAME=VALUE``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When one of the three is missing.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form NAME=VALUE")
+    return name, value
+
+
+def parse_deadline(text: str) -> tuple[str, float]:
+    """Split ``TASK=MS``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When it has another form, or MS is not a number above 0.
+    """
+    task, value = parse_assignment(text)
+    return task, parse_positive(value)
+
+
+def parse_setting(text: str) -> tuple[str, str, object]:
+    """Split ``TASK.PARAMETER=VALUE``; the value is read as YAML, as in a file of parameters.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When it has another form, or the value is not YAML.
+    """
+    name, value = parse_assignment(text)
+    task, dot, parameter = name.partition(".")
+    if not (task and dot and parameter):
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form TASK.PARAMETER=VALUE")
+    try:
+        return task, parameter, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a YAML value") from error
+
+
+def parse_positive(text: str) -> float:
+    """Read a finite number above 0; argparse.ArgumentTypeError for anything else."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (number > 0.0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+    return number
+
+
+def parse_count(text: str) -> int:
+    """Read a whole number above 0; argparse.ArgumentTypeError for anything else."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
+
+
+def read_tasks(params: Path) -> list[str]:
+    """Names of the tasks in a ROS parameter file; those of the node's defaults where it has none.
+
+    Raises
+    ------
+    ConfigurationError
+        When the file is missing or is no YAML.
+    """
+    try:
+        content = yaml.safe_load(params.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"parameter file {params}: {error}") from error
+    for node, section in content.items() if isinstance(content, dict) else ():
+        if str(node).strip("/").split("/")[-1] in ("perception", "**"):
+            tasks = (section or {}).get("ros__parameters", {}).get("tasks")
+            if tasks:
+                return list(tasks)
+    return ["detector", "segmenter"]
+
+
+def collect_overrides(
+    *,
+    tasks: Iterable[str] = (),
+    source: str | None = None,
+    rate_hz: float | None = None,
+    loop: bool | None = None,
+    detector: str | None = None,
+    segmenter: str | None = None,
+    variants: Iterable[tuple[str, str]] = (),
+    deadlines: Iterable[tuple[str, float]] = (),
+    settings: Iterable[tuple[str, str, object]] = (),
+) -> Overrides:
+    """Parameters of the options; a ``--set`` wins over the option that means the same.
+
+    `tasks` are those of the parameter file: with ``none`` for the segmenter it is taken out.
+    """
+    overrides: Overrides = {}
+
+    def put(name: str, parameter: str, value: object) -> None:
+        if value is not None:
+            overrides.setdefault(name, {})[parameter] = value
+
+    put("camera", "source", source)
+    put("camera", "rate", rate_hz)
+    put("camera", "loop", loop)
+    put("detector", "model", detector)
+    if segmenter == NONE:
+        put("perception", "tasks", [task for task in tasks if task != "segmenter"])
+    else:
+        put("segmenter", "model", segmenter)
+    for task, variant in variants:
+        put(task, "variants", [variant])
+        put(task, "variant", variant)
+    for task, deadline_ms in deadlines:
+        put(task, "deadline_ms", deadline_ms)
+    for task, parameter, value in settings:
+        overrides.setdefault(task, {})[parameter] = value
+    return overrides

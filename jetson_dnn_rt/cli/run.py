@@ -1,0 +1,230 @@
+"""Run camera, detector and segmenter in one process: the graph of the launch file.
+
+Without --params the package's config/perception.param.yaml is taken. Without --frames and
+--seconds it runs until its video or folder has been seen once, or until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.cli.environment import find_shared_file, prepare_environment
+from jetson_dnn_rt.cli.options import (
+    Overrides,
+    collect_overrides,
+    parse_assignment,
+    parse_count,
+    parse_deadline,
+    parse_positive,
+    parse_setting,
+    read_tasks,
+)
+from jetson_dnn_rt.cli.progress import Progress
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.cli.recorder import Recorder
+    from jetson_dnn_rt.nodes.session import SessionInfo, SessionReport
+
+HELP = "run the graph on a camera, a video or the synthetic drive, and report"
+PARAMETERS = "config/perception.param.yaml"
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--params", type=Path, metavar="FILE", help="ROS parameter file")
+    add(
+        "--source",
+        metavar="S",
+        help="synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN, gstreamer:PIPELINE",
+    )
+    add(
+        "--detector",
+        metavar="MODEL",
+        help="builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH",
+    )
+    add("--segmenter", metavar="MODEL|none", help="the same, or none")
+    add(
+        "--variant",
+        action="append",
+        default=[],
+        type=parse_assignment,
+        metavar="TASK=NAME",
+        help="as in detector=full@openvino-bf16; may be repeated",
+    )
+    add(
+        "--deadline",
+        action="append",
+        default=[],
+        type=parse_deadline,
+        metavar="TASK=MS",
+        help="relative deadline; may be repeated",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        type=parse_setting,
+        metavar="TASK.PARAMETER=VALUE",
+        help="any parameter, as in detector.confidence_threshold=0.4; may be repeated",
+    )
+    add("--rate", type=parse_positive, metavar="HZ", help="of the frames (default: the source's)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--frames", type=parse_count, metavar="N", help="end after N frames")
+    length.add_argument("--seconds", type=parse_positive, metavar="S", help="end after S seconds")
+    add("--output", type=Path, metavar="DIR", help="write picture, plot, job trace and summary")
+    add("--results", type=Path, metavar="FILE.jsonl", help="write what was found in every frame")
+    add("--json", action="store_true", help="one JSON object as the last line")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the graph and report.
+
+    Raises
+    ------
+    ConfigurationError
+        When the options or the configuration cannot be used.
+    SourceError
+        When no frame came, or the source broke off.
+    """
+    prepare_environment()
+    try:
+        report, recorder = _run(args)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+    from jetson_dnn_rt.cli.report import format_table, to_dict, write_output
+
+    files = write_output(args.output, report, recorder) if args.output else []
+    table = format_table(report, recorder.summary)
+    print(table, file=sys.stderr if args.json else sys.stdout)
+    if files:
+        print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(to_dict(report, recorder.summary)))
+    _check(report, recorder)
+    return 0
+
+
+def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
+    """What the options say, as parameters of the nodes."""
+    endless = args.frames is not None or args.seconds is not None
+    return collect_overrides(
+        tasks=read_tasks(params),
+        source=args.source,
+        rate_hz=args.rate,
+        # What has an end is seen once, unless a length is asked for.
+        loop=None if args.source is None else endless,
+        detector=args.detector,
+        segmenter=args.segmenter,
+        variants=args.variant,
+        deadlines=args.deadline,
+        settings=args.set,
+    )
+
+
+def _run(args: argparse.Namespace) -> tuple[SessionReport, Recorder]:
+    from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels
+    from jetson_dnn_rt.cli.report import TRACE
+    from jetson_dnn_rt.nodes.runtime import stop_on_signals
+    from jetson_dnn_rt.nodes.session import run_session
+
+    params = args.params or find_shared_file(PARAMETERS)
+    if params is None:
+        raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
+    overrides = make_overrides(args, params)
+    trace = args.output / TRACE if args.output else None
+    if args.output:
+        # Imported while the models load, so that the end does not wait for it.
+        threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
+    stop, ready = threading.Event(), threading.Event()
+    with (
+        stop_on_signals(stop),
+        Recorder(args.results, trace, keep_jobs=args.output is not None) as recorder,
+        Progress() as progress,
+    ):
+
+        def on_ready(info: SessionInfo) -> None:
+            recorder.introduce(
+                {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
+            )
+            _announce(info)
+            progress.start(recorder.summary)
+            ready.set()
+
+        outcome: queue.SimpleQueue[SessionReport | BaseException] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                report = run_session(
+                    params,
+                    overrides,
+                    frames=args.frames,
+                    seconds=args.seconds,
+                    observer=recorder.observe,
+                    on_ready=on_ready,
+                    stop=stop,
+                )
+                outcome.put(report)
+            except BaseException as error:
+                outcome.put(error)
+
+        # Not on the main thread: loading a model can take long, and a signal must end that too.
+        threading.Thread(target=run, name="session", daemon=True).start()
+        ended = _wait(outcome, stop, ready)
+    if isinstance(ended, BaseException):
+        raise ended
+    return ended, recorder
+
+
+def _wait(
+    outcome: queue.SimpleQueue[SessionReport | BaseException],
+    stop: threading.Event,
+    ready: threading.Event,
+) -> SessionReport | BaseException:
+    """Wait for the end; a signal before the first frame ends the process here."""
+    while True:
+        try:
+            return outcome.get(timeout=0.1)
+        except queue.Empty:
+            if stop.is_set() and not ready.is_set():
+                print("interrupted before the first frame", file=sys.stderr, flush=True)
+                os._exit(0)
+
+
+def _announce(info: SessionInfo) -> None:
+    for camera in info.cameras.values():
+        logger.info(
+            "%s: %s, %dx%d at %g Hz",
+            camera.name, camera.source, camera.width, camera.height, camera.rate_hz,
+        )  # fmt: skip
+    for task in info.tasks.values():
+        logger.info(
+            "%s: %s, %s, deadline %g ms", task.name, task.model, task.variant, task.deadline_ms
+        )
+    logger.info("%s", info.verdict)
+
+
+def _check(report: SessionReport, recorder: Recorder) -> None:
+    """A run that shows less than it claims is a failed one."""
+    for name, counts in report.counts.items():
+        seen = recorder.summary.tasks[name].released
+        if counts.released != seen:
+            raise SourceError(f"{name}: {counts.released} frames released, {seen} accounted for")
+    if recorder.error is not None:
+        raise SourceError(f"results or trace are incomplete: {recorder.error}")
+    for camera in report.cameras.values():
+        if camera.error:
+            raise SourceError(f"{camera.name}: {camera.error}")
+    if not any(counts.released for counts in report.counts.values()):
+        raise SourceError("no frame came")
