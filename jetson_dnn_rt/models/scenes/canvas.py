@@ -178,11 +178,7 @@ class Canvas:
     def expose(self, colour: Colour) -> Colour:
         """Return what the camera makes of a colour."""
         blue, green, red = self._exposure
-        return (
-            blue[min(255, int(colour[0]))],
-            green[min(255, int(colour[1]))],
-            red[min(255, int(colour[2]))],
-        )
+        return blue[int(colour[0])], green[int(colour[1])], red[int(colour[2])]
 
     def fill(self, points: Points, colour: Colour, label: int | None = None) -> None:
         """Fill a convex polygon; `label` None leaves the label map alone."""

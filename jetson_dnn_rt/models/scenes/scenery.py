@@ -20,7 +20,7 @@ __all__ = ["draw_building", "draw_bush", "draw_lamp_post", "draw_tree"]
 Uniform = npt.NDArray[np.float64]
 
 _NEAR_M = 1.5  # nothing is painted nearer to the camera than this
-_BARE_M = 70.0  # windows farther away than this are not painted
+_BARE_M = 50.0  # windows farther away than this are not painted
 
 _WALLS: Sequence[Colour] = (
     (150, 160, 170), (110, 130, 160), (90, 100, 150), (170, 180, 185), (120, 120, 120),
