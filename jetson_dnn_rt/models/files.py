@@ -67,9 +67,6 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
     ModelError
         When the file is damaged, holds code, or something else than named tensors.
     """
-    import io
-    import pickle
-
     import torch
 
     data = read_model_file(path)
@@ -81,20 +78,39 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
             return cast("dict[str, torch.Tensor]", safetensors.torch.load(data))
         except (safetensors.SafetensorError, ValueError, KeyError) as error:
             raise ModelError(f"weights {path} are damaged: {error}") from error
-    try:
-        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"weights {path} are refused: the file holds more than tensors and may run code when "
-            f"read, or is no weights file; save it as safetensors. {_first_line(error)}"
-        ) from error
-    except Exception as error:  # a damaged archive shows as whatever the reader stumbles over
-        raise ModelError(f"weights {path} are damaged: {_first_line(error)}") from error
+    state = unpickle_tensors(data, f"weights {path}")
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise ModelError(f"weights {path} are no state dictionary (names to tensors)")
-    return cast("dict[str, torch.Tensor]", state)
+    return state
+
+
+def unpickle_tensors(data: bytes, name: str) -> object:
+    """Read what ``torch.save`` wrote, with ``weights_only=True``.
+
+    Raises
+    ------
+    ModelError
+        When there is more than tensors in it, which is not run, or it is damaged.
+    """
+    import io
+    import pickle
+    import warnings
+
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickles older or newer than torch's own
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"{name}: refused, the file holds more than tensors and may run code when read, or is "
+            f"no file of weights; save it as safetensors. {_first_line(error)}"
+        ) from error
+    except Exception as error:  # a damaged archive shows as whatever the reader stumbles over
+        raise ModelError(f"{name}: damaged. {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
