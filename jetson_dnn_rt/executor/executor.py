@@ -267,23 +267,27 @@ class Executor:
 
     # -- frames --------------------------------------------------------------------------------
 
-    def submit(self, task: str, frame: Frame, capture_ns: int) -> None:
-        """Release a job for this frame; returns at once.
+    def submit(self, tasks: str | Sequence[str], frame: Frame, capture_ns: int) -> None:
+        """Release a job for this frame in each task, at one instant; returns at once.
+
+        Tasks that share a camera are released together: with one call per task an idle worker
+        would have taken the first before the second is there, and equal deadlines would differ.
 
         Parameters
         ----------
-        task : str
-            Which task.
+        tasks : str or sequence of str
+            Which task, or tasks.
         frame : Frame
             The input; must not be written to until the job ended.
         capture_ns : int
             When it was captured, on this executor's clock.
         """
-        work = Work(frame)
+        names = (tasks,) if isinstance(tasks, str) else tasks
         with self._condition:
-            job = self._engine.release(task, self.clock.now_ns(), capture_ns, work)
+            now_ns = self.clock.now_ns()
+            jobs = [self._engine.release(t, now_ns, capture_ns, Work(frame)) for t in names]
             self._hand_over()
-            if not job.ended:
+            if not all(job.ended for job in jobs):
                 self._condition.notify_all()
 
     def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:

@@ -20,7 +20,7 @@ from jetson_dnn_rt.nodes.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.conversion import ImageWriter, fill_header
 from jetson_dnn_rt.nodes.diagnostics import DiagnosticsPublisher, camera_status
 from jetson_dnn_rt.nodes.fanout import Fanout
-from jetson_dnn_rt.nodes.host import RealtimeItems
+from jetson_dnn_rt.nodes.host import Host, RealtimeItems
 from jetson_dnn_rt.nodes.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.mailbox import Mailbox
 from jetson_dnn_rt.nodes.parameters import ParameterSet, parameter
@@ -54,6 +54,12 @@ class CameraParameters:
     camera_info_url: str = parameter("", "Calibration file; empty = not calibrated")
     output_qos: str = parameter("DEFAULT", "Quality of service of images", choices=QOS_NAMES)
     output_qos_depth: int = parameter(2, "Depth of the publishers' queue", limits=(1, 100))
+    output_qos_deadline_ms: float = parameter(
+        0.0,
+        "DEADLINE offered with the images; 0 = none",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+    )
     jpeg_quality: int = parameter(
         90, "Quality of image_raw/compressed", unit="percent", limits=(1, 100), dynamic=True
     )
@@ -84,8 +90,8 @@ class CameraNode(ManagedNode):
     ----------
     name : str
         Of the node.
-    realtime : callable, optional
-        The real-time set-up of the process that it is composed into.
+    host : callable, optional
+        Returns what it shares with the tasks of its process; without it the camera is alone.
     on_ended : callable, optional
         Called on the camera's thread at the end of the stream.
     options : dict
@@ -96,7 +102,7 @@ class CameraNode(ManagedNode):
         self,
         name: str = "camera",
         *,
-        realtime: Callable[[], Realtime | None] | None = None,
+        host: Callable[[], Host] | None = None,
         on_ended: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
@@ -104,15 +110,15 @@ class CameraNode(ManagedNode):
         self._declared = ParameterSet(
             self, CameraParameters, is_fixed=lambda: not self.is_unconfigured
         )
-        self._process: Realtime | None = None
-        if realtime is None:
+        if host is None:
             process = ParameterSet(
                 self, CameraProcessParameters, is_fixed=lambda: not self.is_unconfigured
             )
-            realtime = self._make_realtime(process)
-        self._realtime = realtime
+            self._own_realtime = Realtime(process.value.realtime())
+            self._own_realtime.apply_to_process()
+        self._host = host
         self._on_ended = on_ended
-        self.fanout = Fanout()
+        self.fanout = Fanout(lambda *frame: host().submit(*frame) if host else None)
         self.ended = threading.Event()
         self._camera: Camera | None = None
         self._arrivals = Arrivals()
@@ -162,7 +168,7 @@ class CameraNode(ManagedNode):
         )
         height, width = self._camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
-        qos = make_qos(values.output_qos, values.output_qos_depth)
+        qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
         image_topic = self.resolve_topic_name("image_raw")
         self._writer = ImageWriter(ENCODING)
         self._image_publisher = self._advertise(Image, "image_raw", qos)
@@ -214,15 +220,8 @@ class CameraNode(ManagedNode):
             seed=values.seed,
         )
 
-    def _make_realtime(
-        self, process: ParameterSet[CameraProcessParameters]
-    ) -> Callable[[], Realtime]:
-        realtime = Realtime(process.value.realtime())
-        realtime.apply_to_process()
-        return lambda: realtime
-
     def _enter_thread(self) -> None:
-        realtime = self._realtime()
+        realtime = self._own_realtime if self._host is None else self._host().realtime
         if realtime is not None:
             realtime.apply_to_io()
 

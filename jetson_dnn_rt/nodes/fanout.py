@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from jetson_dnn_rt.frames import Frame
 
 
 class FrameListener(Protocol):
-    """A task as a stream sees it. Both methods must return at once."""
+    """A task as a stream sees it. The methods must return at once."""
 
-    def on_frame(self, frame: Frame, capture_ns: int) -> None:
-        """Take a frame; `capture_ns` is on the steady clock."""
+    def accept(self, frame: Frame, capture_ns: int) -> bool:
+        """Whether the task wants this frame; `capture_ns` is on the steady clock."""
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Take note of a frame that cannot be used."""
 
 
 class Fanout:
-    """Listeners of one stream.
+    """Listeners of one stream; a frame is released in all of them at one instant.
 
+    Parameters
+    ----------
+    submit : callable
+        Takes the names of the tasks, the frame and its capture time: `Executor.submit`.
+
+    Notes
+    -----
     When `remove` has returned, the listener is not in a call and gets no other one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, submit: Callable[[Sequence[str], Frame, int], None]) -> None:
+        self._submit = submit
         self._lock = threading.Lock()
         self._listeners: dict[str, FrameListener] = {}
 
@@ -44,8 +53,9 @@ class Fanout:
     def deliver(self, frame: Frame, capture_ns: int) -> None:
         """Give a frame to all."""
         with self._lock:
-            for listener in self._listeners.values():
-                listener.on_frame(frame, capture_ns)
+            tasks = [n for n, task in self._listeners.items() if task.accept(frame, capture_ns)]
+            if tasks:
+                self._submit(tasks, frame, capture_ns)
 
     def reject(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Tell all of a frame that cannot be used."""

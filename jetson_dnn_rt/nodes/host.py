@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
 from jetson_dnn_rt.executor.executor import Executor
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.fanout import FrameListener
 from jetson_dnn_rt.nodes.image_input import ImageInput, InputKey
 from jetson_dnn_rt.nodes.parameters import parameter
@@ -187,10 +188,14 @@ class Host:
                     f"task {task}: {key.topic} is subscribed to with {rival}, not {key}: tasks "
                     "on one topic share one subscription, hence its settings"
                 )
-            self._inputs[key] = ImageInput(self._node, key)
+            self._inputs[key] = ImageInput(self._node, key, self.submit)
             # The calling thread runs the callbacks that bring frames.
             self.executor.realtime.apply_to_io()
         self._inputs[key].fanout.add(task, listener)
+
+    def submit(self, tasks: Sequence[str], frame: Frame, capture_ns: int) -> None:
+        """Release a frame in tasks that are connected to its stream."""
+        self.executor.submit(tasks, frame, capture_ns)
 
     def disconnect(self, task: str) -> None:
         """Bring no more frames to a task; a subscription that nobody uses goes."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import (
     BadImageError,
     decode_image,
@@ -56,13 +58,17 @@ class ImageInput:
         Owns the subscription.
     key : InputKey
         What to subscribe to.
+    submit : callable
+        Releases a frame in tasks, see `Fanout`.
     """
 
-    def __init__(self, node: Node, key: InputKey) -> None:
+    def __init__(
+        self, node: Node, key: InputKey, submit: Callable[[Sequence[str], Frame, int], None]
+    ) -> None:
         from sensor_msgs.msg import CompressedImage, Image
 
         self.key = key
-        self.fanout = Fanout()
+        self.fanout = Fanout(submit)
         self.deadline_events = 0
         self.incompatible = ""
         self._node = node

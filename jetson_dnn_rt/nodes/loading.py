@@ -67,7 +67,6 @@ class LoadedTask:
             weights=parameters.weights,
             preprocessing=parameters.preprocessing() or None,
         )
-        log(f"{parameters.model}: head {self.model.head.name} ({self.model.head.reason})")
         self._variants = self._build()
         try:
             self.warm_up_times_ns = self._warm_up(size, log)

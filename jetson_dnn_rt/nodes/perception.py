@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rclpy.node import Node
+
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.camera import CameraNode
 from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, DiagnosticsPublisher, make_status
@@ -73,12 +75,12 @@ class PerceptionNode(ManagedNode):
     ) -> None:
         self.on_tasks_ready: Callable[[], None] = lambda: None
         given = {name: dict(values) for name, values in (overrides or {}).items()}
-        super().__init__(
-            name, parameter_overrides=overrides_to_parameters(given.pop(name, {})), **options
-        )
+        own = given.pop(name, {})
+        super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
         self._declared = ParameterSet(
             self, PerceptionParameters, is_fixed=lambda: not self.is_unconfigured
         )
+        _check_names(name, self, own)
         values = self._declared.value
         unknown = sorted(set(given) - {*values.tasks, *values.cameras})
         if unknown:
@@ -101,7 +103,7 @@ class PerceptionNode(ManagedNode):
         self.cameras = {
             camera: CameraNode(
                 posixpath.basename(camera),
-                realtime=lambda: self.host.realtime,
+                host=lambda: self.host,
                 on_ended=on_camera_ended,
                 **options_of(camera),
             )
@@ -123,6 +125,8 @@ class PerceptionNode(ManagedNode):
                 observer=observer,
                 **options_of(task),
             )
+        for child, parameters in given.items():
+            _check_names(child, {**self.cameras, **self.tasks}[child], parameters)
         self._diagnostics = DiagnosticsPublisher(self, self._statuses)
 
     @property
@@ -209,6 +213,14 @@ class PerceptionNode(ManagedNode):
         values["image_subscriptions"] = ", ".join(i.key.topic for i in self.host.inputs) or "none"
         values |= host_values(self.host)
         return [make_status(f"{self.get_name()}: perception_status", level, message, values)]
+
+
+def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:
+    """rclpy drops values of parameters that are not declared; a misspelt one must be said."""
+    for parameter_name in parameters:
+        known = parameter_name.startswith("qos_overrides.")
+        if not known and not node.has_parameter(parameter_name):
+            raise ConfigurationError(f"{name} has no parameter {parameter_name!r}")
 
 
 def filter_arguments(arguments: Sequence[str]) -> list[str]:

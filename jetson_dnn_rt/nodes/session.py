@@ -114,7 +114,7 @@ def run_session(
     overrides : mapping
         Parameters by node, above the file's: ``{"camera": {"source": "video:x.mp4"}}``.
     frames : int or None
-        End after so many frames of each camera.
+        End after so many frames of each camera of this process.
     seconds : float or None
         End after so long.
     observer : callable
@@ -218,7 +218,9 @@ def _run(
         raise ConfigurationError(node.fault)
     begin_ns = time.monotonic_ns()
     limit_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
-    while not stop.is_set() and not all(c.ended.is_set() for c in node.cameras.values()):
+    while not stop.is_set():
+        if node.cameras and all(camera.ended.is_set() for camera in node.cameras.values()):
+            break
         # Signals set `stop` only, so it is looked at now and then.
         left_s = 0.1 if limit_ns is None else min(0.1, (limit_ns - time.monotonic_ns()) * 1e-9)
         if left_s <= 0 or spinner.ended.is_set():

@@ -227,11 +227,11 @@ class TaskNode(ManagedNode):
 
     # -- frames --------------------------------------------------------------------------------
 
-    def on_frame(self, frame: Frame, capture_ns: int) -> None:
-        """Release a job for a frame; called by the camera's or the ROS thread."""
+    def accept(self, frame: Frame, capture_ns: int) -> bool:
+        """Note that a frame arrived; called by the camera's or the ROS thread."""
         if self._enabled:
-            self.host.executor.submit(self.task, frame, capture_ns)
             self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+        return self._enabled
 
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Count a frame that is no image, as failed."""

@@ -169,12 +169,12 @@ class TaskNodeParameters:
 
     def preprocessing(self) -> dict[str, object]:
         """What of the preprocessing the user has decided."""
-        given = {
-            "resize": self.preprocess_resize,
-            "color": self.preprocess_color,
-            "pad_value": self.preprocess_pad_value,
-            "scale": self.preprocess_scale,
-            "mean": self.preprocess_mean,
-            "std": self.preprocess_std,
+        given: dict[str, tuple[object, object]] = {
+            "resize": (self.preprocess_resize, "auto"),
+            "color": (self.preprocess_color, "auto"),
+            "pad_value": (self.preprocess_pad_value, -1),
+            "scale": (self.preprocess_scale, 0.0),
+            "mean": (self.preprocess_mean, ()),
+            "std": (self.preprocess_std, ()),
         }
-        return {key: value for key, value in given.items() if value not in ("auto", -1, 0.0, ())}
+        return {key: value for key, (value, auto) in given.items() if value != auto}

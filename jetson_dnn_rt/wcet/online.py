@@ -100,6 +100,6 @@ class OnlineStatistics:
         return sorted(self._recent)[math.ceil(percent / 100.0 * len(self._recent)) - 1]
 
     def pwcet_ns(self) -> float:
-        """Upper bound of the (1 - exceedance) quantile at 95 % confidence; NaN if not known yet."""
+        """Upper bound of the 1 - exceedance quantile at 95 % confidence; NaN if not known yet."""
         above = count_exceeding(self.count, self.exceedance)
         return math.nan if above < 0 else float(sorted(self._largest, reverse=True)[above])

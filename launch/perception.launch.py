@@ -1,0 +1,159 @@
+"""Cameras and tasks, composed into one process (the default) or one process each."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import yaml
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from launch.actions import (
+    DeclareLaunchArgument,
+    ExecuteProcess,
+    LogInfo,
+    OpaqueFunction,
+    SetEnvironmentVariable,
+)
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+from launch import LaunchDescription
+
+PACKAGE = "jetson_dnn_rt"
+SHARE = Path(get_package_share_directory(PACKAGE))
+
+# name, default, description; an empty default means: as in the parameter file.
+ARGUMENTS = (
+    ("namespace", "", "namespace of all nodes"),
+    ("params_file", str(SHARE / "config" / "perception.param.yaml"), "parameter file"),
+    ("input_image_topic", "", "images come from this topic; no camera is started then"),
+    ("image_transport", "", "of that topic: raw or compressed"),
+    ("source", "", "source of the camera: synthetic, video:PATH, device:/dev/video0, ..."),
+    ("model", "", "model of the detector: builtin:detector, onnx:PATH, ..."),
+    ("segmenter_model", "", "model of the segmenter; none = no segmenter"),
+    ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
+    ("autostart", "true", "configure and activate at once"),
+    ("composed", "true", "all nodes in one process; false = one process each"),
+    ("plot", "false", "show the timing in rqt_plot"),
+    ("record", "", "record results and timing into a bag of this name"),
+    ("log_level", "info", "debug, info, warn, error or fatal"),
+)
+TIMING = ("processing_time_ms", "pipeline_latency_ms", "lateness_ms", "wcet_ms", "pwcet_ms")
+RESULTS = ("detections", "class_mask", "label_info", "camera_info")
+
+
+def is_true(text):
+    if text.lower() in ("true", "1", "yes", "on"):
+        return True
+    if text.lower() in ("false", "0", "no", "off"):
+        return False
+    raise ValueError(f"true or false expected, not {text!r}")
+
+
+def has_package(name):
+    try:
+        get_package_share_directory(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def set_profile():
+    """Point Fast DDS to the profile that loses no images, unless the user has one of his own."""
+    profile = str(SHARE / "config" / "fastdds_profile.xml")
+    # The first name is Humble's and Jazzy's, the second that of later distributions.
+    names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+    if any(name in os.environ for name in names):
+        return []
+    return [SetEnvironmentVariable(name, profile) for name in names]
+
+
+def write_overrides(arguments, tasks, with_camera):
+    """Write what the launch arguments decide into a parameter file of its own."""
+    task = {"image_transport": arguments["image_transport"]}
+    nodes = {
+        "perception": {"tasks": tasks, "cameras": ["camera"] if with_camera else [""]},
+        "camera": {"source": arguments["source"]},
+        "detector": {**task, "model": arguments["model"]},
+        "segmenter": {**task, "model": arguments["segmenter_model"]},
+    }
+    content = {
+        f"/**/{node}": {"ros__parameters": {k: v for k, v in values.items() if v != ""}}
+        for node, values in nodes.items()
+    }
+    content["/**"] = {
+        "ros__parameters": {
+            "use_sim_time": is_true(arguments["use_sim_time"]),
+            "autostart": is_true(arguments["autostart"]),
+        }
+    }
+    content = {node: body for node, body in content.items() if body["ros__parameters"]}
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="jetson_dnn_rt_", suffix=".yaml", delete=False
+    ) as f:
+        yaml.safe_dump(content, f)
+    return f.name
+
+
+def make_node(arguments, executable, overrides, remappings):
+    # No `name`: ros2 launch would rename every node of the composed process to it.
+    return Node(
+        package=PACKAGE,
+        executable=executable,
+        namespace=arguments["namespace"] or None,
+        parameters=[arguments["params_file"], overrides],
+        remappings=remappings,
+        ros_arguments=["--log-level", arguments["log_level"]],
+        output="screen",
+        emulate_tty=True,
+        sigterm_timeout="2",
+        sigkill_timeout="2",
+    )
+
+
+def start_tools(arguments, tasks):
+    """Plot and record, where those tools are installed."""
+    space = "/" + arguments["namespace"].strip("/")
+    prefix = space.rstrip("/") + "/"
+    actions = []
+    if is_true(arguments["plot"]):
+        topics = [f"{prefix}{task}/debug/{name}/data" for task in tasks for name in TIMING[:3]]
+        if has_package("rqt_plot"):
+            actions.append(ExecuteProcess(cmd=["ros2", "run", "rqt_plot", "rqt_plot", *topics]))
+        else:
+            actions.append(LogInfo(msg="plot: rqt_plot is not installed (ros-<distro>-rqt-plot)"))
+    if arguments["record"]:
+        topics = [prefix + name for name in RESULTS]
+        topics += [f"{prefix}{task}/debug/{name}" for task in tasks for name in TIMING]
+        topics += ["/diagnostics", "/statistics"]
+        if has_package("ros2bag"):
+            command = ["ros2", "bag", "record", "-o", arguments["record"], *topics]
+            actions.append(ExecuteProcess(cmd=command, output="screen"))
+        else:
+            actions.append(LogInfo(msg="record: ros2bag is not installed (ros-<distro>-ros2bag)"))
+    return actions
+
+
+def start(context):
+    arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    topic = arguments["input_image_topic"]
+    with_camera = not topic
+    tasks = ["detector"] if arguments["segmenter_model"] == "none" else ["detector", "segmenter"]
+    overrides = write_overrides(arguments, tasks, with_camera)
+    remappings = [("image_raw", topic)] if topic else []
+    if is_true(arguments["composed"]):
+        nodes = [make_node(arguments, "perception", overrides, remappings)]
+    else:
+        # In one process these belong to the first task of a namespace.
+        own = [("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")]
+        nodes = [
+            make_node(
+                arguments, name, overrides, remappings + (own if name == "segmenter" else [])
+            )
+            for name in (["camera"] if with_camera else []) + tasks
+        ]
+    return nodes + start_tools(arguments, tasks)
+
+
+def generate_launch_description():
+    declared = [DeclareLaunchArgument(n, default_value=d, description=t) for n, d, t in ARGUMENTS]
+    return LaunchDescription([*declared, *set_profile(), OpaqueFunction(function=start)])
