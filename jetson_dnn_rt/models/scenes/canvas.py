@@ -127,6 +127,9 @@ class Canvas:
         return cv2.countNonZero(same.view(np.uint8))
 
     def _note(self, left: int, top: int, right: int, bottom: int) -> None:
+        """Widen the extent of the object by a rectangle in fixed point."""
+        left, top = (left >> _SHIFT) - 1, (top >> _SHIFT) - 1
+        right, bottom = (right >> _SHIFT) + 2, (bottom >> _SHIFT) + 2
         bounds = self._object_bounds
         if bounds is None:
             self._object_bounds = [left, top, right, bottom]
@@ -135,6 +138,14 @@ class Canvas:
             bounds[1] = min(bounds[1], top)
             bounds[2] = max(bounds[2], right)
             bounds[3] = max(bounds[3], bottom)
+
+    def _stand(self, z_m: float) -> tuple[float, float, float]:
+        """Return scale, column of X = 0 and row of the road at `z_m`, in fixed point."""
+        scale = self.focal_px / z_m
+        bend = 0.5 * self.focal_px * self.curvature_per_m * z_m
+        column = self.centre_px - self.camera_x_m * scale + bend
+        row = self.horizon_px + self.camera_height_m * scale
+        return scale * _ONE, column * _ONE, row * _ONE
 
     def project(self, x_m: float, y_m: float, z_m: float) -> tuple[float, float]:
         """Return the pixel (column, row) of a point; `z_m` must be positive."""
@@ -182,19 +193,18 @@ class Canvas:
 
     def fill(self, points: Points, colour: Colour, label: int | None = None) -> None:
         """Fill a convex polygon; `label` None leaves the label map alone."""
-        fixed = np.array([(int(x * _ONE), int(y * _ONE)) for x, y in points], np.int32)
-        exposed = self.expose(colour)
-        cv2.fillConvexPoly(self.image, fixed, exposed, cv2.LINE_AA, _SHIFT)
+        self._fill_fixed([(int(x * _ONE), int(y * _ONE)) for x, y in points], colour, label)
+
+    def _fill_fixed(
+        self, points: list[tuple[int, int]], colour: Colour, label: int | None
+    ) -> None:
+        fixed = np.array(points, np.int32)
+        cv2.fillConvexPoly(self.image, fixed, self.expose(colour), cv2.LINE_AA, _SHIFT)
         if label is not None:
             cv2.fillConvexPoly(self.labels, fixed, (label,), cv2.LINE_8, _SHIFT)
             if label == self._object_label:
                 x, y, w, h = cv2.boundingRect(fixed)
-                self._note(
-                    (x >> _SHIFT) - 1,
-                    (y >> _SHIFT) - 1,
-                    ((x + w) >> _SHIFT) + 2,
-                    ((y + h) >> _SHIFT) + 2,
-                )
+                self._note(x, y, x + w, y + h)
 
     def fill_shapes(
         self, shapes: Sequence[Points], colour: Colour, label: int | None = None
@@ -230,9 +240,8 @@ class Canvas:
         if label is not None:
             cv2.circle(self.labels, centre, radius, (label,), -1, cv2.LINE_8, _SHIFT)
             if label == self._object_label:
-                reach = (radius >> _SHIFT) + 2
-                x, y = centre[0] >> _SHIFT, centre[1] >> _SHIFT
-                self._note(x - reach, y - reach, x + reach + 1, y + reach + 1)
+                x, y = centre
+                self._note(x - radius, y - radius, x + radius, y + radius)
 
     def upright(
         self,
@@ -242,7 +251,9 @@ class Canvas:
         label: int | None = None,
     ) -> None:
         """Fill a convex polygon of (X, Y) metres standing across the road at `z_m`."""
-        self.fill([self.project(x, y, z_m) for x, y in corners], colour, label)
+        scale, column, row = self._stand(z_m)
+        fixed = [(int(column + x * scale), int(row - y * scale)) for x, y in corners]
+        self._fill_fixed(fixed, colour, label)
 
     def along(
         self,
@@ -263,5 +274,13 @@ class Canvas:
         label: int | None = None,
     ) -> None:
         """Fill a rectangle across the road at `z_m`, from x[0] to x[1] and y[0] to y[1]."""
-        (x0, x1), (y0, y1) = x_m, y_m
-        self.upright(((x0, y0), (x1, y0), (x1, y1), (x0, y1)), z_m, colour, label)
+        scale, column, row = self._stand(z_m)
+        left, right = int(column + x_m[0] * scale), int(column + x_m[1] * scale)
+        top, bottom = int(row - y_m[1] * scale), int(row - y_m[0] * scale)
+        corner, opposite = (left, top), (right, bottom)
+        exposed = self.expose(colour)
+        cv2.rectangle(self.image, corner, opposite, exposed, -1, cv2.LINE_AA, _SHIFT)
+        if label is not None:
+            cv2.rectangle(self.labels, corner, opposite, (label,), -1, cv2.LINE_8, _SHIFT)
+            if label == self._object_label:
+                self._note(left, top, right, bottom)

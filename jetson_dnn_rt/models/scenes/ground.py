@@ -24,7 +24,7 @@ def paint_ground(canvas: Canvas, road: Road, driven_m: float) -> None:
         z = k * 9.0 - driven_m
         verge = _lay(canvas, road, left - _VERGE_M, right + _VERGE_M, z, 6.0)
         if k % 3 and verge:  # bands of other grass, so that the verge moves
-            tone = shade(road.grass, 0.86 + 0.28 * road.patches[k % SLOTS, 5])
+            tone = shade(road.grass, 0.86 + 0.28 * road.patches[k % SLOTS][5])
             canvas.fill(verge, canvas.fade(tone, max(z, 0.0)))
     sidewalks = ((left, -road.sidewalk_m[0]), (right, road.sidewalk_m[1]))
     for kerb, width in sidewalks:
@@ -52,7 +52,7 @@ def paint_markings(canvas: Canvas, road: Road, driven_m: float) -> None:
     if z > 30.0:
         return
     left, right = road.edges_m
-    for x in np.arange(left + 0.5, right - 0.6, 1.1):
+    for x in np.arange(left + 0.5, right - 0.6, 1.1).tolist():
         bar = _lay(canvas, road, x, x + 0.55, z - 2.0, 3.0)
         if bar:
             canvas.fill(bar, canvas.fade(road.white, z), Surface.LANE_MARKING)
@@ -63,10 +63,10 @@ def _mark(canvas: Canvas, road: Road, line: Marking, driven_m: float) -> None:
     far = min(70.0, line.width_m * canvas.focal_px / (_THINNEST_PX * scale))
     x0, x1 = line.x_m - line.width_m / 2, line.x_m + line.width_m / 2
     if line.period_m:
-        for start in np.arange(-(driven_m % line.period_m), far, line.period_m):
-            dash = _lay(canvas, road, x0, x1, float(start), line.dash_m)
+        for start in np.arange(-(driven_m % line.period_m), far, line.period_m).tolist():
+            dash = _lay(canvas, road, x0, x1, start, line.dash_m)
             if dash:
-                faded = canvas.fade(line.colour, max(float(start), 0.0))
+                faded = canvas.fade(line.colour, max(start, 0.0))
                 canvas.fill(dash, faded, Surface.LANE_MARKING)
     else:
         end = int(np.searchsorted(DEPTHS_M, far))

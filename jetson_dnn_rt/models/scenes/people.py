@@ -9,16 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from jetson_dnn_rt.models.scenes.canvas import Canvas, Colour, jitter, pick, shade
 from jetson_dnn_rt.models.scenes.classes import Surface
 from jetson_dnn_rt.models.scenes.vehicles import PAINTS
 
 __all__ = ["draw_cyclist", "draw_pedestrian", "draw_sign"]
 
-Uniform = npt.NDArray[np.float64]
 
 _CLOTHES: Sequence[Colour] = (
     (40, 40, 45), (160, 80, 40), (50, 50, 180), (210, 210, 210), (60, 150, 60), (40, 160, 220),
@@ -28,7 +24,7 @@ _SKINS: Sequence[Colour] = ((160, 185, 225), (120, 150, 200), (80, 110, 160), (5
 
 
 def draw_pedestrian(
-    canvas: Canvas, x_m: float, z_m: float, u: Uniform, phase: float, label: int
+    canvas: Canvas, x_m: float, z_m: float, u: Sequence[float], phase: float, label: int
 ) -> None:
     """Paint somebody walking; `phase` in radians swings the legs."""
     height = 1.5 + 0.4 * u[0]
@@ -82,7 +78,7 @@ def draw_pedestrian(
 
 
 def draw_cyclist(
-    canvas: Canvas, x_m: float, z_m: float, u: Uniform, phase: float, label: int
+    canvas: Canvas, x_m: float, z_m: float, u: Sequence[float], phase: float, label: int
 ) -> None:
     """Paint a rider with his bicycle, turned by up to 50 degrees to the road."""
     turn = (u[1] - 0.5) * 1.6
@@ -132,7 +128,7 @@ def draw_cyclist(
         canvas.disc(column, row - 0.4 * head, 0.9 * head, frame, None)  # helmet
 
 
-def draw_sign(canvas: Canvas, x_m: float, z_m: float, u: Uniform, label: int) -> None:
+def draw_sign(canvas: Canvas, x_m: float, z_m: float, u: Sequence[float], label: int) -> None:
     """Paint a traffic sign on a post; only the plate carries `label`."""
     size = 0.36 + 0.18 * u[0]
     y = 2.1 + 0.7 * u[1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from jetson_dnn_rt.models.scenes.canvas import Colour
 
@@ -81,7 +81,7 @@ class Road:
     markings: tuple[Marking, ...]
     crossing_every_m: float  # 0: there are no crossings
     crossing_phase_m: float
-    patches: npt.NDArray[np.float64] = field(repr=False)  # [SLOTS, 6] in [0, 1)
+    patches: Sequence[Sequence[float]] = field(repr=False)  # 6 in [0, 1) for each of SLOTS
 
     @property
     def motorway(self) -> bool:
@@ -170,7 +170,7 @@ def plan_road(rng: np.random.Generator) -> Road:
         markings=markings,
         crossing_every_m=rng.uniform(45.0, 110.0) if walks else 0.0,
         crossing_phase_m=rng.uniform(0.0, 100.0),
-        patches=rng.random((SLOTS, 6)),
+        patches=rng.random((SLOTS, 6)).tolist(),
     )
 
 

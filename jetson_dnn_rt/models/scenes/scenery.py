@@ -9,15 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from jetson_dnn_rt.models.scenes.canvas import Canvas, Colour, Points, jitter, pick, shade
 from jetson_dnn_rt.models.scenes.classes import Surface
 
 __all__ = ["draw_building", "draw_bush", "draw_lamp_post", "draw_tree"]
 
-Uniform = npt.NDArray[np.float64]
 
 _NEAR_M = 1.5  # nothing is painted nearer to the camera than this
 _BARE_M = 50.0  # windows farther away than this are not painted
@@ -31,7 +27,7 @@ _LEAVES: Sequence[Colour] = (
 )  # fmt: skip
 
 
-def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
+def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Sequence[float]) -> None:
     """Paint a tree: a trunk and a crown of overlapping discs."""
     height = 4.0 + 5.0 * u[0]
     crown = 1.2 + 1.3 * u[1]
@@ -42,12 +38,13 @@ def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
     leaves = canvas.fade(jitter(pick(_LEAVES, u[3]), u[4]), z_m)
     scale = canvas.focal_px / z_m
     column, row = canvas.project(x_m, height - crown, z_m)
-    for dx, dy, size, tone in (
+    clumps = (
         (-0.55, 0.15, 0.75, 0.8),
         (0.6, 0.05, 0.7, 0.72),
         (0.0, -0.5 - 0.3 * u[5], 0.85, 1.0),
         (0.15 - 0.3 * u[6], 0.3, 0.65, 0.9),
-    ):
+    )
+    for dx, dy, size, tone in clumps if crown * scale > 14.0 else clumps[2:]:
         canvas.disc(
             column + dx * crown * scale,
             row + dy * crown * scale,
@@ -57,7 +54,7 @@ def draw_tree(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
         )
 
 
-def draw_bush(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
+def draw_bush(canvas: Canvas, x_m: float, z_m: float, u: Sequence[float]) -> None:
     """Paint a low bush."""
     size = 0.5 + 0.7 * u[0]
     leaves = canvas.fade(jitter(pick(_LEAVES, u[3]), u[4]), z_m)
@@ -73,7 +70,7 @@ def draw_bush(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
     canvas.disc(column + 0.6 * size * scale, row, 0.75 * size * scale, leaves, Surface.VEGETATION)
 
 
-def draw_lamp_post(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
+def draw_lamp_post(canvas: Canvas, x_m: float, z_m: float, u: Sequence[float]) -> None:
     """Paint a lamp post that leans its arm over the road."""
     height = 5.0 + 3.0 * u[0]
     colour = canvas.fade((95 + 60 * u[1], 100 + 55 * u[1], 105 + 50 * u[1]), z_m)
@@ -83,7 +80,9 @@ def draw_lamp_post(canvas: Canvas, x_m: float, z_m: float, u: Uniform) -> None:
     canvas.rectangle(ends, (height - 0.1, height + 0.05), z_m, colour, Surface.BACKGROUND)
 
 
-def draw_building(canvas: Canvas, x_m: float, z_m: float, length_m: float, u: Uniform) -> None:
+def draw_building(
+    canvas: Canvas, x_m: float, z_m: float, length_m: float, u: Sequence[float]
+) -> None:
     """Paint a house whose wall stands along the road at `x_m` from `z_m` on."""
     near, far = max(z_m, _NEAR_M), z_m + length_m
     if far <= near + 0.5:

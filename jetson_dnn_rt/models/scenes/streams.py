@@ -8,12 +8,11 @@ instant can be computed without the instants before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from jetson_dnn_rt.models.scenes.classes import SMALLEST_PX, TYPICAL_HEIGHT_M, Kind
 from jetson_dnn_rt.models.scenes.plan import SLOTS, Camera, Road
@@ -31,7 +30,7 @@ class Thing:
     stream: Stream
     x_m: float
     z_m: float
-    looks: npt.NDArray[np.float64]  # [12] in [0, 1)
+    looks: Sequence[float]  # 12 in [0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Stream:
     x_m: float
     spacing_m: float
     density: float
-    looks: npt.NDArray[np.float64]  # [SLOTS, 12] in [0, 1)
+    looks: Sequence[Sequence[float]]  # 12 in [0, 1) for each of SLOTS
     speed_mps: float = 0.0
     near_m: float = 2.0
     far_m: float = _SIGHT_M
@@ -63,8 +62,8 @@ class Stream:
             shift = self.speed_mps * seconds - driven_m
             first = math.ceil((self.near_m - shift) / self.spacing_m - 0.5)
         else:
-            gap = self.lead_m * (0.35 + 0.3 * self.looks[0, 11])
-            shift = self.lead_m + gap * math.sin(0.4 * seconds + 6.3 * self.looks[0, 10])
+            gap = self.lead_m * (0.35 + 0.3 * self.looks[0][11])
+            shift = self.lead_m + gap * math.sin(0.4 * seconds + 6.3 * self.looks[0][10])
             first = 0
         last = math.floor((self.far_m - shift) / self.spacing_m + 0.5)
         for slot in range(last, first - 1, -1):
@@ -112,7 +111,8 @@ class _Planner:
         self.streams: list[Stream] = []
 
     def add(self, kind: str, x_m: float, spacing_m: float, density: float, **more: Any) -> None:
-        looks = self.rng.random((SLOTS, 12))
+        # Plain floats: arithmetic on numpy's scalars takes three times as long.
+        looks = self.rng.random((SLOTS, 12)).tolist()
         self.streams.append(Stream(kind, x_m, spacing_m, density, looks, **more))
 
     def between(self, low: float, high: float) -> float:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from jetson_dnn_rt.models.scenes.canvas import Canvas, Colour, jitter, pick, shade
 
 __all__ = ["PAINTS", "draw_car", "draw_truck"]
 
-Uniform = npt.NDArray[np.float64]
 
 _NEAR_M = 1.5  # nothing is painted nearer to the camera than this
+_OCTAGON = [(math.cos(a), math.sin(a)) for a in (i * math.pi / 4 for i in range(8))]
 _DETAIL_PX = 16.0  # vehicles lower than this get no windows and lights
 
 PAINTS: Sequence[Colour] = (
@@ -27,14 +24,13 @@ PAINTS: Sequence[Colour] = (
 )  # fmt: skip
 
 
-def _circle_along(
-    canvas: Canvas, x_m: float, z_m: float, y_m: float, radius_m: float, colour: Colour, label: int
+def _wheel(
+    canvas: Canvas, x_m: float, z_m: float, radius_m: float, colour: Colour, label: int
 ) -> None:
-    """Fill a circle that stands along the road: a wheel seen from the side."""
-    corners = [
-        (z_m + radius_m * math.cos(a), y_m + radius_m * math.sin(a))
-        for a in (i * math.pi / 5 for i in range(10))
-    ]
+    """Fill a wheel seen from the side."""
+    if radius_m * canvas.focal_px / z_m < 1.0:
+        return
+    corners = [(z_m + radius_m * dz, radius_m * (1.0 + dy)) for dz, dy in _OCTAGON]
     canvas.along(x_m, corners, colour, label)
 
 
@@ -61,7 +57,7 @@ def _lights(
 
 
 def draw_car(
-    canvas: Canvas, x_m: float, z_m: float, u: Uniform, oncoming: bool, label: int
+    canvas: Canvas, x_m: float, z_m: float, u: Sequence[float], oncoming: bool, label: int
 ) -> None:
     """Paint a car, its near face `z_m` metres ahead, as seen from behind or from the front."""
     width = 1.65 + 0.3 * u[0]
@@ -100,7 +96,7 @@ def draw_car(
     canvas.along(flank, body, shade(paint, 0.72), label)
     for wheel_z in (z_m + 0.19 * length, z_m + 0.8 * length):
         if wheel_z > _NEAR_M + 0.4:
-            _circle_along(canvas, flank, wheel_z, 0.31, 0.31, dark, label)
+            _wheel(canvas, flank, wheel_z, 0.31, dark, label)
     if z_m < _NEAR_M:
         return
 
@@ -163,7 +159,7 @@ def draw_car(
 
 
 def draw_truck(
-    canvas: Canvas, x_m: float, z_m: float, u: Uniform, oncoming: bool, label: int
+    canvas: Canvas, x_m: float, z_m: float, u: Sequence[float], oncoming: bool, label: int
 ) -> None:
     """Paint a lorry, its near face `z_m` metres ahead."""
     half = 1.15 + 0.15 * u[0]
@@ -191,7 +187,7 @@ def draw_truck(
     canvas.along(flank, skirt, shade(dark, 1.6), label)
     for wheel_z in (z_m + 0.14 * length, z_m + 0.72 * length, z_m + 0.86 * length):
         if wheel_z > _NEAR_M + 0.6:
-            _circle_along(canvas, flank, wheel_z, 0.48, 0.48, dark, label)
+            _wheel(canvas, flank, wheel_z, 0.48, dark, label)
     if oncoming and cab_far > near:
         cab = canvas.fade(jitter(pick(PAINTS, u[5]), u[6]), near)
         cab_height = 0.82 * height
