@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,26 +13,35 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
-# These alone may need ROS.
-ROS_MODULES = ("jetson_dnn_rt.nodes", "jetson_dnn_rt.bench.naive_node")
+# These alone may need ROS: the nodes, and the benchmarks' programs that are nodes themselves.
+ROS_MODULES = r"jetson_dnn_rt\.(nodes(\..+)?|bench\.\w+_(node|camera))"
+NONE = r"(?!)"
 
 PROBE = """
-import importlib, json, pkgutil, sys, traceback
+import importlib, json, pkgutil, re, sys, traceback
 
 hidden, skipped = json.loads(sys.argv[1])
 
-class Hide:
+class Hiding:
+    # Finds nothing of what is hidden, as if it were not installed.
+
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r} (hidden)", name=name)
-        return None
+            return None
+        return self.finder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Hide())
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
 import jetson_dnn_rt
 
 def names(package):
     for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        if info.name in skipped or info.name.endswith(".__main__"):
+        if re.fullmatch(skipped, info.name) or info.name.endswith(".__main__"):
             continue
         yield info.name
         if info.ispkg:
@@ -52,7 +62,7 @@ print(json.dumps({"done": done, "failures": failures, "heavy": heavy}))
 """
 
 
-def import_all(hidden: tuple[str, ...], skipped: tuple[str, ...]) -> dict[str, list[str]]:
+def import_all(hidden: tuple[str, ...], skipped: str) -> dict[str, list[str]]:
     completed = subprocess.run(
         [sys.executable, "-c", PROBE, json.dumps([hidden, skipped])],
         stdout=subprocess.PIPE,
@@ -68,8 +78,8 @@ def import_all(hidden: tuple[str, ...], skipped: tuple[str, ...]) -> dict[str, l
 
 @pytest.mark.parametrize("hidden", [*((name,) for name in OPTIONAL), OPTIONAL], ids="+".join)
 def test_every_module_imports_without(hidden: tuple[str, ...]) -> None:
-    skipped = ROS_MODULES if "rclpy" in hidden else ()
-    if not skipped:
+    skipped = ROS_MODULES if "rclpy" in hidden else NONE
+    if skipped == NONE:
         pytest.importorskip("rclpy", reason="without ROS the nodes cannot be imported")
     answer = import_all(hidden, skipped)
     expected = {
@@ -77,7 +87,7 @@ def test_every_module_imports_without(hidden: tuple[str, ...]) -> None:
         for file in (ROOT / "jetson_dnn_rt").rglob("*.py")
         if file.name not in ("__init__.py", "__main__.py")
     }
-    expected = {name for name in expected if not name.startswith(skipped)}
+    expected = {name for name in expected if not re.fullmatch(skipped, name)}
     assert expected <= set(answer["done"])
 
 
@@ -87,5 +97,5 @@ def test_importing_the_core_loads_no_back_end_and_no_ros() -> None:
 
 def test_a_hidden_library_is_really_hidden() -> None:
     """Guards the guard: the probe must fail for a library the package does import."""
-    with pytest.raises(AssertionError, match="hidden"):
+    with pytest.raises(AssertionError, match="No module named 'numpy'"):
         import_all(("numpy",), ROS_MODULES)
