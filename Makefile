@@ -9,7 +9,7 @@ DEMO_SECONDS ?= 20
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean
 
-help: ## say what there is
+help:
 	@echo "make demo   set up, then run detection and segmentation on the built-in camera for $(DEMO_SECONDS) s; writes demo_output/"
 	@echo "make test   set up, then lint, types, import rules and all tests"
 	@echo "make lint   set up, then lint, types and import rules"
