@@ -216,7 +216,7 @@ class PerceptionNode(ManagedNode):
 
 
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:
-    """rclpy drops values of parameters that are not declared; a misspelt one must be said."""
+    """Refuse a misspelt parameter: rclpy itself drops what is not declared, in silence."""
     for parameter_name in parameters:
         known = parameter_name.startswith("qos_overrides.")
         if not known and not node.has_parameter(parameter_name):

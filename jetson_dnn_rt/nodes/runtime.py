@@ -9,6 +9,7 @@ that is busy inside a library (loading a model) then cannot delay the end.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from rclpy.executors import Executor
     from rclpy.lifecycle import LifecycleNode
 
-SHUTDOWN_LIMIT_S = 0.7
+    MakeNode = Callable[[Context, list[str]], LifecycleNode]
+
+logger = logging.getLogger(__name__)
+
+SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
 
 SPIN_TIMEOUT_S = 0.2
@@ -51,9 +56,16 @@ class Spinner:
     ----------
     context : Context
         Initialised.
+    on_end : callable
+        Called on the thread at its end, with the error that ended it or None.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self,
+        context: Context,
+        on_end: Callable[[BaseException | None], None] = lambda error: None,
+    ) -> None:
+        self._on_end = on_end
         self.executor = make_executor(context)
         self.ended = threading.Event()
         self.error: BaseException | None = None
@@ -119,6 +131,7 @@ class Spinner:
             self.error = error
         finally:
             self.ended.set()
+            self._on_end(self.error)
 
 
 @contextlib.contextmanager
@@ -136,7 +149,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_node(make_node: Callable[[Context, list[str]], LifecycleNode], args: Sequence[str]) -> int:
+def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     """Run one lifecycle node until a signal comes; the body of every executable.
 
     Parameters
@@ -150,73 +163,93 @@ def run_node(make_node: Callable[[Context, list[str]], LifecycleNode], args: Seq
     Returns
     -------
     int
-        0 after a signal, 1 when the ROS thread died, 2 for a configuration that cannot be used.
+        Never: the process exits with 0 after a signal, 1 when the ROS thread died, 2 for a
+        configuration that cannot be used.
     """
     stop = threading.Event()
     with stop_on_signals(stop):
-        code = _run_node(make_node, list(args), stop)
-        # What is left is the interpreter's own end: a second Ctrl-C must not spoil it.
+        process = _Process(make_node, list(args), stop)
+        threading.Thread(target=process.start, name="start", daemon=True).start()
+        stop.wait()
+        process.end()
+        # What is left is the interpreter's own end: a second Ctrl-C must not spoil it, and
+        # neither threads that hang in a library nor their destructors may delay it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(process.code)
 
 
-def _run_node(
-    make_node: Callable[[Context, list[str]], LifecycleNode],
-    args: list[str],
-    stop: threading.Event,
-) -> int:
-    import rclpy
-    from rclpy.exceptions import ParameterException
-    from rclpy.signals import SignalHandlerOptions
+class _Process:
+    """A node, its context and its spinning thread, from the first import to the end.
 
-    from jetson_dnn_rt.nodes.logging import use_ros_logging
+    The start runs on a thread of its own: imports, too, must not delay the end.
+    """
 
-    context = rclpy.Context()
-    rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
-    use_ros_logging()
-    spinner = Spinner(context)
-    try:
-        node = make_node(context, args)
-    except (ConfigurationError, ParameterException) as error:
-        rclpy.logging.get_logger("jetson_dnn_rt").fatal(str(error))
-        return 2
-    spinner.executor.add_node(node)
-    for child in getattr(node, "children", ()):
-        spinner.executor.add_node(child)
-    spinner.start()
-    watcher = threading.Thread(target=_wake_on_end, args=(spinner, stop), daemon=True)
-    watcher.start()
-    if node.get_parameter("autostart").value and not stop.is_set():
-        with contextlib.suppress(RuntimeError):
-            _call_unless(stop, spinner, node.autostart)
-    stop.wait()
-    if spinner.error is not None:
-        node.get_logger().fatal(f"the ROS thread ended: {spinner.error!r}")
-        return 1
-    with contextlib.suppress(TimeoutError, RuntimeError):
-        spinner.call(lambda: _end(node), SHUTDOWN_LIMIT_S)
-        spinner.stop(0.1)
-        context.try_shutdown()
-    return 0
+    def __init__(self, make_node: MakeNode, args: list[str], stop: threading.Event) -> None:
+        self._make_node, self._args, self._stop = make_node, args, stop
+        self._spinner: Spinner | None = None
+        self._node: LifecycleNode | None = None
+        self._context: Context | None = None
+        self.code = 0
 
+    def start(self) -> None:
+        """Make the node, spin it, bring it up where it is told to; sets `stop` on a failure."""
+        try:
+            self._start()
+        except ConfigurationError as error:
+            self._fail(2, str(error))
+        except Exception as error:
+            logger.exception("the node could not be started")
+            self._fail(1, repr(error))
 
-def _end(node: LifecycleNode) -> None:
-    node.trigger_shutdown()
-    # The last node takes the DDS participant with it: others see at once that it is gone.
-    node.destroy_node()
+    def end(self) -> None:
+        """Shut the node down as far as that is possible at once."""
+        spinner, node, context = self._spinner, self._node, self._context
+        if spinner is None or node is None or context is None or spinner.ended.is_set():
+            return
 
+        def shut_down() -> None:
+            node.trigger_shutdown()
+            # The last node takes the DDS participant with it: others see at once that it is gone.
+            node.destroy_node()
 
-def _call_unless(stop: threading.Event, spinner: Spinner, function: Callable[[], Any]) -> None:
-    """Run a function on the ROS thread; do not wait for it any longer once `stop` is set."""
-    runner = threading.Thread(target=lambda: spinner.call(function), daemon=True)
-    runner.start()
-    while runner.is_alive() and not stop.wait(0.05):
-        pass
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            spinner.call(shut_down, SHUTDOWN_LIMIT_S)
+            spinner.stop(0.1)
+            context.try_shutdown()
 
+    def _start(self) -> None:
+        import rclpy
+        from rclpy.exceptions import ParameterException
+        from rclpy.signals import SignalHandlerOptions
 
-def _wake_on_end(spinner: Spinner, stop: threading.Event) -> None:
-    spinner.ended.wait()
-    stop.set()
+        from jetson_dnn_rt.nodes.logging import use_ros_logging
+
+        context = rclpy.Context()
+        rclpy.init(
+            args=self._args, context=context, signal_handler_options=SignalHandlerOptions.NO
+        )
+        use_ros_logging()
+        try:
+            node = self._make_node(context, self._args)
+        except ParameterException as error:
+            raise ConfigurationError(str(error)) from error
+        spinner = Spinner(context, self._on_spin_end)
+        for one in (node, *getattr(node, "children", ())):
+            spinner.executor.add_node(one)
+        self._context, self._node, self._spinner = context, node, spinner
+        spinner.start()
+        if node.get_parameter("autostart").value:
+            with contextlib.suppress(RuntimeError):
+                spinner.call(node.autostart)
+
+    def _on_spin_end(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(1, f"the ROS thread ended: {error!r}")
+
+    def _fail(self, code: int, text: str) -> None:
+        self.code = code
+        print(text, file=sys.stderr)
+        self._stop.set()
