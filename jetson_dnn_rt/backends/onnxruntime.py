@@ -54,6 +54,7 @@ class OnnxRuntimeRunner(Runner):
         binding: Any = self._session.io_binding()
         binding.bind_cpu_input(self._session.get_inputs()[0].name, self.input)
         outputs: list[Any] = []
+        self._listed: list[str] = []  # lists of boxes: their lengths are known after the run
         for output in self._session.get_outputs():
             if (
                 all(isinstance(side, int) for side in output.shape)
@@ -64,23 +65,27 @@ class OnnxRuntimeRunner(Runner):
                     output.name, "cpu", 0, np.float32, array.shape, array.ctypes.data
                 )
                 outputs.append(array)
-            else:  # lists of boxes: their lengths are known after the run
-                binding.bind_output(output.name, "cpu")
+            else:
+                binding.bind_output(output.name, "cpu")  # keeps the order of the outputs
+                self._listed.append(output.name)
                 outputs.append(None)
         self._binding = binding
-        self._outputs = outputs
-        self._all_fixed = all(output is not None for output in outputs)
+        self._values: list[Any] = []
+        self._outputs: tuple[Any, ...] = tuple(outputs)
 
     def _run(self) -> Outputs:
+        for name in self._listed:  # bound once, it would keep the shape of the run before
+            self._binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(self._binding)
-        if self._all_fixed:
-            return tuple(self._outputs)
-        values = self._binding.get_outputs()
+        if not self._listed:
+            return self._outputs
+        self._values = self._binding.get_outputs()
         return tuple(
             value.numpy() if array is None else array
-            for array, value in zip(self._outputs, values, strict=True)
+            for array, value in zip(self._outputs, self._values, strict=True)
         )
 
     def _close(self) -> None:
         self._binding = self._session = None
-        self._outputs = []
+        self._outputs = ()
+        self._values = []

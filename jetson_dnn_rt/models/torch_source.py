@@ -163,6 +163,7 @@ def _check_export(
     noise = np.random.default_rng(0).random((1, 3, *input_size), np.float32)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         found = session.run(None, {session.get_inputs()[0].name: noise})

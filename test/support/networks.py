@@ -45,10 +45,13 @@ def make_model(
     return Model("test:network", head, Preprocessing(*size), names, "0" * 64, origin)
 
 
-def calibrate(module: torch.nn.Module, size: tuple[int, int]) -> torch.nn.Module:
+def calibrate(
+    module: torch.nn.Module, size: tuple[int, int], as_list: bool = False
+) -> torch.nn.Module:
     """Give a network with random weights outputs that differ from pixel to pixel.
 
-    The statistics of its normalisations are set from noise, as training would.
+    The statistics of its normalisations are set from noise, as training would; torchvision's
+    detectors take their images `as_list`.
     """
     norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     for norm in norms:
@@ -58,7 +61,8 @@ def calibrate(module: torch.nn.Module, size: tuple[int, int]) -> torch.nn.Module
     rng = np.random.default_rng(3)
     with torch.no_grad():
         for _ in range(2):
-            module(torch.from_numpy(rng.standard_normal((1, 3, *size), np.float32)))
+            images = torch.from_numpy(rng.standard_normal((2, 3, *size), np.float32))
+            module(list(images) if as_list else images)
     return module.eval()
 
 

@@ -1,0 +1,121 @@
+"""What is said of back ends that are there, that are missing and that cannot do a precision."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+from collections.abc import Callable
+
+import pytest
+from networks import Classifier, make_model
+
+from jetson_dnn_rt.backends import openvino as openvino_backend
+from jetson_dnn_rt.backends import torch as torch_backend
+from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, list_backends
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+
+
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make a library look as if it were not installed."""
+
+    def hide(name: str) -> None:
+        monkeypatch.setitem(sys.modules, name, None)
+
+    return hide
+
+
+def test_every_back_end_is_listed_with_what_to_do() -> None:
+    infos = {info.name: info for info in list_backends()}
+    assert tuple(infos) == BACKENDS
+    assert infos["null"].available
+    assert infos["torch"].available
+    assert "fp32" in infos["torch"].precisions
+    for info in infos.values():
+        assert info.available == bool(info.precisions)
+        assert info.available == bool(info.version)
+        assert info.available or (info.reason and info.mend)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch"])
+def test_missing_library(hide: Callable[[str], None], name: str) -> None:
+    model = make_model(Classifier(), (8, 8))
+    hide(name)
+    info = next(info for info in list_backends() if info.name == name)
+    assert not info.available
+    assert f"pip install {name}" in info.mend
+    with pytest.raises(BackendUnavailableError, match=f"{name}.*pip install {name}"):
+        create_runner(model, name, "fp32", threads=1)
+
+
+def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def fail(name: str, package: str | None = None) -> object:
+        if name == "openvino":
+            raise OSError("libtbb.so.12: cannot open shared object file")
+        return real(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    info = next(info for info in list_backends() if info.name == "openvino")
+    assert not info.available
+    assert "libtbb.so.12" in info.reason
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "tvm"])
+def test_later_back_ends(backend: str) -> None:
+    with pytest.raises(BackendUnavailableError, match="not in this release"):
+        create_runner(make_model(Classifier(), (8, 8)), backend, "fp32", threads=1)
+
+
+def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both libraries would run all the same: emulated, or in fp32 without a word."""
+    model = make_model(Classifier(), (8, 8))
+    for backend, module in (("torch", torch_backend), ("openvino", openvino_backend)):
+        pytest.importorskip(backend)
+        monkeypatch.setattr(module, "supports_bf16", lambda: False)
+        monkeypatch.setattr(torch_backend, "choose_device", lambda: "cpu")
+        with pytest.raises(BackendUnavailableError, match=r"not in bf16 \(no bf16"):
+            create_runner(model, backend, "bf16", threads=1)
+    with pytest.raises(BackendUnavailableError, match="no bf16 instructions"):
+        torch_backend.TorchRunner(model, "bf16", 1, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")],
+)
+def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None:
+    with pytest.raises(BackendUnavailableError, match="computes in fp32"):
+        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision", "threads", "words"),
+    [
+        ("caffe", "fp32", 1, "back end 'caffe' is unknown"),
+        ("torch", "fp8", 1, "precision 'fp8' is unknown"),
+        ("torch", "fp32", 0, "threads must be >= 1"),
+    ],
+)
+def test_bad_arguments(backend: str, precision: str, threads: int, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=threads)
+
+
+def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot without OpenVINO must be able to import everything of ours."""
+    real = builtins.__import__
+    hidden = ("onnxruntime", "openvino", "onnx", "onnx2torch", "tensorrt", "tvm")
+
+    def refuse(name: str, *arguments: object, **keywords: object) -> object:
+        if name.split(".")[0] in hidden:
+            raise ImportError(name)
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    for module in [name for name in sys.modules if name.startswith("jetson_dnn_rt.backends.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for name in ("base", "null", "onnxruntime", "openvino", "torch", "registry"):
+        importlib.import_module(f"jetson_dnn_rt.backends.{name}")

@@ -1,0 +1,212 @@
+"""Every back end against torch on small networks, and what they promise about their memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from networks import Classifier, make_model
+
+from jetson_dnn_rt.backends.base import Runner, RunnerClosedError
+from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.model import Model
+
+SIZE = (32, 48)
+VARIANTS = [
+    ("torch", "fp32"),
+    ("torch", "bf16"),
+    ("onnxruntime", "fp32"),
+    ("openvino", "fp32"),
+    ("openvino", "bf16"),
+]
+
+
+class TwoOutputs(torch.nn.Module):
+    """Boxes of pixels, which a short type would round, and scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            self.convolution = torch.nn.Conv2d(3, 9, 8, 8)
+        self.register_buffer("corners", torch.linspace(0, 4000, 24).reshape(1, 24, 1))
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.convolution(image).flatten(2).transpose(1, 2)
+        return self.corners + x[..., :4].float(), x[..., 4:].sigmoid()
+
+
+class List(torch.nn.Module):
+    """As many rows as the picture has bright pixels in its first row."""
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        scores = image[0, 0, 0]
+        found = torch.nonzero(scores > 0.5).squeeze(1)
+        boxes = torch.stack([found, found, found + 2, found + 3], 1).float()
+        return boxes, found, scores[found]
+
+
+def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runner:
+    info = inspect_backend(backend)
+    if not info.available:
+        pytest.skip(f"{backend}: {info.reason}")
+    if precision not in info.precisions:
+        pytest.skip(f"{backend} has no {precision} here: {info.reason}")
+    return create_runner(model, backend, precision, threads=threads)
+
+
+def make_image(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+@pytest.mark.parametrize("network", [Classifier, TwoOutputs])
+def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precision: str) -> None:
+    model = make_model(network(), SIZE)
+    module = model.torch_module()
+    runner = create(model, backend, precision)
+    assert runner.input.shape == (1, 3, *SIZE)
+    assert runner.input.dtype == np.float32
+    assert (runner.backend, runner.precision) == (backend, precision)
+    assert runner.version
+    for seed in range(3):
+        image = make_image(seed)
+        runner.input[:] = image
+        outputs = runner.run()
+        with torch.inference_mode():
+            expected = module(torch.from_numpy(image))
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        assert len(outputs) == len(expected)
+        for output, wanted in zip(outputs, expected, strict=True):
+            assert output.dtype == np.float32
+            # bf16 has 8 bits; around 4000 that would be steps of 16.
+            tolerance = 1e-4 if precision == "fp32" else 0.02
+            np.testing.assert_allclose(output, wanted.numpy(), rtol=1e-4, atol=tolerance)
+    runner.close()
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_short_types_are_really_used(backend: str, precision: str) -> None:
+    model = make_model(Classifier(), SIZE)
+    runner = create(model, backend, precision)
+    runner.input[:] = make_image(0)
+    with torch.inference_mode():
+        exact = model.torch_module()(torch.from_numpy(make_image(0))).numpy()
+    error = float(np.abs(runner.run()[0] - exact).max())
+    assert (error > 1e-4) == (precision == "bf16")
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_the_input_is_one_buffer_and_inputs_are_not_changed(backend: str, precision: str) -> None:
+    runner = create(make_model(Classifier(), SIZE), backend, precision)
+    buffer = runner.input
+    buffer[:] = make_image(1)
+    first = [output.copy() for output in runner.run()]
+    np.testing.assert_array_equal(buffer, make_image(1))
+    assert runner.input is buffer
+    again = runner.run()
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("backend", "precision"), [v for v in VARIANTS if v[0] != "torch"])
+def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
+    """No copy: the library reads our input and writes our outputs."""
+    runner = create(make_model(TwoOutputs(), SIZE), backend, precision)
+    addresses = []
+    for seed in range(3):
+        runner.input[:] = make_image(seed)
+        addresses.append([output.ctypes.data for output in runner.run()])
+    assert addresses[0] == addresses[1] == addresses[2]
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
+    runner = create(make_model(List(), SIZE), backend, precision)
+    for count in (3, 0, 7, 48):
+        runner.input[:] = 0.0
+        runner.input[0, 0, 0, :count] = 0.75
+        boxes, labels, scores = runner.run()
+        assert boxes.shape == (count, 4)
+        np.testing.assert_array_equal(labels, np.arange(count))
+        assert np.issubdtype(labels.dtype, np.integer)
+        np.testing.assert_allclose(scores, np.full(count, 0.75))
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_closed_is_closed(backend: str, precision: str) -> None:
+    runner = create(make_model(Classifier(), SIZE), backend, precision)
+    runner.run()
+    runner.close()
+    runner.close()
+    with pytest.raises(RunnerClosedError, match=backend):
+        runner.run()
+    with pytest.raises(RunnerClosedError, match=backend):
+        _ = runner.input
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision: str) -> None:
+    model = make_model(Classifier(), SIZE)
+    one, other = create(model, backend, precision), create(model, backend, precision)
+    one.input[:] = make_image(1)
+    other.input[:] = make_image(2)
+    first = one.run()[0]
+    before = first.copy()
+    second = other.run()[0]
+    np.testing.assert_array_equal(first, before)
+    assert not np.array_equal(first, second)
+    one.close()
+    np.testing.assert_array_equal(other.run()[0], second)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
+def test_two_threads_compute_the_same(backend: str) -> None:
+    model = make_model(Classifier(), SIZE)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            runner = create(model, backend, "fp32", threads)
+            if backend == "torch":
+                assert torch.get_num_threads() == threads
+            runner.input[:] = make_image(0)
+            results.append(runner.run()[0].copy())
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(results[0], results[1], atol=1e-5)
+
+
+class DamagedOrigin:
+    def onnx_model(self) -> bytes:
+        return b"no model"
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_network_that_the_library_refuses(backend: str) -> None:
+    model = make_model(Classifier(), SIZE)
+    object.__setattr__(model, "origin", DamagedOrigin())
+    with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):
+        create(model, backend, "fp32")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("network", [Classifier, TwoOutputs, List])
+def test_cuda_agrees_with_the_cpu(network: type[torch.nn.Module], precision: str) -> None:
+    from jetson_dnn_rt.backends.torch import TorchRunner
+
+    model = make_model(network(), SIZE)
+    runners = [
+        TorchRunner(model, precision, 1, "cuda"),
+        TorchRunner(model, "fp32", 1, "cpu"),
+    ]
+    for seed in range(3):
+        outputs = []
+        for runner in runners:
+            runner.input[:] = make_image(seed)
+            outputs.append(runner.run())
+        for one, other in zip(*outputs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
