@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 __all__ = ["iou_matrix", "nms"]
 
+_BLOCK = 256  # boxes compared with each other at a time
+
 
 def iou_matrix(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return the intersection over union of each box of `a` with each of `b`.
@@ -21,13 +23,14 @@ def iou_matrix(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.ND
     numpy.ndarray
         float32 [N, M] in [0, 1]; 0 where both boxes are empty.
     """
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    sides = np.clip(high - low, 0.0, None)
-    shared = sides[..., 0] * sides[..., 1]
-    area_a = np.prod(np.clip(a[:, 2:] - a[:, :2], 0.0, None), axis=1)
-    area_b = np.prod(np.clip(b[:, 2:] - b[:, :2], 0.0, None), axis=1)
-    union = area_a[:, None] + area_b[None, :] - shared
+    ax0, ay0, ax1, ay1 = a.T[:, :, None]
+    bx0, by0, bx1, by1 = b.T[:, None, :]
+    wide = np.minimum(ax1, bx1) - np.maximum(ax0, bx0)
+    high = np.minimum(ay1, by1) - np.maximum(ay0, by0)
+    shared = np.maximum(wide, 0.0) * np.maximum(high, 0.0)
+    area_a = np.maximum(ax1 - ax0, 0.0) * np.maximum(ay1 - ay0, 0.0)
+    area_b = np.maximum(bx1 - bx0, 0.0) * np.maximum(by1 - by0, 0.0)
+    union = area_a + area_b - shared
     iou = np.zeros(shared.shape, np.float32)
     np.divide(shared, union, out=iou, where=union > 0.0)
     return iou
@@ -79,20 +82,35 @@ def nms(
     if max_detections < 0:
         raise ValueError(f"max_detections must not be negative, got {max_detections}")
     order = np.argsort(-scores, kind="stable")
-    x0, y0, x1, y1 = np.ascontiguousarray(boxes[order].astype(np.float32, copy=False).T)
+    ranked = boxes[order].astype(np.float32, copy=False)
     kinds = class_ids[order]
-    areas = np.maximum(x1 - x0, 0.0) * np.maximum(y1 - y0, 0.0)
-    alive = np.ones(count, np.bool_)
     kept: list[int] = []
-    for i in range(count):
-        if not alive[i]:
-            continue
-        if len(kept) == max_detections:
-            break
-        kept.append(i)
-        rest = i + 1 + np.flatnonzero(alive[i + 1 :] & (kinds[i + 1 :] == kinds[i]))
-        wide = np.minimum(x1[rest], x1[i]) - np.maximum(x0[rest], x0[i])
-        high = np.minimum(y1[rest], y1[i]) - np.maximum(y0[rest], y0[i])
-        shared = np.maximum(wide, 0.0) * np.maximum(high, 0.0)
-        alive[rest[shared > iou_threshold * (areas[rest] + areas[i] - shared)]] = False
+    # Blocks keep the matrices of overlaps small; most frames have one block.
+    for start in range(0, count, _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, count))
+        if kept:
+            gone = _overlaps(ranked, kinds, np.array(kept), rows, iou_threshold).any(0)
+            rows = rows[~gone]
+        overlaps = _overlaps(ranked, kinds, rows, rows, iou_threshold)
+        alive = np.ones(len(rows), np.bool_)
+        for i, row in enumerate(rows.tolist()):
+            if not alive[i]:
+                continue
+            if len(kept) == max_detections:
+                return order[kept].astype(np.int64, copy=False)
+            kept.append(row)
+            alive &= ~overlaps[i]
     return order[kept].astype(np.int64, copy=False)
+
+
+def _overlaps(
+    boxes: npt.NDArray[np.float32],
+    kinds: npt.NDArray[np.int64],
+    first: npt.NDArray[np.intp],
+    second: npt.NDArray[np.intp],
+    iou_threshold: float,
+) -> npt.NDArray[np.bool_]:
+    """Say which boxes of one class overlap too much, bool [len(first), len(second)]."""
+    overlaps: npt.NDArray[np.bool_] = iou_matrix(boxes[first], boxes[second]) > iou_threshold
+    overlaps &= kinds[first][:, None] == kinds[second][None, :]
+    return overlaps
