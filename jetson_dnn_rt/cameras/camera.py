@@ -154,7 +154,7 @@ class Camera:
     def _deliver_all(self) -> bool:
         """Deliver until the end of the stream (True) or until stopped (False)."""
         period_ns = round(1e9 / self.rate_hz) if self.rate_hz else 0
-        due_ns = self._clock.now_ns()
+        due_ns = 0
         while not self._stopping:
             if self._limit is not None and self._state.frames >= self._limit:
                 return True
@@ -180,8 +180,10 @@ class Camera:
                 if not self._sleep_until(due_ns):
                     return False
                 now_ns = self._clock.now_ns()
-                # Frames that could not be read in time are not made up for in a burst.
-                due_ns = max(due_ns + period_ns, now_ns)
+                # A late wake-up does not move the times that follow. A frame that could not be
+                # read in time does: it is not made up for by a burst.
+                on_time = now_ns - due_ns < period_ns // 2
+                due_ns = (due_ns if on_time else now_ns) + period_ns
             capture_ns = self._clock.now_ns() if captured_ns is None else captured_ns
             state = self._state
             frame = Frame(

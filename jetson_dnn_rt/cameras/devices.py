@@ -58,8 +58,7 @@ def open_pipeline(pipeline: str) -> LiveSource:
     SourceError
         When OpenCV was built without GStreamer, or the pipeline does not start.
     """
-    backends = [cv2.videoio_registry.getBackendName(b) for b in cv2.videoio_registry.getBackends()]
-    if "GSTREAMER" not in backends:
+    if not cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER):
         raise SourceError(
             "this OpenCV was built without GStreamer: use the system's (apt install "
             "python3-opencv, on a Jetson the one of JetPack) instead of the one from PyPI"
