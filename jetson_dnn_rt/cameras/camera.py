@@ -154,7 +154,7 @@ class Camera:
     def _deliver_all(self) -> bool:
         """Deliver until the end of the stream (True) or until stopped (False)."""
         period_ns = round(1e9 / self.rate_hz) if self.rate_hz else 0
-        due_ns = 0
+        due_ns = self._clock.now_ns() - period_ns  # the first frame counts as late
         while not self._stopping:
             if self._limit is not None and self._state.frames >= self._limit:
                 return True

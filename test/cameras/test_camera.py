@@ -105,6 +105,9 @@ def start(clock: VirtualClock) -> Iterator[Start]:
 
     yield make
     for camera in cameras:
+        camera.stop(timeout_s=0.0)
+    clock.run_until(clock.now_ns() + 10_000 * MS)  # lets reads that are under way return
+    for camera in cameras:
         camera.close()
 
 
