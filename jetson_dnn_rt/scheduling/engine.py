@@ -15,9 +15,9 @@ The rules (DESIGN 4.2):
 * At each boundary the same question about the remaining stages: no: ``aborted``.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
-* A task whose budget alone exceeds its deadline could never run again and never learn that the
-  machine got faster. One frame in `PROBE_INTERVAL` is therefore run all the same, as a *probe*,
-  and the budgets start anew from what it took.
+* A task that its budget keeps out frame after frame would never learn that the budget is too
+  high (an outlier, a machine that was throttled). After `PROBE_INTERVAL` - 1 such frames in a row
+  the next one is run all the same, as a *probe*, and the budgets start anew from what it took.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from jetson_dnn_rt.scheduling.queue import ReadyQueue
 from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters, Work
 
 PROBE_INTERVAL = 30
-"""Frames from one probe to the next, for a task that its budget keeps out."""
+"""Every so many frames in a row that the budget keeps out, one is run as a probe."""
+
+KEPT_OUT = ("budget", "blocking")
+"""Reasons of skipped jobs that a smaller budget would have let run."""
 
 WITHDRAW_AFTER = 2
 """Jobs in a row that a variant may fail before it is withdrawn."""
@@ -47,7 +50,7 @@ class TaskState:
     in_flight: Job | None = None
     last_start_ns: int = -1
     suspended: str = ""
-    hopeless: int = 0
+    kept_out: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
     released: int = 0
@@ -200,6 +203,7 @@ class Engine:
             if job.start_ns is None:
                 job.start_ns = state.last_start_ns = now_ns
                 state.waiting, state.in_flight = None, job
+                state.kept_out = 0
             job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
             job.running = True
             budget_ns = state.budgets[job.variant][job.next_stage].budget_ns
@@ -294,15 +298,12 @@ class Engine:
         parameters = state.parameters
         if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
             return "stale"
-        budget_ns = state.remaining_budget_ns(job.variant)
-        if budget_ns > parameters.deadline_ns:
-            state.hopeless += 1
-            if state.hopeless < PROBE_INTERVAL:
-                return "budget"
-            state.hopeless = 0
+        if state.kept_out == PROBE_INTERVAL - 1:
             job.probe = True
             return ""
-        state.hopeless = 0
+        budget_ns = state.remaining_budget_ns(job.variant)
+        if budget_ns > parameters.deadline_ns:
+            return "budget"
         earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
         return "blocking" if earliest_ns + budget_ns > job.absolute_deadline_ns else ""
 
@@ -356,6 +357,8 @@ class Engine:
         state.outcomes[outcome] += 1
         if reason:
             state.reasons[reason] += 1
+        if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
+            state.kept_out += 1
         if job.probe and outcome in (Outcome.MET, Outcome.LATE):
             for estimator, stage in zip(state.budgets[job.variant], job.stages, strict=True):
                 estimator.reset((stage.execution_time_ns,))

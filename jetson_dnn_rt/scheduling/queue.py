@@ -12,8 +12,9 @@ DISCIPLINES = ("edf", "fifo")
 class ReadyQueue:
     """Ready jobs in the order of a discipline.
 
-    ``edf``: earliest absolute deadline first; among equal deadlines (two tasks on one camera) the
-    task that started longest ago, so that neither starves when only one of them fits.
+    ``edf``: earliest absolute deadline first. Among equal deadlines (two tasks on one camera) a
+    job that has started goes on, since preempting it would help nobody; then the task that
+    started longest ago, so that neither starves when only one of them fits.
     ``fifo``: in the order in which stages became ready (the queue of the Tucker paper).
     Last tie-break is the order of arrival (simpy's heap key).
 
@@ -32,15 +33,18 @@ class ReadyQueue:
         if discipline not in DISCIPLINES:
             raise ValueError(f"discipline must be one of {list(DISCIPLINES)}: {discipline!r}")
         self.discipline = discipline
-        self._heap: list[tuple[int, int, int, Job]] = []
+        self._heap: list[tuple[int, bool, int, int, Job]] = []
         self._count = 0
 
     def push(self, job: Job, last_start_ns: int) -> None:
         """Add a ready job; `last_start_ns` is when its task last started a job."""
-        key = job.absolute_deadline_ns if self.discipline == "edf" else job.ready_ns
-        tie = last_start_ns if self.discipline == "edf" else 0
         self._count += 1
-        heapq.heappush(self._heap, (key, tie, self._count, job))
+        if self.discipline == "edf":
+            waits = job.start_ns is None
+            entry = (job.absolute_deadline_ns, waits, last_start_ns, self._count, job)
+        else:
+            entry = (job.ready_ns, False, 0, self._count, job)
+        heapq.heappush(self._heap, entry)
 
     def pop(self) -> Job | None:
         """Take the first job that has not ended meanwhile; None when there is none."""

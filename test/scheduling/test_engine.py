@@ -79,6 +79,15 @@ def test_equal_deadlines_take_turns(harness):
     assert met == ["a", "b", "a", "b"]
 
 
+def test_a_started_job_goes_on_among_equal_deadlines(harness):
+    """Else both jobs of a frame would be begun, and the second one aborted at the end."""
+    tasks = [harness.task(name, 35, stages=("one", "two")) for name in "ab"]
+    engine = seeded(harness, *tasks)
+    records = harness.drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
+    assert outcomes(records) == [("a", 0, "met"), ("b", 0, "skipped")]
+    assert records[0].completion_ns == 20
+
+
 def test_newest_frame_supersedes_the_waiting_one(harness):
     engine = seeded(harness, harness.task("a", 100))
     records = harness.drive(engine, [(0, "a"), (1, "a"), (2, "a")], lambda job: 10)
@@ -152,6 +161,18 @@ def test_a_hopeless_task_probes_and_recovers(harness):
     assert records[PROBE_INTERVAL - 1].probe
     assert not any(record.probe for record in records[PROBE_INTERVAL:])
     assert [r.outcome for r in records[PROBE_INTERVAL - 1 :]] == [Outcome.MET] * 6
+
+
+def test_an_outlier_does_not_keep_a_task_out_for_ever(harness):
+    """Behind `a` only 20 are left of each frame, and the budget of `b` says 25: it takes 10."""
+    engine = seeded(harness, harness.task("a", 29), harness.task("b", 30))
+    engine.seed_budgets("b", "full@null", [(25,)])
+    arrivals = [(i * 100, task) for i in range(PROBE_INTERVAL + 5) for task in "ab"]
+    records = [r for r in harness.drive(engine, arrivals, lambda job: 10) if r.task == "b"]
+    probes = [r.sequence for r in records if r.probe]
+    assert probes == [PROBE_INTERVAL - 1]
+    assert {r.outcome for r in records[: probes[0]]} == {Outcome.SKIPPED}
+    assert {r.outcome for r in records[probes[0] :]} == {Outcome.MET}
 
 
 def test_a_failure_ends_that_frame_only(harness):
