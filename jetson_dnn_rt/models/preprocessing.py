@@ -251,16 +251,12 @@ class Preprocessor:
         geometry = self._geometry
         if self._resized is not None:
             size = (geometry.resized_width, geometry.resized_height)
-            cv2.resize(image, size, dst=self._resized, interpolation=cv2.INTER_LINEAR)
-            image = self._resized
-        if channels > 1:
-            cv2.split(image, self._channels)
-        else:
-            self._channels[0] = image
+            image = cv2.resize(image, size, dst=self._resized, interpolation=cv2.INTER_LINEAR)
+        channels_of = cv2.split(image, self._channels) if channels > 1 else (image,)
         for plane, source, factor, offset in zip(
             self._planes, self._order, self._factors, self._offsets, strict=True
         ):
-            np.copyto(plane, self._channels[source])
+            np.copyto(plane, channels_of[source])
             if self._scaled:
                 np.multiply(plane, factor, out=plane)
             if self._shifted:
