@@ -29,6 +29,7 @@ from vision_msgs.msg import Detection2DArray
 from jetson_dnn_rt.bench.protocol import (
     ConsumerSpec,
     FrameLog,
+    FrameRow,
     TaskSpec,
     announce_ready,
     stop_on_term,
@@ -76,7 +77,9 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         work = Work(view_image(message, 0))
         self._pipeline.run(work)
         self._results.publish(self._to_message(work))
-        self._log.add(self._name, work.frame.stamp_ns, start_ns, time.time_ns())
+        published_ns = time.time_ns()
+        row = FrameRow(self._name, work.frame.stamp_ns, start_ns, published_ns, "published")
+        self._log.add(row)
 
     def _to_message(self, work: Work) -> Any:
         if isinstance(work.result, Detections):

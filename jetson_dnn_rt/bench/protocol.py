@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.variants.library import choose_default
@@ -46,14 +47,18 @@ class TaskSpec:
     weights: str = "none"
     input_size: tuple[int, int] | None = None
 
-    def build_pipeline(self, threads: int) -> Pipeline:
-        """Load the model and make its stages."""
-        model = load_model(
+    def load(self) -> Model:
+        """Load the model."""
+        return load_model(
             self.model,
             kind=self.kind,  # type: ignore[arg-type]  # checked by load_model
             weights=self.weights,
             input_size=self.input_size,
         )
+
+    def build_pipeline(self, threads: int) -> Pipeline:
+        """Load the model and make its stages."""
+        model = self.load()
         spec = VariantSpec.parse(self.variant) if self.variant else choose_default(model)
         return build_pipeline(model, spec, DecoderSettings(), threads=threads)
 
@@ -110,6 +115,7 @@ class FrameRow:
     stamp_ns: int
     start_ns: int | None
     published_ns: int | None
+    outcome: str
 
 
 class FrameLog:
@@ -119,12 +125,10 @@ class FrameLog:
         self._lock = threading.Lock()
         self._rows: list[FrameRow] = []
 
-    def add(
-        self, task: str, stamp_ns: int, start_ns: int | None, published_ns: int | None
-    ) -> None:
+    def add(self, row: FrameRow) -> None:
         """Note what became of one frame."""
         with self._lock:
-            self._rows.append(FrameRow(task, stamp_ns, start_ns, published_ns))
+            self._rows.append(row)
 
     def write(self, path: Path) -> None:
         """Write all rows as JSON."""
@@ -135,6 +139,12 @@ class FrameLog:
     def read(path: Path) -> list[FrameRow]:
         """Read what `write` wrote."""
         return [FrameRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def read_stamps_ns(path: Path) -> list[int]:
+    """Stamps of the frames that were sent; a last line cut short by the end is left out."""
+    lines = path.read_text(encoding="ascii").split("\n")
+    return [int(line) for line in lines[:-1]]
 
 
 def announce_ready() -> None:

@@ -82,3 +82,7 @@ def doctor() -> int:
 def bench() -> int:
     """`ros2 run jetson_dnn_rt bench`."""
     return main(["bench", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

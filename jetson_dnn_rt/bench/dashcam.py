@@ -1,0 +1,164 @@
+"""Check a real motorway drive: YOLOX-nano and the built-in segmenter, 40 ms for each at 25 fps.
+
+For every back end and precision there is here: `jetson-dnn-rt run` on the video at its own rate.
+Every frame must be accounted for, at least 98 % of the detector's frames be met, and every box of
+score 0.4 or more that a plain ONNX Runtime run finds must be there (same class, IoU at least 0.9;
+bf16 0.75) in every frame that was processed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jetson_dnn_rt.backends.registry import list_backends
+from jetson_dnn_rt.bench.protocol import BenchmarkError
+from jetson_dnn_rt.bench.yolox_reference import Boxes, YoloxReference, iou, read_video
+from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.errors import ConfigurationError
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+VIDEO, MODEL = "video/dashcam_white_right.mp4", "models/yolox_nano.onnx"
+DEADLINE_MS = 40.0
+MET_BAR = 0.98
+SCORE = 0.4
+CONFIDENCE = 0.3
+IOU_BARS = {"fp32": 0.9, "bf16": 0.75}
+RUN_LIMIT_S = 300.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the benchmark."""
+    parser.add_argument(
+        "--data", type=Path, default=DATA, metavar="DIR",
+        help=f"folder with {VIDEO} and {MODEL} (default: ../shared/data beside the checkout)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--variants", nargs="+", metavar="NAME", help="of the detector (default: all there are)"
+    )
+
+
+def run(args: argparse.Namespace) -> dict[str, object]:
+    """Run and check every variant.
+
+    Raises
+    ------
+    ConfigurationError
+        When the data are not there.
+    BenchmarkError
+        When a run fails.
+    """
+    video, model = args.data / VIDEO, args.data / MODEL
+    for file in (video, model):
+        if not file.is_file():
+            raise ConfigurationError(f"{file} is not there: give the folder with --data")
+    reference = YoloxReference(model)
+    expected = [reference(image, SCORE) for image in read_video(video)]
+    variants = {
+        variant: _check_variant(variant, video, model, expected)
+        for variant in args.variants or list_variants()
+    }
+    return {
+        "video": VIDEO,
+        "model": MODEL,
+        "frames": len(expected),
+        "boxes": sum(map(len, expected)),
+        "deadline_ms": DEADLINE_MS,
+        "bars": {"met_ratio": MET_BAR, "iou": IOU_BARS},
+        "variants": variants,
+        "passed": all(figures["passed"] for figures in variants.values()),
+    }
+
+
+def format_table(result: dict[str, Any]) -> str:
+    """The result for people."""
+    header = ["variant", "frames", "met %", "p50 ms", "p99 ms", "checked", "missing", "worst IoU"]
+    rows = [
+        [
+            name,
+            f"{figures['released']} of {result['frames']}",
+            100.0 * figures["met_ratio"],
+            figures["response_ms"]["p50"],
+            figures["response_ms"]["p99"],
+            figures["boxes_checked"],
+            figures["boxes_missing"],
+            figures["worst_iou"],
+            figures["passed"],
+        ]
+        for name, figures in result["variants"].items()
+    ]
+    return format_rows([*header, "passed"], rows)
+
+
+def list_variants() -> list[str]:
+    """Every back end and precision of this machine that runs networks."""
+    return [
+        f"full@{info.name}-{precision}"
+        for info in list_backends()
+        if info.available and info.name != "null"
+        for precision in info.precisions
+        if precision in IOU_BARS
+    ]
+
+
+def _check_variant(
+    variant: str, video: Path, model: Path, expected: list[Boxes]
+) -> dict[str, Any]:
+    print(f"dashcam: {variant}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="dashcam-") as name:
+        results = Path(name) / "results.jsonl"
+        detector = _run(variant, video, model, results)["tasks"]["detector"]
+        lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    found = {
+        line["frame"]: line["boxes"]
+        for line in lines
+        if line["task"] == "detector" and line["outcome"] in ("met", "late")
+    }
+    bar = IOU_BARS[variant.rpartition("-")[2]]
+    best = [
+        best_iou(box, found[frame])
+        for frame, boxes in enumerate(expected)
+        if frame in found
+        for box in boxes
+    ]
+    missing = sum(value < bar for value in best)
+    met_ratio = detector["outcomes"]["met"] / len(expected)
+    accounted = detector["released"] == sum(detector["outcomes"].values()) == len(expected)
+    return {
+        **detector,
+        "met_ratio": met_ratio,
+        "boxes_checked": len(best),
+        "boxes_missing": missing,
+        "worst_iou": min(best, default=None),
+        "iou_bar": bar,
+        "passed": accounted and met_ratio >= MET_BAR and missing == 0 and len(best) > 0,
+    }
+
+
+def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
+    """Largest IoU of a reference box with the boxes of its class that were found."""
+    *corners, _, class_id = box
+    same = (other for other in found if other["class_id"] == str(int(class_id)))
+    return max((iou(corners, other["xyxy"]) for other in same), default=0.0)
+
+
+def _run(variant: str, video: Path, model: Path, results: Path) -> dict[str, Any]:
+    command = [
+        *(sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", "--json"),
+        *("--source", f"video:{video}", "--results", str(results)),
+        *("--detector", f"onnx:{model}", "--segmenter", "builtin:segmenter"),
+        *("--variant", f"detector={variant}"),
+        *("--deadline", f"detector={DEADLINE_MS}", "--deadline", f"segmenter={DEADLINE_MS}"),
+        *("--set", f"detector.confidence_threshold={CONFIDENCE}"),
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S)
+    if done.returncode != 0:
+        raise BenchmarkError(f"{variant}: run ended with {done.returncode} (see above)")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
