@@ -49,11 +49,18 @@ class MaskDecoder:
     def _prepare(self, geometry: Geometry, shape: tuple[int, ...]) -> None:
         _, height, width = shape
         rows = _find_cells(
-            geometry.source_height, geometry.scale_y, geometry.offset_y, height,
+            geometry.source_height,
+            geometry.resized_height,
+            geometry.offset_y,
+            height,
             self._input_size[0],
-        )  # fmt: skip
+        )
         columns = _find_cells(
-            geometry.source_width, geometry.scale_x, geometry.offset_x, width, self._input_size[1]
+            geometry.source_width,
+            geometry.resized_width,
+            geometry.offset_x,
+            width,
+            self._input_size[1],
         )
         self._crop_y = slice(int(rows[0]), int(rows[-1]) + 1)
         self._crop_x = slice(int(columns[0]), int(columns[-1]) + 1)
@@ -75,11 +82,12 @@ class MaskDecoder:
 
 
 def _find_cells(
-    pixels: int, scale: float, offset: int, cells: int, size: int
+    pixels: int, resized: int, offset: int, cells: int, size: int
 ) -> npt.NDArray[np.intp]:
-    """Cell of the logits under the centre of every source pixel along one axis."""
-    centers = (np.arange(pixels) + 0.5) * scale + offset
-    return cast(
-        "npt.NDArray[np.intp]",
-        np.clip(np.floor(centers * (cells / size)), 0, cells - 1).astype(np.intp),
-    )
+    """Cell of the logits under the centre of every source pixel along one axis.
+
+    ``floor(((i + 1/2) * resized / pixels + offset) * cells / size)``, in whole numbers: a centre
+    on the border of two cells always belongs to the second.
+    """
+    twice = (2 * np.arange(pixels, dtype=np.int64) + 1) * resized + 2 * pixels * offset
+    return cast("npt.NDArray[np.intp]", (twice * cells // (2 * pixels * size)).astype(np.intp))

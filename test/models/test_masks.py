@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.models.masks import MaskDecoder
@@ -19,23 +21,22 @@ def decode(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.
 def decode_plainly(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
     classes = logits[0].argmax(axis=0)
     mask = np.zeros((geometry.source_height, geometry.source_width), np.uint8)
+    scale_y = Fraction(geometry.resized_height, geometry.source_height)
+    scale_x = Fraction(geometry.resized_width, geometry.source_width)
     for y in range(mask.shape[0]):
+        row = ((y + Fraction(1, 2)) * scale_y + geometry.offset_y) * classes.shape[0] / size[0]
         for x in range(mask.shape[1]):
-            row = ((y + 0.5) * geometry.scale_y + geometry.offset_y) * classes.shape[0] / size[0]
-            column = ((x + 0.5) * geometry.scale_x + geometry.offset_x) * (
-                classes.shape[1] / size[1]
-            )
-            mask[y, x] = classes[
-                min(int(row), classes.shape[0] - 1), min(int(column), classes.shape[1] - 1)
-            ]
+            column = (x + Fraction(1, 2)) * scale_x + geometry.offset_x
+            mask[y, x] = classes[int(row), int(column * classes.shape[1] / size[1])]
     return mask
 
 
+@settings(deadline=None)  # the plain way is slow
 @given(
     mode=st.sampled_from(["letterbox_topleft", "letterbox_center", "stretch"]),
     size=st.tuples(st.integers(16, 80), st.integers(16, 80)),
     stride=st.sampled_from([1, 2, 4, 8]),
-    source=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    source=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     classes=st.integers(2, 9),
     seed=st.integers(0, 100),
 )
@@ -52,9 +53,7 @@ def test_every_pixel_takes_the_cell_under_its_centre(
     geometry = Geometry.of(Preprocessing(*size, mode), *source)
     mask = decode(logits, geometry, size)
     assert mask.dtype == np.uint8
-    expected = decode_plainly(logits, geometry, size)
-    # Centres that fall on a border between cells may go either way by rounding.
-    assert np.mean(mask != expected) <= 0.02
+    np.testing.assert_array_equal(mask, decode_plainly(logits, geometry, size))
 
 
 def test_the_padding_never_shows() -> None:

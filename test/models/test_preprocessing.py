@@ -7,7 +7,7 @@ import tracemalloc
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError, FrameError
@@ -184,6 +184,7 @@ def test_a_bad_frame_is_named_and_leaves_the_input_alone(
 sides = st.integers(1, 3000)
 
 
+@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     input_sides=st.tuples(st.integers(8, 700), st.integers(8, 700)),
@@ -211,6 +212,7 @@ def test_a_box_comes_back_where_it_was(
     assert found.dtype == np.float32
 
 
+@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     source_sides=st.tuples(sides, sides),

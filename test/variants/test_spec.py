@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
@@ -26,6 +26,7 @@ def test_names_of_the_design(text: str, spec: VariantSpec) -> None:
     assert str(spec) == text
 
 
+@settings(deadline=None)
 @given(
     decomposition=st.one_of(
         st.just("full"), st.integers(0, 100).map(lambda percent: f"tucker-{percent / 100:.2f}")
