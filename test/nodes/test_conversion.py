@@ -1,0 +1,207 @@
+"""Messages to frames without a copy, malformed messages each with its reason, and back."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from sensor_msgs.msg import CompressedImage, Image
+
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.conversion import (
+    BadImageError,
+    DetectionsWriter,
+    ImageWriter,
+    decode_image,
+    fill_header,
+    make_palette,
+    paint_mask,
+    unusable_frame,
+    view_image,
+)
+from jetson_dnn_rt.results import Detections
+
+
+def make_message(
+    encoding: str = "bgr8", height: int = 4, width: int = 6, padding: int = 0
+) -> Image:
+    channels = {"bgr8": 3, "rgb8": 3, "bgra8": 4, "rgba8": 4, "mono8": 1, "8UC3": 3}[encoding]
+    message = Image(height=height, width=width, encoding=encoding)
+    message.step = width * channels + padding
+    message.data = array.array("B", (i % 251 for i in range(message.step * height)))
+    message.header.stamp.sec, message.header.stamp.nanosec = 12, 34
+    message.header.frame_id = "front"
+    return message
+
+
+def spoil(message: Any, **changes: Any) -> Any:
+    for name, value in changes.items():
+        setattr(message, name, value)
+    return message
+
+
+def frame_of(message: Image) -> Frame:
+    return view_image(message, 0)
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8"])
+@pytest.mark.parametrize("padding", [0, 5])
+def test_view_shows_the_pixels_and_copies_nothing(encoding: str, padding: int) -> None:
+    message = make_message(encoding, padding=padding)
+    frame = view_image(message, 7)
+    raw = np.asarray(message.data, np.uint8).reshape(4, message.step)
+    expected = raw[:, : message.step - padding].reshape(frame.image.shape)
+    np.testing.assert_array_equal(frame.image, expected)
+    assert np.shares_memory(frame.image, np.frombuffer(message.data, np.uint8))
+    assert (frame.encoding, frame.sequence, frame.frame_id) == (encoding, 7, "front")
+    assert frame.stamp_ns == 12_000_000_034
+    with pytest.raises(ValueError, match="read-only"):
+        frame.image[0, 0] = 0
+
+
+def test_opencv_encodings_have_their_names() -> None:
+    assert frame_of(make_message("8UC3")).encoding == "bgr8"
+
+
+def test_a_longer_message_than_its_rows_is_read() -> None:
+    message = make_message()
+    message.data.extend([1, 2, 3])
+    assert frame_of(message).image.shape == (4, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "text"),
+    [
+        ({"encoding": "yuv422"}, "encoding", "encoding 'yuv422' is not one of"),
+        ({"encoding": ""}, "encoding", "encoding ''"),
+        ({"encoding": "32FC1"}, "encoding", "encoding '32FC1'"),
+        ({"height": 0}, "size", "6x0 pixels has no pixel"),
+        ({"width": 0}, "size", "0x4 pixels has no pixel"),
+        ({"width": 16384, "height": 16384}, "size", "16384x16384 pixels are more than"),
+        ({"width": 2**32 - 1, "height": 2**32 - 1}, "size", "are more than"),
+        ({"step": 17}, "step", "step 17 is shorter than a row of 6 pixels of 3 bytes"),
+        ({"step": 0}, "step", "step 0"),
+        ({"step": 2**32 - 1}, "truncated", "72 bytes of data, 4 rows of 4294967295 bytes"),
+        ({"data": array.array("B", bytes(71))}, "truncated", "71 bytes of data, 4 rows of 18"),
+        ({"data": array.array("B")}, "truncated", "0 bytes of data"),
+        ({"height": 5}, "truncated", "72 bytes of data, 5 rows of 18 bytes expected"),
+    ],
+)
+def test_a_malformed_message_has_its_own_reason(
+    changes: dict[str, Any], reason: str, text: str
+) -> None:
+    with pytest.raises(BadImageError, match=text) as caught:
+        frame_of(spoil(make_message(), **changes))
+    assert caught.value.reason == reason
+
+
+def compress(suffix: str) -> CompressedImage:
+    image = np.arange(64 * 48 * 3, dtype=np.uint32).astype(np.uint8).reshape(48, 64, 3)
+    return CompressedImage(format=suffix, data=cv2.imencode(suffix, image)[1].tobytes())
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_compressed_images_are_decoded(suffix: str) -> None:
+    message = compress(suffix)
+    frame = decode_image(message, 3)
+    data = np.frombuffer(bytes(message.data), np.uint8)
+    np.testing.assert_array_equal(frame.image, cv2.imdecode(data, cv2.IMREAD_COLOR))
+    assert (frame.encoding, frame.sequence) == ("bgr8", 3)
+
+
+def bomb(height: int, width: int) -> bytes:
+    """Build a PNG header that promises far more pixels than follow."""
+    start = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+    return start + width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes(100)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "format"),
+        (b"GIF89a" + bytes(100), "format"),
+        (bomb(60_000, 60_000), "size"),
+        (bomb(0, 10), "size"),
+        (bomb(10, 10), "truncated"),
+        (b"\xff\xd8\xff", "truncated"),
+        (b"\xff\xd8" + b"\xff\xe0\x00\x04ab" * 3, "truncated"),
+    ],
+)
+def test_a_malformed_compressed_image_has_its_own_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(BadImageError) as caught:
+        decode_image(CompressedImage(data=data), 0)
+    assert caught.value.reason == reason
+
+
+def test_a_truncated_png_is_refused() -> None:
+    whole = bytes(compress(".png").data)
+    with pytest.raises(BadImageError) as caught:
+        decode_image(CompressedImage(data=whole[: len(whole) // 8]), 0)
+    assert caught.value.reason == "truncated"
+
+
+def test_an_unusable_frame_keeps_its_header() -> None:
+    frame = unusable_frame(make_message().header, 9)
+    assert (frame.sequence, frame.stamp_ns, frame.frame_id) == (9, 12_000_000_034, "front")
+    assert frame.image.size == 0
+
+
+@pytest.mark.parametrize(
+    "stamp_ns", [0, 34, 12_000_000_034, -5, (2**31 - 1) * 10**9 + 999_999_999]
+)
+def test_stamps_come_out_as_they_went_in(stamp_ns: int) -> None:
+    header = Image().header
+    frame = Frame(np.zeros((1, 1), np.uint8), "mono8", stamp_ns, 0, "x")
+    fill_header(header, frame)
+    assert header.stamp.sec * 10**9 + header.stamp.nanosec == stamp_ns
+    assert header.frame_id == "x"
+
+
+def test_detections_are_written_in_source_pixels_best_first() -> None:
+    frame = frame_of(make_message())
+    writer = DetectionsWriter()
+    boxes = np.array([[10, 20, 30, 60], [0, 0, 4, 2]], np.float32)
+    found = Detections(boxes, np.array([0.75, 0.5], np.float32), np.array([2, 0]))
+    message = writer.write(found, frame)
+    assert message.header == make_message().header
+    first, second = message.detections
+    assert first.header == message.header
+    center = first.bbox.center.position
+    assert (center.x, center.y, first.bbox.size_x, first.bbox.size_y) == (20.0, 40.0, 20.0, 40.0)
+    assert first.results[0].hypothesis.class_id == "2"
+    assert first.results[0].hypothesis.score == 0.75
+    assert second.results[0].hypothesis.class_id == "0"
+    # Written anew, not appended.
+    assert len(writer.write(Detections.empty(), frame).detections) == 0
+    assert len(writer.write(found, frame).detections) == 2
+
+
+def test_images_are_written_into_one_message() -> None:
+    frame = frame_of(make_message())
+    writer = ImageWriter("mono8")
+    mask = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    message = writer.write(mask, frame)
+    assert (message.height, message.width, message.step, message.encoding) == (4, 6, 6, "mono8")
+    assert bytes(message.data) == mask.tobytes()
+    data = message.data
+    assert writer.write(mask + 1, frame).data is data
+    assert bytes(data) == (mask + 1).tobytes()
+    assert writer.write(mask[:2, :3], frame).step == 3
+
+
+def test_colours_of_a_mask_are_those_of_its_classes() -> None:
+    palette = make_palette()
+    # Pascal VOC: background black, aeroplane, bicycle, person.
+    expected = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [192, 128, 128]]
+    assert palette[[0, 1, 2, 15]].tolist() == expected
+    assert len(np.unique(palette, axis=0)) == 256
+    mask = np.array([[0, 15], [255, 1]], np.uint8)
+    out = np.zeros((2, 2, 3), np.uint8)
+    paint_mask(mask, palette, out)
+    np.testing.assert_array_equal(out, palette[mask])
