@@ -15,6 +15,7 @@ at every load, and it delivers more results in time per second than the usual no
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -342,6 +343,7 @@ def _measure_load(
             if name == side
         ]
         figures[side] = join(parts)
+    received = json.loads(received_file.read_text(encoding="utf-8"))
     ours, naive = figures["ours"], figures["naive"]
     admitted = ours.started > 0 and ours.in_time >= ADMITTED_BAR * ours.started
     more = ours.in_time / ours.seconds > naive.in_time / naive.seconds
@@ -349,6 +351,8 @@ def _measure_load(
         "load": load,
         "rate_hz": rate_hz,
         **{side: figures[side].to_dict() for side in SIDES},
+        # Of both sides together, with what lies outside the measured windows.
+        "listener": {topic: len(stamps) for topic, stamps in received.items()},
         "passed": admitted and more,
     }
 

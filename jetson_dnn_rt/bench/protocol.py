@@ -183,7 +183,8 @@ class Child:
             text=True,
             env={**os.environ, **(environ or {})},
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Child:
         try:
@@ -193,6 +194,7 @@ class Child:
         if line != READY:
             self._process.kill()
             self._process.wait()
+            self._reader.join()
             raise BenchmarkError(f"{self.name}: did not get ready (see its messages above)")
         return self
 
@@ -209,14 +211,21 @@ class Child:
             self._process.kill()
             self._process.wait()
             code = -signal.SIGKILL
+        self._reader.join()
         if code != 0 and error is None:
             raise BenchmarkError(f"{self.name}: ended with exit code {code}")
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == READY:
-                self._lines.put(READY)
-            else:
-                sys.stderr.write(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.strip() == READY:
+                    self._lines.put(READY)
+                else:
+                    sys.stderr.write(line)
         self._lines.put(None)

@@ -102,7 +102,10 @@ class Recorder:
         self._thread.join()
         for file in (self._results, self._trace):
             if file is not None:
-                file.close()
+                try:
+                    file.close()
+                except OSError as failure:
+                    self.error = failure
 
     def introduce(self, labels: Mapping[str, TaskLabels]) -> None:
         """Name the tasks before their first job."""

@@ -65,9 +65,7 @@ def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
         ([], False, True, ""),
     ],
 )
-def test_governor(
-    tmp_path: Path, governors: list[str], jetson: bool, ok: bool, mend: str
-) -> None:
+def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, mend: str) -> None:
     for core, governor in enumerate(governors):
         path = f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"
         write(tmp_path, path, governor + "\n")

@@ -27,7 +27,10 @@ def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("error", "code"), [(ConfigurationError("bad\nvalue"), 2), (ModelError("no such file"), 1)]
 )
 def test_errors_are_one_line_with_their_exit_code(
-    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(args: object) -> int:
         raise error
