@@ -1,0 +1,134 @@
+"""The built-in networks: sizes, layers, weights, and that the weights can see."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models import builtin
+
+OUTPUTS = {"detector": [(1, 1200, 4), (1, 1200, 5)], "segmenter": [(1, 8, 240, 320)]}
+
+pytestmark = pytest.mark.parametrize("name", builtin.NAMES)
+
+
+def run(network, image):
+    with torch.inference_mode():
+        outputs = network(image)
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+@pytest.fixture
+def image(name):
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(1, 3, *builtin.INPUT_SIZE[name], generator=generator)
+
+
+def test_size_of_the_network(name, image):
+    network = builtin.build(name).eval()
+    macs = []
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_hook(
+                lambda layer, _, output: macs.append(output.numel() * layer.weight[0].numel())
+            )
+    run(network, image)
+    assert sum(p.numel() for p in network.parameters()) <= 1_500_000
+    assert sum(macs) <= 0.3e9
+
+
+def test_layers_can_be_decomposed(name):
+    """Ordinary convolutions of 3x3 or 1x1, with channels in multiples of 8."""
+    layers = [m for m in builtin.build(name).modules() if isinstance(m, torch.nn.Conv2d)]
+    spatial = [layer for layer in layers if layer.kernel_size == (3, 3)]
+    assert len(spatial) >= 10
+    assert all(layer.kernel_size in ((3, 3), (1, 1)) and layer.groups == 1 for layer in layers)
+    assert all(layer.out_channels % 8 == 0 for layer in spatial)
+    assert all(layer.in_channels % 8 == 0 or layer.in_channels == 3 for layer in spatial)
+
+
+def test_weights_are_shipped(name):
+    path = builtin.weights_path(name)
+    assert path.stat().st_size <= 4 << 20
+    stored = load_file(path)
+    assert all(torch.isfinite(value).all() for value in stored.values())
+
+
+def test_outputs(name, image):
+    outputs = run(builtin.load(name), image)
+    assert [tuple(output.shape) for output in outputs] == OUTPUTS[name]
+    assert all(output.dtype == torch.float32 for output in outputs)
+    if name == "detector":
+        boxes, scores = outputs
+        assert (boxes[..., 2:] > boxes[..., :2]).all()
+        assert ((scores >= 0) & (scores <= 1)).all()
+        assert scores.shape[2] == len(builtin.labels(name))
+    else:
+        assert outputs[0].shape[1] == len(builtin.labels(name))
+
+
+def test_fx_graph_computes_the_same(name, image):
+    network = builtin.load(name)
+    traced = torch.fx.symbolic_trace(network)
+    for expected, found in zip(run(network, image), run(traced, image), strict=True):
+        assert torch.equal(expected, found)
+
+
+def test_build_has_no_trained_weights(name):
+    torch.manual_seed(0)
+    network = builtin.build(name)
+    stored = load_file(builtin.weights_path(name))
+    assert network.training
+    assert any(not torch.equal(v, stored[k]) for k, v in network.state_dict().items())
+
+
+def test_weights_of_half_precision_load(name, image, tmp_path):
+    stored = load_file(builtin.weights_path(name))
+    halves = {k: v.half() if v.is_floating_point() else v for k, v in stored.items()}
+    save_file(halves, tmp_path / "half.safetensors")
+    network = builtin.load(name, tmp_path / "half.safetensors")
+    assert all(p.dtype == torch.float32 for p in network.parameters())
+
+
+def test_missing_weights(name, tmp_path):
+    with pytest.raises(ModelError, match=f"weights of builtin:{name} cannot be read"):
+        builtin.load(name, tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 100_000])
+def test_truncated_weights(name, keep, tmp_path):
+    path = tmp_path / "cut.safetensors"
+    path.write_bytes(builtin.weights_path(name).read_bytes()[:keep])
+    with pytest.raises(ModelError, match="are damaged"):
+        builtin.load(name, path)
+
+
+def test_weights_of_the_other_network(name):
+    other = next(n for n in builtin.NAMES if n != name)
+    with pytest.raises(ModelError, match="is of another network"):
+        builtin.load(name, builtin.weights_path(other))
+
+
+def test_a_huge_file_is_not_read(name, tmp_path):
+    path = tmp_path / "huge.safetensors"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    with pytest.raises(ModelError, match="bytes: not this network"):
+        builtin.load(name, path)
+
+
+def test_unknown_name(name):
+    for function in (builtin.build, builtin.load, builtin.labels, builtin.weights_path):
+        with pytest.raises(ValueError, match="name must be one of detector, segmenter"):
+            function(f"{name}s")
+
+
+def test_a_batch_is_each_of_its_images(name, image):
+    network = builtin.load(name)
+    both = torch.cat((image, image.flip(3)))
+    for whole, first, second in zip(
+        run(network, both), run(network, image), run(network, image.flip(3)), strict=True
+    ):
+        np.testing.assert_allclose(whole[0], first[0], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(whole[1], second[0], rtol=1e-3, atol=1e-3)
