@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.executor.realtime import set_library_defaults
 
 COMMANDS = ("run", "doctor", "bench")
 
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; whatever goes wrong is one line on stderr."""
     args = build_parser().parse_args(arguments)
+    set_library_defaults()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )

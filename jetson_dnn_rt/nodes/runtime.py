@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.executor.realtime import set_library_defaults
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -166,6 +167,7 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         Never: the process exits with 0 after a signal, 1 when the ROS thread died, 2 for a
         configuration that cannot be used.
     """
+    set_library_defaults()
     stop = threading.Event()
     with stop_on_signals(stop):
         process = _Process(make_node, list(args), stop)
