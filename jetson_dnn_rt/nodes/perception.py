@@ -74,6 +74,9 @@ class PerceptionNode(ManagedNode):
         **options: Any,
     ) -> None:
         self.on_tasks_ready: Callable[[], None] = lambda: None
+        # The context destroys the node of a constructor that raised, too.
+        self.cameras: dict[str, CameraNode] = {}
+        self.tasks: dict[str, TaskNode] = {}
         given = {name: dict(values) for name, values in (overrides or {}).items()}
         own = given.pop(name, {})
         super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
@@ -110,7 +113,6 @@ class PerceptionNode(ManagedNode):
             for camera in values.cameras
         }
         self.host = Host(self, self.cameras)
-        self.tasks: dict[str, TaskNode] = {}
         for task in values.tasks:
             kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
             spaces = {posixpath.dirname(other) for other in self.tasks}
