@@ -69,6 +69,8 @@ class Figures:
         Of those: work begun, result published, published within the deadline.
     ages_ms : list of float
         Age of every published result at its publication.
+    in_time_by_task : Counter
+        `in_time` of each task: one of them may have starved.
     outcomes : Counter
         How the frames that the side knows of ended, in its own words.
     """
@@ -79,6 +81,7 @@ class Figures:
     published: int
     in_time: int
     ages_ms: list[float]
+    in_time_by_task: Counter[str]
     outcomes: Counter[str]
 
     def to_dict(self) -> dict[str, object]:
@@ -97,6 +100,7 @@ class Figures:
                 "p50": order_statistic(ages, 0.5) if ages else None,
                 "p99": order_statistic(ages, 0.99) if ages else None,
             },
+            "in_time_by_task": dict(self.in_time_by_task),
             "outcomes": dict(self.outcomes.most_common()),
         }
 
@@ -125,14 +129,20 @@ def judge(
     """
     first_ns, last_ns = window_ns
     counted = [row for row in rows if first_ns <= row.stamp_ns <= last_ns]
-    ages_ns = [row.published_ns - row.stamp_ns for row in counted if row.published_ns is not None]
+    ages_ns = [
+        (row.task, row.published_ns - row.stamp_ns)
+        for row in counted
+        if row.published_ns is not None
+    ]
+    in_time = [task for task, age_ns in ages_ns if age_ns <= deadline_ns]
     return Figures(
         seconds=(last_ns - first_ns) / 1e9,
         frames=tasks * sum(first_ns <= stamp_ns <= last_ns for stamp_ns in stamps_ns),
         started=sum(row.start_ns is not None for row in counted),
         published=len(ages_ns),
-        in_time=sum(age_ns <= deadline_ns for age_ns in ages_ns),
-        ages_ms=[age_ns / 1e6 for age_ns in ages_ns],
+        in_time=len(in_time),
+        ages_ms=[age_ns / 1e6 for _, age_ns in ages_ns],
+        in_time_by_task=Counter(in_time),
         outcomes=Counter(row.outcome for row in counted),
     )
 
@@ -146,6 +156,7 @@ def join(parts: Sequence[Figures]) -> Figures:
         published=sum(part.published for part in parts),
         in_time=sum(part.in_time for part in parts),
         ages_ms=[age_ms for part in parts for age_ms in part.ages_ms],
+        in_time_by_task=sum((part.in_time_by_task for part in parts), Counter()),
         outcomes=sum((part.outcomes for part in parts), Counter()),
     )
 
@@ -243,6 +254,10 @@ def format_table(result: dict[str, Any]) -> str:
                     _percent(figures["met_ratio"]),
                     _percent(figures["met_ratio_admitted"]),
                     figures["in_time_per_s"],
+                    " + ".join(
+                        f"{figures['in_time_by_task'].get(task, 0) / figures['seconds']:.1f}"
+                        for task in result["models"]
+                    ),
                     figures["age_ms"]["p99"],
                     ("yes" if load["passed"] else "NO") if side == "ours" else "",
                 ]

@@ -99,10 +99,8 @@ def execute(args: argparse.Namespace) -> int:
         When no frame came, or the source broke off.
     """
     prepare_environment()
-    try:
-        report, recorder = _run(args)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+    stop = threading.Event()
+    report, recorder = _run(args, stop)
     from jetson_dnn_rt.cli.report import format_table, to_dict, write_output
 
     files = write_output(args.output, report, recorder) if args.output else []
@@ -112,7 +110,7 @@ def execute(args: argparse.Namespace) -> int:
         print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
     if args.json:
         print(json.dumps(to_dict(report, recorder.summary)))
-    _check(report, recorder)
+    _check(report, recorder, interrupted=stop.is_set())
     return 0
 
 
@@ -133,7 +131,7 @@ def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
     )
 
 
-def _run(args: argparse.Namespace) -> tuple[SessionReport, Recorder]:
+def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels
     from jetson_dnn_rt.cli.report import TRACE
     from jetson_dnn_rt.nodes.runtime import stop_on_signals
@@ -147,20 +145,20 @@ def _run(args: argparse.Namespace) -> tuple[SessionReport, Recorder]:
     if args.output:
         # Imported while the models load, so that the end does not wait for it.
         threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
-    stop, ready = threading.Event(), threading.Event()
-    with (
-        stop_on_signals(stop),
-        Recorder(args.results, trace, keep_jobs=args.output is not None) as recorder,
-        Progress() as progress,
-    ):
+    ready = threading.Event()
+    try:
+        recorder = Recorder(args.results, trace, keep_jobs=args.output is not None)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+    with stop_on_signals(stop), recorder, Progress() as progress:
 
         def on_ready(info: SessionInfo) -> None:
             recorder.introduce(
                 {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
             )
+            ready.set()
             _announce(info)
             progress.start(recorder.summary)
-            ready.set()
 
         outcome: queue.SimpleQueue[SessionReport | BaseException] = queue.SimpleQueue()
 
@@ -215,7 +213,7 @@ def _announce(info: SessionInfo) -> None:
     logger.info("%s", info.verdict)
 
 
-def _check(report: SessionReport, recorder: Recorder) -> None:
+def _check(report: SessionReport, recorder: Recorder, *, interrupted: bool) -> None:
     """A run that shows less than it claims is a failed one."""
     for name, counts in report.counts.items():
         seen = recorder.summary.tasks[name].released
@@ -226,5 +224,5 @@ def _check(report: SessionReport, recorder: Recorder) -> None:
     for camera in report.cameras.values():
         if camera.error:
             raise SourceError(f"{camera.name}: {camera.error}")
-    if not any(counts.released for counts in report.counts.values()):
+    if not interrupted and not any(counts.released for counts in report.counts.values()):
         raise SourceError("no frame came")

@@ -74,6 +74,7 @@ def test_judged_by_hand() -> None:
         "met_ratio_admitted": 0.5,
         "in_time_per_s": 20.0,
         "age_ms": {"p50": 50.0, "p99": 51.0},
+        "in_time_by_task": {"detector": 2},
         "outcomes": {"met": 3, "x": 2},
     }
 

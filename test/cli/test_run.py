@@ -1,0 +1,144 @@
+"""run from end to end: real nodes and threads, networks that only take time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+
+from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.wcet.trace import read_trace
+
+pytest.importorskip("rclpy")
+pytest.importorskip("vision_msgs.msg")
+
+OUTCOMES = {"met", "late", "skipped", "aborted", "superseded", "failed"}
+TINY = ["--detector", "null:1", "--segmenter", "null:1,segmentation"]
+WIDE = ["--deadline", "detector=500", "--deadline", "segmenter=500"]
+SOURCE = ["--source", "synthetic:128x96", "--rate", "50"]
+SETTINGS = [
+    *("--set", "perception.realtime.gc_freeze=false"),
+    *("--set", "detector.warmup_runs=2", "--set", "segmenter.warmup_runs=2"),
+]
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *SOURCE, *TINY, *SETTINGS, *arguments])
+
+
+def test_frames_are_all_accounted_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "r.jsonl"
+    assert run("--frames", "10", *WIDE, "--results", str(results), "--json") == 0
+    report = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert set(report) == {"frames", "seconds", "tasks"}
+    assert report["frames"] == 10
+    assert set(report["tasks"]) == {"detector", "segmenter"}
+    for task in report["tasks"].values():
+        assert set(task) == {
+            "released",
+            "outcomes",
+            "deadline_ms",
+            "response_ms",
+            "execution_ms",
+            "overhead_ms",
+            "variants",
+        }
+        assert set(task["outcomes"]) == OUTCOMES
+        assert task["released"] == sum(task["outcomes"].values()) == 10
+        assert task["deadline_ms"] == 500.0
+        for times in ("response_ms", "execution_ms", "overhead_ms"):
+            assert set(task[times]) == {"p50", "p99", "max"}
+        assert task["variants"] == {"full@null": 1.0}
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    for name, key in (("detector", "boxes"), ("segmenter", "class_shares")):
+        mine = [line for line in lines if line["task"] == name]
+        assert sorted(line["frame"] for line in mine) == list(range(10))
+        assert all(key in line for line in mine)
+    stamps = {line["frame"]: line["stamp_ns"] for line in lines}
+    assert [stamps[i] for i in range(10)] == sorted(stamps.values())
+
+
+def test_table_and_output_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert run("--frames", "8", *WIDE, "--output", str(folder)) == 0
+    table = capfd.readouterr().out.splitlines()
+    assert table[0].split()[:8] == ["task", "frames", *(o for o in table[0].split()[2:8])]
+    assert set(table[0].split()[2:8]) == OUTCOMES
+    assert table[2].split()[:2] == ["detector", "8"]
+    assert {file.name for file in folder.iterdir()} == {
+        "annotated.png",
+        "latency.png",
+        "jobs.jsonl",
+        "summary.json",
+    }
+    assert cv2.imread(str(folder / "annotated.png")).shape == (96, 128, 3)
+    assert cv2.imread(str(folder / "latency.png")).shape[1] > 800
+    assert len(list(read_trace(folder / "jobs.jsonl"))) == 16
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["frames"] == 8
+    assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
+    assert summary["schedulability"]["text"]
+    assert summary["machine"]["versions"]["jetson_dnn_rt"]
+
+
+def test_segmenter_none(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SOURCE, "--detector", "null:1", "--segmenter", "none", "--frames", "2",
+                 "--json"]) == 0  # fmt: skip
+    out = capfd.readouterr().out
+    assert set(json.loads(out.splitlines()[-1])["tasks"]) == {"detector"}
+
+
+def test_seconds_end_a_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("--seconds", "0.3", "--json") == 0
+    report = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert report["frames"] > 0
+    assert report["seconds"] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--deadline", "lidar=40"], "lidar"),
+        (["--variant", "detector=full@abacus-fp32"], "abacus"),
+        (["--set", "detector.no_such=1"], "no_such"),
+        (["--set", "detector.confidence_threshold=high"], "confidence_threshold"),
+        (["--set", "detector.confidence_threshold=1.5"], "confidence_threshold"),
+        (["--detector", "onnx:/no/such/model.onnx"], "/no/such/model.onnx"),
+        (["--detector", "nonsense"], "nonsense"),
+        (["--detector", "null:1,segmentation"], "detect"),
+        (["--source", "video:/no/such/video.mp4"], "/no/such/video.mp4"),
+        (["--params", "/no/such/params.yaml"], "/no/such/params.yaml"),
+        (["--results", "/proc/no/such/file"], "/proc/no"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_code_2(
+    arguments: list[str], word: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--frames", "2", *arguments) == 2
+    captured = capfd.readouterr()
+    last = captured.err.strip().splitlines()[-1]
+    assert last.startswith("jetson-dnn-rt run: error: ")
+    assert word in last
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_run_with_its_report(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", "--json", *SOURCE, *TINY]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "cli.run: schedulable" in line:  # the tasks are active
+            break
+    process.send_signal(number)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert set(json.loads(out.splitlines()[-1])["tasks"]) == {"detector", "segmenter"}
