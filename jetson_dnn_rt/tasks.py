@@ -24,6 +24,19 @@ class Outcome(str, enum.Enum):
     FAILED = "failed"
 
 
+class Admission(str, enum.Enum):
+    """On what grounds a job started."""
+
+    NONE = "none"
+    """It never started."""
+    BUDGET = "budget"
+    """Its budget fitted into the time to its deadline: it is expected to make it."""
+    SPARE = "spare"
+    """Its budget did not fit, its usual time did, and no admitted job wanted the worker."""
+    PROBE = "probe"
+    """Its budget has kept the task out for long: it ran to measure anew."""
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """What the stages of one job hand to each other.
@@ -99,8 +112,8 @@ class JobRecord:
     lag_ns : int
         NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran;
         negative = behind (Bateni & Liu 2020).
-    probe : bool
-        It ran although its budget says it cannot make its deadline, to measure anew.
+    admission : Admission
+        On what grounds it started.
     stages : tuple of StageRecord
         The stages that ran.
     """
@@ -117,7 +130,7 @@ class JobRecord:
     absolute_deadline_ns: int
     waiting_ns: int
     lag_ns: int
-    probe: bool
+    admission: Admission
     stages: tuple[StageRecord, ...]
 
     @property

@@ -1,11 +1,13 @@
 import pytest
 
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, TaskParameters
 
 
 def test_times_of_a_record():
     stages = (StageRecord("one", "v", 20, 25), StageRecord("two", "v", 30, 37))
-    record = JobRecord("a", 0, "v", Outcome.LATE, "", 5, 10, 20, 40, 38, 11, 0, False, stages)
+    record = JobRecord(
+        "a", 0, "v", Outcome.LATE, "", 5, 10, 20, 40, 38, 11, 0, Admission.BUDGET, stages
+    )
     assert record.execution_time_ns == 12
     assert record.response_time_ns == 30
     assert (record.lateness_ns, record.tardiness_ns) == (2, 2)

@@ -6,18 +6,21 @@ that runs.
 
     release -> [admission] -> waiting -> ready -> next -> [admission] -> stage -> boundary -> ...
 
-The rules (DESIGN 4.2):
+The rules (DESIGN 4.2), with two figures for the work that a job still has before it, both from
+recent execution times: its *budget* (a high quantile) and its *usual time* (the median).
 
-* Admission, at release and again at start: with the budgets of the variant that will run, can the
-  job still make its deadline? No: ``skipped``. At release, the time until a worker or the task's
-  own previous job is done counts (blocking); work that merely waits does not, because it may be
+* Admission, asked at start: does the budget fit into the time to the deadline? Then the job is
+  *admitted*, and stays so. If only the usual time fits, it runs on *spare* time: when no admitted
+  job wants the worker, which would otherwise idle. If not even that: ``skipped``, no cycle wasted.
+* The last question is asked at release already. There, the time until a worker or the task's own
+  previous job is done counts (blocking); work that merely waits does not, because it may be
   skipped itself.
-* At each boundary the same question about the remaining stages: no: ``aborted``.
+* At each boundary the last question again, about the remaining stages: no: ``aborted``.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
-* A task that its budget keeps out frame after frame would never learn that the budget is too
-  high (an outlier, a machine that was throttled). After `PROBE_INTERVAL` - 1 such frames in a row
-  the next one is run all the same, as a *probe*, and the budgets start anew from what it took.
+* A task that is kept out frame after frame would never learn that the machine got faster again.
+  After `PROBE_INTERVAL` - 1 such frames in a row the next one is run all the same, as a *probe*,
+  and the budgets start anew from what it took.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters, Work
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, TaskParameters, Work
 
 PROBE_INTERVAL = 30
 """Every so many frames in a row that the budget keeps out, one is run as a probe."""
@@ -60,6 +63,10 @@ class TaskState:
     def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
         """Budgets of the stages from `stage` to the last."""
         return sum(estimator.budget_ns for estimator in self.budgets[variant][stage:])
+
+    def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
+        """Median times of the stages from `stage` to the last."""
+        return sum(estimator.median_ns for estimator in self.budgets[variant][stage:])
 
 
 class Engine:
@@ -189,29 +196,29 @@ class Engine:
 
         None when nothing is ready or every worker is busy.
 
-        Jobs that cannot make their deadline any more end here, as skipped or aborted.
+        Jobs that cannot make their deadline any more end here, as skipped or aborted. A job on
+        spare time is returned only when no admitted one is ready.
         """
         if len(self._running) == self.workers:
             return None
+        on_spare_time: list[Job] = []
         while (job := self._queue.pop()) is not None:
             state = self.tasks[job.task]
             if job.start_ns is None:
                 job.variant = state.parameters.variant
             if not self._can_make_it(state, job, now_ns):
                 self._end_hopeless(job, now_ns)
-                continue
-            if job.start_ns is None:
-                job.start_ns = state.last_start_ns = now_ns
-                state.waiting, state.in_flight = None, job
-                state.kept_out = 0
-            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
-            job.running = True
-            budget_ns = state.budgets[job.variant][job.next_stage].budget_ns
-            self._running[job] = now_ns + budget_ns
-            if len(self._running) == self.workers:
-                self._saturated_since = now_ns
-            return job
-        return None
+            elif self._is_admitted(state, job, now_ns):
+                break
+            else:
+                on_spare_time.append(job)
+        if job is None and on_spare_time:
+            job = on_spare_time.pop(0)
+        for other in on_spare_time:
+            self._queue.push(other, self.tasks[other.task].last_start_ns)
+        if job is not None:
+            self._start(job, now_ns)
+        return job
 
     def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
         """A stage is done: account for it, then end the job or make its next stage ready.
@@ -299,37 +306,59 @@ class Engine:
         if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
             return "stale"
         if state.kept_out == PROBE_INTERVAL - 1:
-            job.probe = True
+            job.admission = Admission.PROBE
             return ""
-        budget_ns = state.remaining_budget_ns(job.variant)
-        if budget_ns > parameters.deadline_ns:
+        usual_ns = state.remaining_usual_ns(job.variant)
+        if usual_ns > parameters.deadline_ns:
             return "budget"
         earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
-        return "blocking" if earliest_ns + budget_ns > job.absolute_deadline_ns else ""
+        return "blocking" if earliest_ns + usual_ns > job.absolute_deadline_ns else ""
 
     def _blocking_ns(self, now_ns: int) -> int:
-        """Time until the first worker is free, by budget."""
+        """Time until the first worker is free, as usual."""
         if len(self._running) < self.workers:
             return 0
         return max(0, min(self._running.values()) - now_ns)
 
     def _predecessor_ns(self, state: TaskState, now_ns: int) -> int:
-        """Time until the task's job in flight is done, by budget, if nothing preempts it."""
+        """Time until the task's job in flight is done, as usual, if nothing preempts it."""
         job = state.in_flight
         if job is None:
             return 0
         if not job.running:
-            return state.remaining_budget_ns(job.variant, job.next_stage)
-        rest_ns = state.remaining_budget_ns(job.variant, job.next_stage + 1)
+            return state.remaining_usual_ns(job.variant, job.next_stage)
+        rest_ns = state.remaining_usual_ns(job.variant, job.next_stage + 1)
         return max(0, self._running[job] - now_ns) + rest_ns
 
     def _can_make_it(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        if job.probe:
-            return True
+        """Whether it will more likely than not be done in time; a probe may try all the same."""
+        usual_ns = state.remaining_usual_ns(job.variant, job.next_stage)
+        in_time = now_ns + usual_ns <= job.absolute_deadline_ns
+        return in_time or job.admission is Admission.PROBE
+
+    def _is_admitted(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether its budget fits, or did at its start; a probe is admitted whatever it is."""
         budget_ns = state.remaining_budget_ns(job.variant, job.next_stage)
-        return now_ns + budget_ns <= job.absolute_deadline_ns
+        in_time = now_ns + budget_ns <= job.absolute_deadline_ns
+        return in_time or job.admission in (Admission.BUDGET, Admission.PROBE)
 
     # -- state ---------------------------------------------------------------------------------
+
+    def _start(self, job: Job, now_ns: int) -> None:
+        """Let a stage run, the job's first or next one."""
+        state = self.tasks[job.task]
+        if job.start_ns is None:
+            if job.admission is Admission.NONE:
+                admitted = self._is_admitted(state, job, now_ns)
+                job.admission = Admission.BUDGET if admitted else Admission.SPARE
+            job.start_ns = state.last_start_ns = now_ns
+            state.waiting, state.in_flight = None, job
+            state.kept_out = 0
+        job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+        job.running = True
+        self._running[job] = now_ns + state.budgets[job.variant][job.next_stage].median_ns
+        if len(self._running) == self.workers:
+            self._saturated_since = now_ns
 
     def _make_ready(self, job: Job, now_ns: int) -> None:
         job.ready_ns = now_ns
@@ -359,7 +388,7 @@ class Engine:
             state.reasons[reason] += 1
         if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
             state.kept_out += 1
-        if job.probe and outcome in (Outcome.MET, Outcome.LATE):
+        if job.admission is Admission.PROBE and outcome in (Outcome.MET, Outcome.LATE):
             for estimator, stage in zip(state.budgets[job.variant], job.stages, strict=True):
                 estimator.reset((stage.execution_time_ns,))
         if state.waiting is job:
@@ -383,7 +412,8 @@ class Engine:
             absolute_deadline_ns=job.absolute_deadline_ns,
             waiting_ns=job.waiting_ns,
             lag_ns=self._lag_ns(state, job),
-            probe=job.probe,
+            # A probe that was superseded did not start.
+            admission=Admission.NONE if job.start_ns is None else job.admission,
             stages=tuple(job.stages),
         )
         self._ended.append((record, job.work))

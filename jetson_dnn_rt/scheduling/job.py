@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jetson_dnn_rt.tasks import StageRecord, Work
+from jetson_dnn_rt.tasks import Admission, StageRecord, Work
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +12,8 @@ class Job:
     """Mutable state of one frame in one task; owned by the engine, read by the executor.
 
     `next_stage` is the index of the stage that runs now or next. A job is *ready* when nothing
-    but a free worker is missing, and *in flight* from its first stage to its end.
+    but a free worker is missing, and *in flight* from its first stage to its end. Before the
+    start, `admission` is PROBE for a job that is to be one, else NONE.
     """
 
     task: str
@@ -26,7 +27,7 @@ class Job:
     start_ns: int | None = None
     running: bool = False
     ended: bool = False
-    probe: bool = False
+    admission: Admission = Admission.NONE
     cancel_reason: str = ""
     ready_ns: int = 0
     waiting_ns: int = 0

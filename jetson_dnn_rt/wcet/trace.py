@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 
 def format_job(record: JobRecord) -> str:
@@ -26,6 +26,7 @@ def parse_job(line: str) -> JobRecord:
     try:
         fields = json.loads(line)
         fields["outcome"] = Outcome(fields["outcome"])
+        fields["admission"] = Admission(fields["admission"])
         fields["stages"] = tuple(StageRecord(**stage) for stage in fields["stages"])
         return JobRecord(**fields)
     except (KeyError, TypeError, ValueError) as error:

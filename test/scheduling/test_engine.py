@@ -3,7 +3,7 @@
 import pytest
 
 from jetson_dnn_rt.scheduling.engine import PROBE_INTERVAL, Engine
-from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.tasks import Admission, Outcome
 
 
 def seeded(harness, *tasks, workers=1, discipline="edf", budget=10):
@@ -158,8 +158,8 @@ def test_a_hopeless_task_probes_and_recovers(harness):
     records = harness.drive(engine, [(i * 100, "a") for i in range(count)], lambda job: 10)
     skipped = [record.outcome for record in records[: PROBE_INTERVAL - 1]]
     assert skipped == [Outcome.SKIPPED] * (PROBE_INTERVAL - 1)
-    assert records[PROBE_INTERVAL - 1].probe
-    assert not any(record.probe for record in records[PROBE_INTERVAL:])
+    assert records[PROBE_INTERVAL - 1].admission is Admission.PROBE
+    assert {record.admission for record in records[PROBE_INTERVAL:]} == {Admission.BUDGET}
     assert [r.outcome for r in records[PROBE_INTERVAL - 1 :]] == [Outcome.MET] * 6
 
 
@@ -169,10 +169,53 @@ def test_an_outlier_does_not_keep_a_task_out_for_ever(harness):
     engine.seed_budgets("b", "full@null", [(25,)])
     arrivals = [(i * 100, task) for i in range(PROBE_INTERVAL + 5) for task in "ab"]
     records = [r for r in harness.drive(engine, arrivals, lambda job: 10) if r.task == "b"]
-    probes = [r.sequence for r in records if r.probe]
+    probes = [r.sequence for r in records if r.admission is Admission.PROBE]
     assert probes == [PROBE_INTERVAL - 1]
     assert {r.outcome for r in records[: probes[0]]} == {Outcome.SKIPPED}
     assert {r.outcome for r in records[probes[0] :]} == {Outcome.MET}
+
+
+def jittery(harness, *tasks, budget, usual):
+    """Tasks whose budget is more than their usual time."""
+    engine = seeded(harness, *tasks)
+    for task in tasks:
+        runs = [tuple(time for _ in task.stages) for time in (usual, usual, budget)]
+        for variant in task.variants:
+            engine.seed_budgets(task.name, variant, runs)
+    return engine
+
+
+def test_what_fits_as_usual_only_runs_on_spare_time(harness):
+    engine = jittery(harness, harness.task("a", 30), budget=50, usual=10)
+    [record] = harness.drive(engine, [(0, "a")], lambda job: 10)
+    assert (record.outcome, record.admission) == (Outcome.MET, Admission.SPARE)
+
+
+def test_admitted_jobs_go_before_spare_time(harness):
+    """`a` has the earlier deadline, but 35 are too few for its budget of 40."""
+    tasks = [harness.task("x", 100), harness.task("a", 40), harness.task("b", 90)]
+    engine = jittery(harness, *tasks, budget=40, usual=10)
+    records = harness.drive(engine, [(0, "x"), (1, "a"), (2, "b")], lambda job: 10)
+    assert [(r.task, r.admission.value) for r in records] == [
+        ("x", "budget"),
+        ("b", "budget"),
+        ("a", "spare"),
+    ]
+
+
+def test_an_admitted_job_stays_admitted(harness):
+    """After its first stage the budget of the second does not fit any more: it goes on."""
+    task = harness.task("a", 80, stages=("one", "two"))
+    engine = jittery(harness, task, harness.task("b", 90), budget=40, usual=10)
+    records = harness.drive(
+        engine,
+        [(0, "a"), (1, "b")],
+        lambda job: 45 if job.next_stage == 0 and job.task == "a" else 10,
+    )
+    assert [(r.task, r.outcome.value, r.admission.value) for r in records] == [
+        ("a", "met", "budget"),
+        ("b", "met", "spare"),
+    ]
 
 
 def test_a_failure_ends_that_frame_only(harness):

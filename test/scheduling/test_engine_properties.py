@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.tasks import Admission, Outcome
 
 NAMES = ("a", "b", "c")
 
@@ -19,7 +19,8 @@ def workloads(draw):
         "discipline": draw(st.sampled_from(["edf", "fifo"])),
         "deadlines": [draw(st.integers(1, 60)) for _ in range(tasks)],
         "stages": [draw(st.integers(1, 3)) for _ in range(tasks)],
-        "budget": draw(st.integers(0, 30)),
+        "usual": draw(st.integers(0, 20)),
+        "budget": draw(st.integers(0, 40)),
         "arrivals": draw(
             st.lists(
                 st.tuples(st.integers(0, 400), st.integers(0, tasks - 1)), min_size=1, max_size=60
@@ -36,7 +37,8 @@ def run(harness, load, on_start=lambda engine, job, now: None):
         names = tuple(f"s{i}" for i in range(stages))
         task = harness.task(name, deadline, stages=names, variants=("v", "w"), variant="v")
         engine.add_task(task)
-        engine.seed_budgets(name, "v", [(load["budget"],) * stages])
+        runs = [load["usual"], load["usual"], max(load["usual"], load["budget"])]
+        engine.seed_budgets(name, "v", [(time_ns,) * stages for time_ns in runs])
     times = load["times"]
     arrivals = [(time_ns, NAMES[index]) for time_ns, index in load["arrivals"]]
     records = harness.drive(
@@ -62,15 +64,37 @@ def test_every_frame_ends_exactly_once(load, request):
         assert engine.is_idle(name)
 
 
+def fits(state, job, variant, now_ns):
+    """Whether the job's budget, and its usual time, fit."""
+    left_ns = job.absolute_deadline_ns - now_ns
+    return (
+        state.remaining_budget_ns(variant, job.next_stage) <= left_ns,
+        state.remaining_usual_ns(variant, job.next_stage) <= left_ns,
+    )
+
+
+def rivals(engine, job):
+    """Jobs that are ready beside this one, with the variant that they would run."""
+    for state in engine.tasks.values():
+        other = state.in_flight if state.in_flight is not None else state.waiting
+        if other is not None and other is not job and not other.running:
+            started = other.start_ns is not None
+            yield state, other, other.variant if started else state.parameters.variant
+
+
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
-def test_no_job_starts_that_admission_forbids(load, request):
+def test_no_stage_starts_that_the_rules_forbid(load, request):
     harness = request.getfixturevalue("harness")
 
     def check(engine, job, now_ns):
-        state = engine.tasks[job.task]
-        budget_ns = state.remaining_budget_ns(job.variant, job.next_stage)
-        assert job.probe or now_ns + budget_ns <= job.absolute_deadline_ns
+        budget_fits, usual_fits = fits(engine.tasks[job.task], job, job.variant, now_ns)
+        assert usual_fits or job.admission is Admission.PROBE
+        if job.start_ns == now_ns and job.next_stage == 0 and job.admission is not Admission.PROBE:
+            assert (job.admission is Admission.BUDGET) == budget_fits
+        if job.admission is Admission.SPARE and not budget_fits:
+            for state, other, variant in rivals(engine, job):
+                assert not all(fits(state, other, variant, now_ns))
 
     run(harness, load, check)
 
@@ -78,18 +102,15 @@ def test_no_job_starts_that_admission_forbids(load, request):
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
 def test_edf_order(load, request):
-    """No job starts a stage while a ready one with an earlier deadline could still make it."""
+    """No admitted job runs while another one with an earlier deadline is ready."""
     harness = request.getfixturevalue("harness")
     load["discipline"] = "edf"
 
     def check(engine, job, now_ns):
-        for state in engine.tasks.values():
-            other = state.in_flight if state.in_flight is not None else state.waiting
-            if other is None or other.running or other is job:
-                continue
-            variant = other.variant if other.start_ns is not None else state.parameters.variant
-            budget_ns = state.remaining_budget_ns(variant, other.next_stage)
-            if other.probe or now_ns + budget_ns <= other.absolute_deadline_ns:
+        if job.admission is Admission.SPARE:
+            return
+        for state, other, variant in rivals(engine, job):
+            if all(fits(state, other, variant, now_ns)):
                 assert job.absolute_deadline_ns <= other.absolute_deadline_ns
 
     run(harness, load, check)
@@ -107,6 +128,7 @@ def test_records_tell_a_consistent_story(load, request):
         assert (record.start_ns is None) == (
             record.outcome in (Outcome.SKIPPED, Outcome.SUPERSEDED)
         )
+        assert (record.start_ns is None) == (record.admission is Admission.NONE)
         assert bool(record.reason) == (
             record.outcome in (Outcome.SKIPPED, Outcome.ABORTED, Outcome.FAILED)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.wcet.summary import RunSummary, order_statistic, summarize_ms
 
 MS = 1_000_000
@@ -37,7 +37,7 @@ def make_record(
         absolute_deadline_ns=release_ns + 20 * MS,
         waiting_ns=waiting_ms * MS,
         lag_ns=0,
-        probe=False,
+        admission=Admission.BUDGET,
         stages=(stage,) if started else (),
     )
 

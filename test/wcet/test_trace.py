@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.wcet.trace import format_job, parse_job, read_trace, write_trace
 
 
@@ -26,7 +26,7 @@ def make_record(sequence: int = 3) -> JobRecord:
         absolute_deadline_ns=2**53 + 90,
         waiting_ns=1,
         lag_ns=-10,
-        probe=True,
+        admission=Admission.PROBE,
         stages=(StageRecord("preprocess", "full@onnxruntime-fp32", 1, 2),),
     )
 
