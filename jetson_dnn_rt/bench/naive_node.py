@@ -78,8 +78,8 @@ class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
         self._pipeline.run(work)
         self._results.publish(self._to_message(work))
         published_ns = time.time_ns()
-        row = FrameRow(self._name, work.frame.stamp_ns, start_ns, published_ns, "published")
-        self._log.add(row)
+        stamp_ns = work.frame.stamp_ns
+        self._log.add(FrameRow(self._name, stamp_ns, start_ns, published_ns, True, "published"))
 
     def _to_message(self, work: Work) -> Any:
         if isinstance(work.result, Detections):

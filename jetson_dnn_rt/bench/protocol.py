@@ -109,12 +109,28 @@ class ConsumerSpec:
 
 @dataclass(frozen=True)
 class FrameRow:
-    """What became of one frame in one task; None = it did not come to that."""
+    """What became of one frame in one task.
+
+    Attributes
+    ----------
+    task : str
+        The task.
+    stamp_ns : int
+        Capture time in the frame's header.
+    start_ns, published_ns : int or None
+        When work began, and when `publish` returned; None = it did not come to that.
+    admitted : bool
+        Work began because the frame was expected to make its deadline. The usual node expects
+        that of every frame that it takes.
+    outcome : str
+        In the side's own words.
+    """
 
     task: str
     stamp_ns: int
     start_ns: int | None
     published_ns: int | None
+    admitted: bool
     outcome: str
 
 

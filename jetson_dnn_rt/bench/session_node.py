@@ -18,7 +18,7 @@ from jetson_dnn_rt.bench.protocol import (
     stop_on_term,
 )
 from jetson_dnn_rt.nodes.session import run_session
-from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.tasks import Work
@@ -54,8 +54,10 @@ def note(log: FrameLog, record: JobRecord, work: Work) -> None:
     if record.start_ns is not None:
         start_ns = now_ns - (time.monotonic_ns() - record.start_ns)
     published_ns = now_ns if record.outcome is Outcome.MET else None
+    admitted = record.admission is Admission.BUDGET
     outcome = record.outcome.value + (f": {record.reason}" if record.reason else "")
-    log.add(FrameRow(record.task, work.frame.stamp_ns, start_ns, published_ns, outcome))
+    stamp_ns = work.frame.stamp_ns
+    log.add(FrameRow(record.task, stamp_ns, start_ns, published_ns, admitted, outcome))
 
 
 def main(arguments: list[str]) -> None:

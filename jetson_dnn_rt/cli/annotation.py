@@ -13,7 +13,7 @@ from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 _GOLDEN_RATIO = 0.618033988749895
-_MASK_WEIGHT = 0.40
+_MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _TO_BGR = {
     "rgb8": cv2.COLOR_RGB2BGR,

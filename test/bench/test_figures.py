@@ -22,7 +22,7 @@ from jetson_dnn_rt.bench.protocol import (
 )
 from jetson_dnn_rt.bench.yolox_reference import YoloxReference, iou, read_video
 from jetson_dnn_rt.cli.bench import BENCHMARKS
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 MS = 1_000_000
 
@@ -45,17 +45,20 @@ def test_all_benchmarks_are_tested() -> None:
 # -- overload ----------------------------------------------------------------------------------
 
 
-def make_row(stamp: int, published: int | None, *, started: bool = True) -> FrameRow:
+def make_row(
+    stamp: int, published: int | None, *, started: bool = True, admitted: bool = True
+) -> FrameRow:
     start_ns = stamp * MS + 1 if started else None
     published_ns = None if published is None else published * MS
-    return FrameRow("detector", stamp * MS, start_ns, published_ns, "met" if published else "x")
+    outcome = "met" if published else "x"
+    return FrameRow("detector", stamp * MS, start_ns, published_ns, started and admitted, outcome)
 
 
 def test_judged_by_hand() -> None:
     rows = [
         make_row(0, 5),  # before the window
         make_row(100, 150),  # at the deadline: in time
-        make_row(110, 161),  # 1 ms late
+        make_row(110, 161, admitted=False),  # 1 ms late, on spare time
         make_row(120, None),  # started, never published
         make_row(130, None, started=False),  # skipped
         make_row(200, 210),  # last stamp of the window
@@ -68,10 +71,12 @@ def test_judged_by_hand() -> None:
         "seconds": 0.1,
         "frames": 12,
         "started": 4,
+        "admitted": 3,
         "published": 3,
         "in_time": 2,
         "met_ratio": 2 / 12,
-        "met_ratio_admitted": 0.5,
+        "met_ratio_started": 0.5,
+        "met_ratio_admitted": 2 / 3,
         "in_time_per_s": 20.0,
         "age_ms": {"p50": 50.0, "p99": 51.0},
         "in_time_by_task": {"detector": 2},
@@ -146,7 +151,9 @@ def test_stamp_is_read_from_what_rclpy_serializes() -> None:
 
 def test_overhead_is_neither_execution_nor_waiting() -> None:
     stages = (StageRecord("a", "v", 10, 30), StageRecord("b", "v", 35, 45))
-    record = JobRecord("detector", 0, "v", Outcome.MET, "", 2, 5, 10, 50, 100, 4, 0, False, stages)
+    record = JobRecord(
+        "detector", 0, "v", Outcome.MET, "", 2, 5, 10, 50, 100, 4, 0, Admission.BUDGET, stages
+    )
     assert overhead.overhead_ns(record, 2, 60) == 60 - 2 - 30 - 4
 
 

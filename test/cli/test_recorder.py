@@ -11,7 +11,7 @@ import pytest
 from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels, format_result
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, Work
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
 from jetson_dnn_rt.wcet.trace import read_trace
 
 LABELS = {
@@ -28,7 +28,7 @@ def make_frame(sequence: int = 0) -> Frame:
 def make_record(task: str, sequence: int = 0, outcome: Outcome = Outcome.MET) -> JobRecord:
     stages = (StageRecord("inference", "full@null", 10, 30),)
     return JobRecord(
-        task, sequence, "full@null", outcome, "", 0, 5, 10, 35, 100, 0, 0, False, stages
+        task, sequence, "full@null", outcome, "", 0, 5, 10, 35, 100, 0, 0, Admission.BUDGET, stages
     )
 
 
