@@ -16,7 +16,12 @@ from jetson_dnn_rt.nodes.conversion import (
     view_image,
 )
 from jetson_dnn_rt.nodes.fanout import Fanout
-from jetson_dnn_rt.nodes.qos import OVERRIDABLE, make_qos, subscription_events
+from jetson_dnn_rt.nodes.qos import (
+    OVERRIDABLE,
+    SubscriptionEventCallbacks,
+    make_events,
+    make_qos,
+)
 from jetson_dnn_rt.nodes.stamps import StampClock
 
 if TYPE_CHECKING:
@@ -82,7 +87,9 @@ class ImageInput:
             key.topic if raw else f"{key.topic}/compressed",
             self._on_message,
             make_qos(key.qos, key.depth, key.deadline_ms),
-            event_callbacks=subscription_events(self._on_deadline, self._on_incompatible),
+            event_callbacks=make_events(
+                SubscriptionEventCallbacks, self._on_incompatible, self._on_deadline
+            ),
             qos_overriding_options=OVERRIDABLE(),
         )
 

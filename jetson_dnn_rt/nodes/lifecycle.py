@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.nodes.qos import (
+    EventPoller,
+    PublisherEventCallbacks,
+    SubscriptionEventCallbacks,
+    UnsupportedEventTypeError,
+    make_events,
+)
+
+EVENT_PERIOD_S = 0.5
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -29,8 +39,51 @@ class ManagedNode(LifecycleNode):
     """
 
     def __init__(self, name: str, **options: Any) -> None:
+        self._events = EventPoller(self)  # Node's constructor already creates publishers
         super().__init__(name, **options)
         self.fault = ""
+        self.create_timer(
+            EVENT_PERIOD_S, self._events.poll, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def create_publisher(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
+        """Create a publisher that says when a subscription does not fit."""
+        events = make_events(
+            PublisherEventCallbacks,
+            lambda policy: self.get_logger().warning(
+                f"{topic}: a subscription requests another {policy} than is offered: it gets "
+                "nothing; change output_qos, or qos_overrides of either side"
+            ),
+        )
+        options.setdefault("event_callbacks", events)
+        create = super().create_publisher
+        try:
+            publisher = create(msg_type, topic, *args, **options)
+        except UnsupportedEventTypeError:
+            options["event_callbacks"] = PublisherEventCallbacks(use_default_callbacks=False)
+            publisher = create(msg_type, topic, *args, **options)
+        return self._events.watch(publisher)
+
+    def create_subscription(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
+        """Create a subscription whose events are polled."""
+        none = SubscriptionEventCallbacks(use_default_callbacks=False)
+        options.setdefault("event_callbacks", none)
+        create = super().create_subscription
+        try:
+            subscription = create(msg_type, topic, *args, **options)
+        except UnsupportedEventTypeError:
+            subscription = create(msg_type, topic, *args, **{**options, "event_callbacks": none})
+        return self._events.watch(subscription)
+
+    def destroy_publisher(self, publisher: Any) -> bool:
+        """Destroy a publisher."""
+        self._events.forget(publisher)
+        return super().destroy_publisher(publisher)
+
+    def destroy_subscription(self, subscription: Any) -> bool:
+        """Destroy a subscription."""
+        self._events.forget(subscription)
+        return super().destroy_subscription(subscription)
 
     # -- what subclasses do --------------------------------------------------------------------
 

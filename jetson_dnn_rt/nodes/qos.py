@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rclpy.duration import Duration
 from rclpy.qos import (
@@ -15,22 +15,36 @@ from rclpy.qos import (
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
+    from rclpy.event_handler import (
+        PublisherEventCallbacks,
+        SubscriptionEventCallbacks,
+        UnsupportedEventTypeError,
+    )
 except ImportError:  # Humble
-    from rclpy.qos_event import SubscriptionEventCallbacks
+    from rclpy.qos_event import (
+        PublisherEventCallbacks,
+        SubscriptionEventCallbacks,
+        UnsupportedEventTypeError,
+    )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rclpy.node import Node
 
 QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
 
 __all__ = [
     "LATCHED",
+    "OVERRIDABLE",
     "QOS_NAMES",
     "RELIABLE",
-    "OVERRIDABLE",
+    "EventPoller",
+    "PublisherEventCallbacks",
+    "SubscriptionEventCallbacks",
+    "UnsupportedEventTypeError",
+    "make_events",
     "make_qos",
-    "subscription_events",
 ]
 
 LATCHED = QoSProfile(
@@ -68,21 +82,65 @@ OVERRIDABLE = QoSOverridingOptions.with_default_policies
 """Makes options that let ``qos_overrides.<topic>`` change history, depth and reliability."""
 
 
-def subscription_events(
-    on_deadline: Callable[[int], None], on_incompatible: Callable[[str], None]
-) -> SubscriptionEventCallbacks:
+class EventPoller:
+    """Looks for QoS events of a node's publishers and subscriptions once a second.
+
+    rclpy hands events to the executor as *waitables*; Kilted's EventsExecutor runs those without
+    the interpreter's lock, and the process dies of a segmentation fault sooner or later (deadline
+    events every 5 ms and a second busy thread: within seconds). They are taken from the node's
+    waitables here and asked in turn instead, which no executor notices.
+
+    Parameters
+    ----------
+    node : Node
+        Whose events.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._handlers: dict[int, list[Any]] = {}
+
+    def watch(self, entity: Any) -> Any:
+        """Take the events of a publisher or subscription over from its node; returns it."""
+        for handler in entity.event_handlers:
+            self._node.remove_waitable(handler)
+        self._handlers[id(entity)] = list(entity.event_handlers)
+        return entity
+
+    def forget(self, entity: Any) -> None:
+        """Give the events back to the node, which is about to destroy the entity with them."""
+        for handler in self._handlers.pop(id(entity), ()):
+            self._node.add_waitable(handler)
+
+    def poll(self) -> None:
+        """Call the callbacks of what has happened since the last time."""
+        for handler in [h for handlers in self._handlers.values() for h in handlers]:
+            handler._ready_to_take_data = True  # what an executor's wait would have found out
+            info = handler.take_data()
+            if info is not None and info.total_count_change > 0:
+                handler.callback(info)
+
+
+def make_events(
+    kind: type[Any],
+    on_incompatible: Callable[[str], None],
+    on_deadline: Callable[[int], None] | None = None,
+) -> Any:
     """Make callbacks for what usually happens in silence.
 
     Parameters
     ----------
-    on_deadline : callable
-        Called with the number of deadlines missed so far.
+    kind : type
+        `PublisherEventCallbacks` or `SubscriptionEventCallbacks`.
     on_incompatible : callable
-        Called with the name of the policy in which a publisher and this subscription differ.
+        Called with the name of the policy in which publisher and subscription differ.
+    on_deadline : callable, optional
+        Called with the number of deadlines missed so far.
     """
-    return SubscriptionEventCallbacks(
-        deadline=lambda info: on_deadline(info.total_count),
+    return kind(
         incompatible_qos=lambda info: on_incompatible(_policy_name(info.last_policy_kind)),
+        deadline=None if on_deadline is None else lambda info: on_deadline(info.total_count),
+        use_default_callbacks=False,
     )
 
 

@@ -248,7 +248,8 @@ class _Process:
                 spinner.call(node.autostart)
 
     def _on_spin_end(self, error: BaseException | None) -> None:
-        if error is not None:
+        # Shutting the context down makes a spinning thread raise: that is no fault.
+        if error is not None and not self._stop.is_set():
             self._fail(1, f"the ROS thread ended: {error!r}")
 
     def _fail(self, code: int, text: str) -> None:
