@@ -282,6 +282,7 @@ def format_table(result: dict[str, Any]) -> str:
         "admitted %",
         "started %",
         "in time/s",
+        "by task",
         "p99 age ms",
         "bars",
     ]

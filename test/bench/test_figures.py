@@ -146,6 +146,20 @@ def test_stamp_is_read_from_what_rclpy_serializes() -> None:
     assert read_stamp_ns(serialize_message(header)) == 12_000_000_034
 
 
+def test_table_of_overload() -> None:
+    figures = overload.judge([make_row(0, 1)], [0], 1, 5 * MS, (0, 100 * MS)).to_dict()
+    result = {
+        "models": {"detector": "null:1", "segmenter": "null:1"},
+        "execution_alone_ms": {"detector": 1.0, "segmenter": 2.0},
+        "deadline_ms": 5.0,
+        "loads": [{"load": 1.5, "ours": figures, "naive": figures, "passed": False}],
+    }
+    *_, ours, naive = overload.format_table(result).splitlines()
+    expected = "1 100.0 100.0 100.0 10.0 10.0 + 0.0 1.0"
+    assert ours.split() == ["1.5x", "ours", *expected.split(), "NO"]
+    assert naive.split() == ["1.5x", "naive", *expected.split()]
+
+
 # -- overhead ----------------------------------------------------------------------------------
 
 
@@ -160,6 +174,16 @@ def test_overhead_is_neither_execution_nor_waiting() -> None:
 def test_frames_sent_before_and_after_do_not_count_as_lost() -> None:
     assert overhead.count_sent([1, 2, 3, 4, 5, 6], {2, 5}) == 4
     assert overhead.count_sent([1, 2], set()) == 2
+
+
+def test_table_of_overhead() -> None:
+    times = {"p50": 0.4, "p99": 1.9, "max": 3.0}
+    part = {"jobs": 10, "overhead_ms": times, "bars_ms": overhead.COMPOSED_BARS_MS}
+    table = overhead.format_table({"composed": part, "two_processes": {**part, "lost": 0}})
+    *_, composed, two = table.splitlines()
+    assert composed.split()[:5] == ["composed", "10", "0.400", "1.900", "3.000"]
+    assert composed.split()[-1] == "-"
+    assert two.split()[-1] == "0"
 
 
 # -- dashcam -----------------------------------------------------------------------------------
@@ -178,6 +202,22 @@ def test_a_box_of_another_class_does_not_count() -> None:
     assert dashcam.best_iou(box, [here, other]) == 0.5
     assert dashcam.best_iou(box, [other]) == 0.0
     assert dashcam.best_iou(box, []) == 0.0
+
+
+def test_table_of_dashcam() -> None:
+    figures = {
+        "released": 221,
+        "met_ratio": 0.99,
+        "response_ms": {"p50": 10.0, "p99": 20.0},
+        "boxes_checked": 500,
+        "boxes_missing": 0,
+        "worst_iou": 0.97,
+        "passed": True,
+    }
+    result = {"frames": 221, "variants": {"full@openvino-fp32": figures}}
+    last = dashcam.format_table(result).splitlines()[-1]
+    expected = "full@openvino-fp32 221 of 221 99.0 10.0 20.0 500 0 0.97 yes"
+    assert last.split() == expected.split()
 
 
 def test_missing_data_are_an_error_with_the_mend(

@@ -1,0 +1,40 @@
+"""The documentation says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jetson_dnn_rt.cli.main import build_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_parameters_are_those_of_the_nodes() -> None:
+    pytest.importorskip("rclpy")
+    pytest.importorskip("vision_msgs.msg")
+    import document_parameters
+
+    text = document_parameters.FILE.read_text(encoding="utf-8")
+    assert text == document_parameters.render(), "run python tools/document_parameters.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_understood(page: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        if line.startswith("jetson-dnn-rt "):
+            build_parser().parse_args(line.split()[1:])
+
+
+def test_picture_is_small_enough() -> None:
+    assert (ROOT / "docs/images/demo.png").stat().st_size <= 300_000
