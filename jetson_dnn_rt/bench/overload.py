@@ -54,7 +54,7 @@ SETTLE_S = 1.0
 
 ALONE_RUNS = 30
 FRAME_FILES = 16
-DEFAULT_DETECTOR = "torchvision:ssdlite320_mobilenet_v3_large"
+DEFAULT_DETECTOR = "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"
 DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
 
