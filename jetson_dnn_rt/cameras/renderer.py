@@ -8,7 +8,6 @@ to start); a real camera does not do that either. Frames go to standard output, 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import numpy as np
@@ -18,8 +17,6 @@ from jetson_dnn_rt.models.scenes import SceneGenerator
 
 def main(arguments: list[str]) -> int:
     """Write frames until nobody reads: WIDTH HEIGHT STEP_NS SEED."""
-    # Ctrl-C reaches the whole process group; the end of this one is its reader's decision.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     width, height, step_ns, seed = map(int, arguments)
     drive = SceneGenerator(seed, (height, width))
     frame = np.zeros((height, width, 3), np.uint8)

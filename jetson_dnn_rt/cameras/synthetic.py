@@ -57,6 +57,8 @@ class SyntheticSource(FrameSource):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             bufsize=0,
+            # Ctrl-C reaches every process of a terminal's group; this one ends with its reader.
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         assert self._process.stdout is not None

@@ -96,7 +96,7 @@ class PerceptionNode(ManagedNode):
         def options_of(child: str) -> dict[str, Any]:
             space = posixpath.join(self.get_namespace(), posixpath.dirname(child))
             return {
-                "namespace": space,
+                "namespace": space.rstrip("/") or "/",
                 "context": options.get("context"),
                 "cli_args": arguments,
                 "use_global_arguments": False,

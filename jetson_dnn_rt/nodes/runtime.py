@@ -137,17 +137,31 @@ class Spinner:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGINT and SIGTERM set an event, however often they come; main thread only."""
+    """Let SIGINT and SIGTERM set an event, however often they come; main thread only.
+
+    The handlers only write to a pipe. They run on the main thread between any two instructions,
+    also while it holds the event's own lock: one that set the event would wait for itself.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
 
     def handle(number: int, frame: object) -> None:
-        stop.set()
+        with contextlib.suppress(BlockingIOError):
+            os.write(write_end, b"!")
 
+    def forward() -> None:
+        while os.read(read_end, 1):
+            stop.set()
+        os.close(read_end)
+
+    threading.Thread(target=forward, name="signals", daemon=True).start()
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(write_end)
 
 
 def run_node(make_node: MakeNode, args: Sequence[str]) -> int:

@@ -1,0 +1,251 @@
+"""The composed process: direct frames, one subscription per topic, one lifecycle for all."""
+
+from __future__ import annotations
+
+import array
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from ros_graph import Ros
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.perception import PerceptionNode, filter_arguments
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+
+CAMERA = {"source": "synthetic:64x64", "rate": 50.0}
+DETECTOR = {"model": "null:1", "warmup_runs": 2}
+SEGMENTER = {"model": "null:1,segmentation", "warmup_runs": 2}
+
+
+class Seen:
+    """What the executor's observer was told."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[JobRecord, Frame]] = []
+        self._condition = threading.Condition()
+
+    def __call__(self, record: JobRecord, work: Work) -> None:
+        with self._condition:
+            self.items.append((record, work.frame))
+            self._condition.notify_all()
+
+    def wait(self, count: int) -> list[tuple[JobRecord, Frame]]:
+        with self._condition:
+            assert self._condition.wait_for(lambda: len(self.items) >= count, 20.0)
+            return list(self.items)
+
+    def of(self, task: str) -> list[tuple[JobRecord, Frame]]:
+        return [(record, frame) for record, frame in self.items if record.task == task]
+
+
+def make(ros: Ros, seen: Seen | None = None, **overrides: Any) -> PerceptionNode:
+    values = {"camera": CAMERA, "detector": DETECTOR, "segmenter": SEGMENTER, **overrides}
+    return ros.make(
+        PerceptionNode, overrides={k: v for k, v in values.items() if v}, observer=seen
+    )
+
+
+def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros: Ros) -> None:
+    seen = Seen()
+    node = make(ros, seen)
+    assert ros.call(node.autostart), node.fault
+    seen.wait(10)
+    assert node.host.inputs == ()
+    found = {r.sequence: (r, f) for r, f in seen.of("detector")}
+    pairs = [(found[r.sequence], (r, f)) for r, f in seen.of("segmenter") if r.sequence in found]
+    assert len(pairs) >= 4
+    for (detector, frame), (segmenter, same) in pairs:
+        assert frame is same
+        assert detector.release_ns == segmenter.release_ns
+        assert detector.capture_ns <= detector.release_ns
+
+
+def test_frames_start_when_all_tasks_are_active(ros: Ros) -> None:
+    seen = Seen()
+    node = make(ros, seen)
+    ready: list[int] = []
+    node.on_tasks_ready = lambda: ready.append(node.cameras["camera"].frames)
+    assert ros.call(node.autostart)
+    seen.wait(4)
+    assert ready == [0]
+    assert seen.of("detector")[0][0].sequence == 0
+    assert seen.of("segmenter")[0][0].sequence == 0
+
+
+def test_the_camera_is_published_while_somebody_listens(ros: Ros) -> None:
+    from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+    node = make(ros)
+    assert ros.call(node.autostart)
+    camera = node.cameras["camera"]
+    ros.wait(lambda: camera.frames > 3)
+    raw = ros.listen(Image, "image_raw").wait_count(1)[0]
+    assert (raw.height, raw.width, raw.encoding) == (64, 64, "bgr8")
+    assert raw.header.frame_id == "camera"
+    assert np.frombuffer(raw.data, np.uint8).std() > 1.0
+    assert ros.listen(CompressedImage, "image_raw/compressed").wait_count(1)[0].data
+    info = ros.listen(CameraInfo, "camera_info").wait_count(1)[0]
+    assert (info.height, info.width, info.k[0]) == (64, 64, 0.0)
+
+
+def test_one_subscription_serves_all_tasks(ros: Ros) -> None:
+    from sensor_msgs.msg import Image
+
+    seen = Seen()
+    node = make(ros, seen, camera=None, perception={"cameras": [""]})
+    assert ros.call(node.autostart), node.fault
+    images = ros.advertise(Image, "image_raw")
+    ros.wait(images.get_subscription_count)
+    assert len(ros.probe.get_subscriptions_info_by_topic("/image_raw")) == 1
+    image = Image(height=8, width=8, encoding="mono8", step=8, data=array.array("B", bytes(64)))
+    images.publish(image)
+    first, second = seen.wait(2)
+    assert {first[0].task, second[0].task} == {"detector", "segmenter"}
+    assert first[1] is second[1]
+    # The first to go leaves it to the other, the last one takes it away.
+    ros.call(node.tasks["detector"].trigger_deactivate)
+    assert len(node.host.inputs) == 1
+    ros.call(node.tasks["segmenter"].trigger_deactivate)
+    assert node.host.inputs == ()
+
+
+def test_children_have_their_own_names_parameters_and_lifecycle(ros: Ros) -> None:
+    node = make(ros)
+    assert ros.call(node.autostart)
+    names = {name for name, _ in ros.probe.get_node_names_and_namespaces()}
+    assert {"perception", "camera", "detector", "segmenter"} <= names
+    assert ros.set(node.tasks["detector"], deadline_ms=12.0).successful
+    assert node.host.executor.snapshot("detector").parameters.deadline_ns == 12_000_000
+    ros.call(node.tasks["segmenter"].trigger_deactivate)
+    assert node.tasks["segmenter"].state_name == "inactive"
+    before = node.tasks["detector"].snapshot.released
+    ros.wait(lambda: node.tasks["detector"].snapshot.released > before)
+    ros.call(node.tasks["segmenter"].trigger_activate)
+    ros.wait(lambda: node.tasks["segmenter"].snapshot.outcomes[Outcome.MET] > 0)
+
+
+def test_transitions_are_handed_down_and_can_be_repeated(ros: Ros) -> None:
+    node = make(ros)
+    for _ in range(3):
+        assert ros.call(node.autostart), node.fault
+        assert {child.state_name for child in node.children} == {"active"}
+        ros.wait(lambda: node.tasks["detector"].snapshot.outcomes[Outcome.MET] > 1)
+        ros.call(node.trigger_deactivate)
+        assert {child.state_name for child in node.children} == {"inactive"}
+        ros.call(node.trigger_cleanup)
+        assert {child.state_name for child in node.children} == {"unconfigured"}
+
+
+def test_namespaces_make_several_cameras_and_tasks(ros: Ros) -> None:
+    from vision_msgs.msg import Detection2DArray
+
+    node = ros.make(
+        PerceptionNode,
+        overrides={
+            "perception": {
+                "tasks": ["detector", "rear/detector"], "cameras": ["camera", "rear/camera"]
+            },
+            "camera": CAMERA,
+            "rear/camera": {**CAMERA, "seed": 2, "frame_id": "rear"},
+            "detector": {**DETECTOR, "camera": "camera"},
+            "rear/detector": {**DETECTOR, "camera": "rear/camera"},
+        },
+    )  # fmt: skip
+    front = ros.listen(Detection2DArray, "/detections")
+    rear = ros.listen(Detection2DArray, "/rear/detections")
+    assert ros.call(node.autostart), node.fault
+    assert front.wait_count(1)[0].header.frame_id == "camera"
+    assert rear.wait_count(1)[0].header.frame_id == "rear"
+    assert node.tasks["rear/detector"].get_fully_qualified_name() == "/rear/detector"
+
+
+def test_a_task_that_cannot_configure_leaves_all_unconfigured_and_is_named(ros: Ros) -> None:
+    node = make(ros, segmenter={"model": "onnx:/nowhere.onnx"})
+    assert not ros.call(node.autostart)
+    assert node.fault.startswith("task segmenter: ")
+    assert "nowhere.onnx" in node.fault
+    assert {child.state_name for child in (node, *node.children)} == {"unconfigured"}
+
+
+def test_a_camera_that_cannot_be_opened_is_named(ros: Ros) -> None:
+    node = make(ros, camera={"source": "video:/nowhere.mp4"})
+    assert not ros.call(node.autostart)
+    assert node.fault.startswith("camera camera: video /nowhere.mp4 is not there")
+
+
+def test_an_unschedulable_set_is_refused_where_configured_so(ros: Ros) -> None:
+    slow = {"model": "null:30", "warmup_runs": 2}
+    node = make(ros, detector=slow, perception={"on_unschedulable": "refuse"})
+    assert not ros.call(node.autostart)
+    assert "NOT schedulable" in node.fault
+    assert {child.state_name for child in (node, *node.children)} == {"inactive"}
+    assert node.cameras["camera"].frames == 0
+
+
+def test_an_unschedulable_set_runs_with_a_warning_by_default(ros: Ros) -> None:
+    node = make(ros, detector={"model": "null:30", "warmup_runs": 2})
+    assert ros.call(node.autostart)
+    assert node.host.verdict.schedulable is False
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"perception": {"tasks": ["a", "a"], "cameras": [""]}}, "a is there twice"),
+        ({"detektor": {"model": "null:1"}}, "there is no detektor"),
+        ({"detector": {"modell": "null:1"}}, "detector has no parameter 'modell'"),
+        ({"detector": {"threads": "two"}}, "threads"),
+        ({"detector": {"deadline_ms": "soon"}}, "deadline_ms must be a float"),
+        ({"perception": {"realtime.cpu_affinity": [4096]}}, "cores that are not there"),
+        ({"perception": {"discipline": "rms"}}, "discipline must be one of edf, fifo"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused(
+    ros: Ros, overrides: dict[str, Any], text: str
+) -> None:
+    from rclpy.exceptions import ParameterException
+
+    with pytest.raises((ConfigurationError, ParameterException), match=text):
+        ros.make(PerceptionNode, overrides=overrides)
+
+
+def test_two_tasks_on_one_output_topic_are_refused(ros: Ros) -> None:
+    node = ros.make(PerceptionNode, overrides={"perception": {"tasks": ["one", "two"]}})
+    assert not ros.call(node.autostart)
+    assert "both publish /detections: give one a namespace" in node.fault
+
+
+def test_an_unknown_camera_is_refused(ros: Ros) -> None:
+    node = make(ros, detector={**DETECTOR, "camera": "front"})
+    assert not ros.call(node.autostart)
+    assert "camera 'front' is not in this process (there: camera)" in node.fault
+
+
+def test_rules_for_the_name_of_the_process_do_not_reach_the_children() -> None:
+    given = ["--ros-args", "-r", "__node:=x", "--params-file", "f", "-r", "a:=b", "-r", "__ns:=/y"]
+    assert filter_arguments(given) == ["--ros-args", "--params-file", "f", "-r", "a:=b"]
+
+
+def test_names_and_namespace_from_the_command_line(ros: Ros) -> None:
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+
+    args = ["--ros-args", "-r", "__ns:=/robot", "-p", "workers:=2"]
+    context = rclpy.Context()
+    rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
+    node = PerceptionNode(context=context, arguments=args)
+    try:
+        names = [child.get_fully_qualified_name() for child in (node, *node.children)]
+        assert names == [
+            "/robot/perception", "/robot/camera", "/robot/detector", "/robot/segmenter"
+        ]  # fmt: skip
+        assert node.get_parameter("workers").value == 2
+    finally:
+        node.destroy_node()
+        context.try_shutdown()

@@ -1,0 +1,143 @@
+"""Processes: signals end them at once with code 0, from whatever they are doing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+ROOT = Path(__file__).resolve().parents[2]
+NULL = [
+    "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
+    "-p", "camera:source:=synthetic:64x64",
+]  # fmt: skip
+END_TIMEOUT_S = 20.0
+
+
+class Process:
+    """One of the executables, with what it says."""
+
+    def __init__(self, executable: str, *arguments: str) -> None:
+        code = f"from jetson_dnn_rt.nodes.main import {executable}; {executable}()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-c", code, "--ros-args", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._condition = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._condition:
+                self.lines.append(line)
+                self._condition.notify_all()
+
+    def wait_for(self, text: str) -> None:
+        with self._condition:
+            found = self._condition.wait_for(
+                lambda: any(text in line for line in self.lines), timeout=60.0
+            )
+            assert found, "".join(self.lines)
+
+    def end(self, *signals: int) -> int:
+        for number in signals:
+            self._process.send_signal(number)
+        code = self._process.wait(END_TIMEOUT_S)
+        self._reader.join(END_TIMEOUT_S)
+        return code
+
+    def descendants(self) -> list[Path]:
+        """Folders in /proc of the processes that it started."""
+        children = Path("/proc").glob(f"{self._process.pid}/task/*/children")
+        pids = " ".join(file.read_text() for file in children).split()
+        return [Path("/proc", pid) for pid in pids]
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(END_TIMEOUT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def start(request: pytest.FixtureRequest) -> Iterator[type[Process]]:
+    processes: list[Process] = []
+
+    def make(executable: str, *arguments: str) -> Process:
+        processes.append(Process(executable, *arguments))
+        return processes[-1]
+
+    yield make  # type: ignore[misc]
+    for process in processes:
+        process.close()
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGINT, signal.SIGINT, signal.SIGTERM)],
+    ids=["SIGINT", "SIGTERM", "several"],
+)
+def test_signals_end_a_running_process_cleanly(start, signals) -> None:
+    process = start("perception", "-p", "autostart:=true", *NULL)
+    process.wait_for("schedulable")
+    descendants = process.descendants()
+    assert len(descendants) == 1  # the renderer of the synthetic camera
+    assert process.end(*signals) == 0
+    assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
+    end_s = time.monotonic() + END_TIMEOUT_S
+    while descendants[0].exists() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not descendants[0].exists()
+
+
+def test_a_signal_does_not_wait_for_a_transition(start) -> None:
+    # The warm-up takes a minute; the end does not wait for it.
+    slow = ["-p", "detector:model:=null:20000", "-p", "camera:source:=synthetic:64x64"]
+    process = start("perception", "-p", "autostart:=true", *slow)
+    process.wait_for("null:20000")
+    assert process.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("executable", ["camera", "detector", "segmenter"])
+def test_every_executable_comes_up_alone_and_ends(start, executable: str) -> None:
+    model = {"detector": "null:1", "segmenter": "null:1,segmentation"}.get(executable)
+    arguments = ["-p", f"model:={model}"] if model else ["-p", "source:=synthetic:64x64"]
+    process = start(executable, "-p", "autostart:=true", *arguments)
+    process.wait_for("64x64 pixels at" if executable == "camera" else "schedulable")
+    assert process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("workers:=0", "workers"),
+        ("discipline:=rms", "discipline must be one of edf, fifo: 'rms'"),
+        ("detector:deadline_ms:=soon", "deadline_ms must be a float: 'soon'"),
+    ],
+)
+def test_a_bad_configuration_ends_it_with_code_2(start, argument: str, text: str) -> None:
+    process = start("perception", "-p", argument)
+    assert process.end() == 2
+    assert text in "".join(process.lines)
+
+
+def test_an_unused_task_waits_unconfigured(start) -> None:
+    process = start("detector", "-p", "model:=onnx:/nowhere.onnx", "-p", "autostart:=true")
+    process.wait_for("cannot configure")
+    assert process.end(signal.SIGINT) == 0

@@ -1,0 +1,159 @@
+"""The graph inside a process: every frame is accounted for, whatever ends the run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.session import SessionInfo, SessionReport, run_session
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+
+OVERRIDES: dict[str, dict[str, object]] = {
+    "camera": {"source": "synthetic:64x64", "rate": 100.0},
+    "detector": {"model": "null:1", "warmup_runs": 2},
+    "segmenter": {"model": "null:1,segmentation", "warmup_runs": 2},
+}
+
+
+def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[SessionReport, list]:
+    records: list[JobRecord] = []
+
+    def observe(record: JobRecord, work: Work) -> None:
+        records.append(record)
+
+    arguments: dict[str, Any] = {"frames": None, "seconds": None, "observer": observe, **options}
+    file = arguments.pop("params_file", None)
+    return run_session(file, {**OVERRIDES, **(overrides or {})}, **arguments), records
+
+
+def check_counts(report: SessionReport, records: list[JobRecord]) -> None:
+    for task, counts in report.counts.items():
+        assert counts.released == sum(counts.outcomes.values())
+        assert counts.released == report.cameras["camera"].frames
+        sequences = [r.sequence for r in records if r.task == task]
+        assert sorted(sequences) == list(range(counts.released))
+
+
+def test_so_many_frames_are_run_and_accounted_for() -> None:
+    infos: list[SessionInfo] = []
+    report, records = run(frames=40, on_ready=infos.append)
+    assert report.cameras["camera"].frames == 40
+    check_counts(report, records)
+    task = infos[0].tasks["detector"]
+    assert (task.deadline_ms, task.frequency_hz, task.variant) == (10.0, 100.0, "full@null")
+    assert infos[0].cameras["camera"].frames == 0
+    assert report.verdict == infos[0].verdict
+
+
+def test_an_overloaded_run_accounts_for_every_frame_too() -> None:
+    report, records = run({"detector": {"model": "null:9", "warmup_runs": 2}}, frames=60)
+    check_counts(report, records)
+    assert (
+        report.counts["detector"].outcomes[Outcome.SKIPPED]
+        + report.counts["detector"].outcomes[Outcome.SUPERSEDED]
+        + report.counts["segmenter"].outcomes[Outcome.SKIPPED]
+        > 0
+    )
+
+
+def test_the_end_of_the_sources_ends_it(tmp_path: Path) -> None:
+    import cv2
+    import numpy as np
+
+    for index in range(5):
+        cv2.imwrite(str(tmp_path / f"{index}.png"), np.zeros((64, 64, 3), np.uint8))
+    camera = {"source": f"images:{tmp_path}", "loop": False, "rate": 50.0}
+    report, records = run({"camera": camera})
+    assert report.cameras["camera"].frames == 5
+    check_counts(report, records)
+
+
+def test_seconds_end_it() -> None:
+    report, records = run(seconds=0.3)
+    assert 0.3 <= report.seconds < 5.0
+    assert report.cameras["camera"].frames > 10
+    check_counts(report, records)
+
+
+def test_an_event_ends_it() -> None:
+    stop = threading.Event()
+    report, records = run(stop=stop, on_ready=lambda info: stop.set())
+    check_counts(report, records)
+
+
+def test_a_parameter_file_counts_below_the_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "/**/perception: {ros__parameters: {tasks: [detector]}}\n"
+        "/**/detector: {ros__parameters: {deadline_ms: 77, variants: ['full@null']}}\n"
+        "/**/camera: {ros__parameters: {source: 'video:/nowhere.mp4', frame_id: front}}\n"
+    )
+    overrides = {k: v for k, v in OVERRIDES.items() if k != "segmenter"}
+    observed: list[JobRecord] = []
+    report = run_session(
+        file, overrides, frames=3, seconds=None, observer=lambda r, w: observed.append(r)
+    )
+    assert report.tasks["detector"].deadline_ms == 77.0
+    assert list(report.tasks) == ["detector"]
+    assert len(observed) == 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"detector": {"model": "onnx:/nowhere.onnx"}}, "task detector: .*nowhere.onnx"),
+        ({"camera": {"source": "video:/nowhere.mp4"}}, "camera camera: .*nowhere.mp4"),
+        ({"detector": {"deadline_ms": -5.0}}, "deadline_ms"),
+        ({"nobody": {"x": 1}}, "there is no nobody"),
+    ],
+)
+def test_what_cannot_run_says_why(overrides: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        run(overrides, frames=1)
+
+
+def test_a_missing_parameter_file_is_said() -> None:
+    with pytest.raises(ConfigurationError, match=r"parameter file /nowhere\.yaml is not there"):
+        run(params_file=Path("/nowhere.yaml"), frames=1)
+
+
+def test_a_broken_parameter_file_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("detector: [1, 2\n")
+    with pytest.raises(ConfigurationError, match=r"p\.yaml"):
+        run(params_file=file, frames=1)
+
+
+def test_the_shipped_parameter_file_is_the_code() -> None:
+    """Every key of the file exists, every parameter is in the file, and the values are equal."""
+    import yaml
+
+    from jetson_dnn_rt.nodes.camera import CameraParameters
+    from jetson_dnn_rt.nodes.parameters import describe
+    from jetson_dnn_rt.nodes.perception import PerceptionParameters
+    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+
+    def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for key, value in tree.items():
+            name = prefix + key
+            flat |= flatten(value, name + ".") if isinstance(value, dict) else {name: value}
+        return flat
+
+    root = Path(__file__).resolve().parents[2]
+    content = yaml.safe_load((root / "config" / "perception.param.yaml").read_text())
+    declared = {
+        "perception": PerceptionParameters,
+        "camera": CameraParameters,
+        "detector": TaskNodeParameters,
+    }
+    for node, declaration in declared.items():
+        items = {item.name: item.to_ros(item.default) for item in describe(declaration)}
+        items.pop("camera", None)  # its default depends on the process; the file says so
+        assert flatten(content[f"/**/{node}"]["ros__parameters"]) == items
