@@ -1,0 +1,133 @@
+"""The launch file brings up detections, masks and diagnostics, and ends cleanly."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "launch_testing", reason="launch_testing is not installed: it comes with ROS 2"
+)
+pytest.importorskip("launch_ros", reason="launch_ros is not installed: it comes with ROS 2")
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+import launch_testing
+import launch_testing.actions
+import launch_testing.asserts
+import rclpy
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+import launch
+
+if not os.environ.get("AMENT_PREFIX_PATH"):
+    pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
+try:
+    SHARE = Path(get_package_share_directory("jetson_dnn_rt"))
+except PackageNotFoundError:
+    pytest.skip("jetson_dnn_rt is not installed in this workspace", allow_module_level=True)
+
+TIMEOUT_S = 90.0
+NAMESPACE = "/test_launch"
+
+
+def make_description(composed: str) -> tuple[launch.LaunchDescription, dict[str, Any]]:
+    file = SHARE / "launch" / "perception.launch.py"
+    arguments = {
+        "namespace": NAMESPACE.strip("/"),
+        "source": "synthetic:320x240",
+        "model": "null:2",
+        "segmenter_model": "null:2,segmentation",
+        "composed": composed,
+    }
+    include = IncludeLaunchDescription(
+        PythonLaunchDescriptionSource(str(file)), launch_arguments=arguments.items()
+    )
+    ready = launch_testing.actions.ReadyToTest()
+    return launch.LaunchDescription([include, ready]), {}
+
+
+@pytest.mark.launch
+@pytest.mark.launch_test
+@launch_testing.parametrize("composed", ["true", "false"])
+def generate_test_description(composed: str) -> tuple[launch.LaunchDescription, dict[str, Any]]:
+    return make_description(composed)
+
+
+class TestPerception(unittest.TestCase):
+    """What a user sees within a minute of `ros2 launch`."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        rclpy.init()
+        cls.node = rclpy.create_node("launch_probe")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.node.destroy_node()
+        rclpy.try_shutdown()
+
+    def receive(self, kind: Any, topic: str, wanted: Any = lambda message: True) -> Any:
+        """Wait for a message that satisfies `wanted`."""
+        found: list[Any] = []
+        done = threading.Event()
+
+        def take(message: Any) -> None:
+            if wanted(message):
+                found.append(message)
+                done.set()
+
+        subscription = self.node.create_subscription(kind, topic, take, 10)
+        end_s = time.monotonic() + TIMEOUT_S
+        while not done.is_set() and time.monotonic() < end_s:
+            rclpy.spin_once(self.node, timeout_sec=0.1)
+        self.node.destroy_subscription(subscription)
+        assert found, f"no message on {topic} within {TIMEOUT_S} s"
+        return found[0]
+
+    def test_detections_come_under_the_camera_s_header(self) -> None:
+        from vision_msgs.msg import Detection2DArray
+
+        message = self.receive(Detection2DArray, f"{NAMESPACE}/detections")
+        assert message.header.frame_id == "camera"
+        assert message.header.stamp.sec > 0
+
+    def test_masks_have_the_camera_s_size(self) -> None:
+        from sensor_msgs.msg import Image
+
+        message = self.receive(Image, f"{NAMESPACE}/class_mask")
+        assert (message.height, message.width, message.encoding) == (240, 320, "mono8")
+
+    def test_diagnostics_name_every_node(self) -> None:
+        from diagnostic_msgs.msg import DiagnosticArray
+
+        for name in (
+            "camera: camera_status",
+            "detector: processing_time_status",
+            "segmenter: processing_time_status",
+        ):
+            self.receive(
+                DiagnosticArray, "/diagnostics",
+                lambda m, name=name: any(s.name == name and s.level == b"\0" for s in m.status),
+            )  # fmt: skip
+
+    def test_timing_is_published(self) -> None:
+        from std_msgs.msg import Float64
+
+        message = self.receive(Float64, f"{NAMESPACE}/detector/debug/processing_time_ms")
+        assert message.data >= 2.0
+
+
+@launch_testing.post_shutdown_test()
+class TestEnd(unittest.TestCase):
+    """After Ctrl-C."""
+
+    def test_exit_codes(self, proc_info: Any) -> None:
+        launch_testing.asserts.assertExitCodes(proc_info)
