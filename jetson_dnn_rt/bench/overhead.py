@@ -1,13 +1,17 @@
 """Measure what the package itself adds to a frame: everything but execution and waiting.
 
-Two tasks of the null back end (5 ms each, sleeping) on the synthetic camera, 640x480 at 30 Hz; a
-process listens to their results. Overhead of a job = from the frame's capture (complete in the
-camera) to the return of `publish`, less the execution of its stages, less the time it was ready
-while the worker ran the other task.
+Two tasks of the null back end (5 ms each, sleeping), a camera that reads files, 640x480 at 30 Hz; a
+process listens to the results. Two figures for each job, both less the execution of its stages and
+less the time it was ready while the worker ran the other task:
+
+- end to end: from the frame's capture (complete in the camera) to the return of `publish`;
+- response: from its release to the end of its last stage, as in the JSON of `run`.
 
 1. composed: camera and tasks in one process, as in the launch file;
 2. two processes: the camera in another one, images over DDS with the shipped profile; images that
    were sent and did not arrive are counted.
+
+The bars are on the end-to-end figures.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jetson_dnn_rt.bench.protocol import Child, read_stamps_ns
+from jetson_dnn_rt.bench.frame_files import write_frames
+from jetson_dnn_rt.bench.protocol import Child, published_ns, read_stamps_ns
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.wcet.summary import summarize_ms
 
 COMPOSED_BARS_MS = {"p50": 0.5, "p99": 2.0}
 TWO_PROCESSES_P50_BAR_MS = 2.5
-SOURCE = "synthetic:640x480"
 RATE_HZ = 30.0
 MODELS = {"detector": "null:5", "segmenter": "null:5,segmentation"}
 
@@ -53,11 +57,12 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
+        source = f"images:{write_frames(folder / 'frames')}"
         with Child(["-m", "jetson_dnn_rt.bench.listener_node", str(folder / "received")]):
             _say(f"composed, {args.seconds:g} s")
-            composed = _measure_composed(args)
+            composed = _measure_composed(args, source)
             _say(f"two processes, {args.seconds:g} s")
-            two = _measure_two_processes(args, folder / "stamps")
+            two = _measure_two_processes(args, source, folder / "stamps")
     overhead_ms = composed["overhead_ms"]
     return {
         "composed": {**composed, "bars_ms": COMPOSED_BARS_MS},
@@ -76,49 +81,69 @@ def format_table(result: dict[str, Any]) -> str:
         figures = result[part]
         times = figures["overhead_ms"]
         bars = ", ".join(f"{key} <= {bar:g}" for key, bar in figures["bars_ms"].items())
+        response = figures["response_overhead_ms"]
         row = [part, figures["jobs"], *(f"{times[k]:.3f}" for k in ("p50", "p99", "max")), bars]
-        rows.append([*row, figures.get("lost")])
-    return format_rows(["part", "jobs", "p50 ms", "p99 ms", "max ms", "bars ms", "lost"], rows)
+        rows.append(
+            [*row, f"{response['p50']:.3f}", f"{response['p99']:.3f}", figures.get("lost")]
+        )
+    header = ["part", "jobs", "p50 ms", "p99 ms", "max ms", "bars ms", "response p50", "p99"]
+    return format_rows([*header, "lost"], rows)
 
 
-def overhead_ns(record: JobRecord, begin_ns: int, published_ns: int) -> int:
-    """Time from `begin_ns` to the publication that was neither execution nor waiting."""
-    return published_ns - begin_ns - record.execution_time_ns - record.waiting_ns
+def overhead_ns(record: JobRecord, begin_ns: int, end_ns: int) -> int:
+    """Time from `begin_ns` to the publication at `end_ns`, less execution and waiting."""
+    return end_ns - begin_ns - record.execution_time_ns - record.waiting_ns
 
 
-def _measure_composed(args: argparse.Namespace) -> dict[str, Any]:
-    times_ns: array[int] = array("q")
+class _Times:
+    """Both figures of every job that was met."""
+
+    def __init__(self) -> None:
+        self.end_to_end_ns: array[int] = array("q")
+        self.response_ns: array[int] = array("q")
+
+    def add(self, record: JobRecord, work: Work, begin_ns: int) -> None:
+        """Take a job; `begin_ns` is its capture on the steady clock."""
+        if record.outcome is Outcome.MET:
+            self.end_to_end_ns.append(overhead_ns(record, begin_ns, published_ns(work)))
+            self.response_ns.append(record.overhead_ns)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "jobs": len(self.response_ns),
+            "overhead_ms": summarize_ms(self.end_to_end_ns),
+            "response_overhead_ms": summarize_ms(self.response_ns),
+        }
+
+
+def _measure_composed(args: argparse.Namespace, source: str) -> dict[str, Any]:
+    times = _Times()
 
     def observe(record: JobRecord, work: Work) -> None:
-        # The result was published just before, on this thread.
-        if record.outcome is Outcome.MET:
-            times_ns.append(overhead_ns(record, record.capture_ns, time.monotonic_ns()))
+        times.add(record, work, record.capture_ns)
 
-    camera = {"source": SOURCE, "rate": RATE_HZ}
+    camera = {"source": source, "rate": RATE_HZ}
     _run_session({"camera": camera}, args, observe)
-    return {"jobs": len(times_ns), "overhead_ms": summarize_ms(times_ns)}
+    return times.to_dict()
 
 
-def _measure_two_processes(args: argparse.Namespace, stamps_file: Path) -> dict[str, Any]:
-    times_ns: array[int] = array("q")
+def _measure_two_processes(
+    args: argparse.Namespace, source: str, stamps_file: Path
+) -> dict[str, Any]:
+    times = _Times()
     arrived: set[int] = set()
 
     def observe(record: JobRecord, work: Work) -> None:
         arrived.add(work.frame.stamp_ns)
-        if record.outcome is Outcome.MET:
-            # Stamps are in the system clock: no steady clock is shared through a header.
-            times_ns.append(overhead_ns(record, work.frame.stamp_ns, time.time_ns()))
+        # Stamps are in the system clock: no steady clock is shared through a header.
+        to_system_ns = time.time_ns() - time.monotonic_ns()
+        times.add(record, work, work.frame.stamp_ns - to_system_ns)
 
-    camera = ["-m", "jetson_dnn_rt.bench.logged_camera", SOURCE, repr(RATE_HZ), str(stamps_file)]
+    camera = ["-m", "jetson_dnn_rt.bench.logged_camera", source, repr(RATE_HZ), str(stamps_file)]
     with Child(camera):
         _run_session({"perception": {"cameras": [""]}}, args, observe)
     sent = count_sent(read_stamps_ns(stamps_file), arrived)
-    return {
-        "jobs": len(times_ns),
-        "overhead_ms": summarize_ms(times_ns),
-        "sent": sent,
-        "lost": sent - len(arrived),
-    }
+    return {**times.to_dict(), "sent": sent, "lost": sent - len(arrived)}
 
 
 def count_sent(stamps_ns: list[int], arrived: set[int]) -> int:

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.bench.frame_files import HEIGHT, WIDTH, write_frames
 from jetson_dnn_rt.bench.protocol import (
     Child,
     ConsumerSpec,
@@ -48,12 +49,10 @@ from jetson_dnn_rt.wcet.summary import order_statistic
 ADMITTED_BAR = 0.95
 SIDES = {"ours": "jetson_dnn_rt.bench.session_node", "naive": "jetson_dnn_rt.bench.naive_node"}
 TOPIC = "/image_raw"
-WIDTH, HEIGHT = 640, 480
 SETTLE_S = 1.0
 """After a consumer is ready: discovery is over and the first frames have passed."""
 
 ALONE_RUNS = 30
-FRAME_FILES = 16
 DEFAULT_DETECTOR = "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"
 DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
@@ -223,7 +222,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     )
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
-        frames = _write_frames(folder)
+        frames = write_frames(folder / "frames")
         _say("models are exported once, so that every process starts quickly")
         tasks = tuple(_export(task, folder) for task in tasks)
         costs_ms = {task.name: _measure_alone(task, args.threads, frames) for task in tasks}
@@ -292,23 +291,6 @@ def format_table(result: dict[str, Any]) -> str:
 
 def _percent(ratio: float | None) -> float | None:
     return None if ratio is None else 100.0 * ratio
-
-
-def _write_frames(folder: Path) -> Path:
-    """A few drawn frames as files, so that the camera costs next to nothing."""
-    import cv2
-
-    from jetson_dnn_rt.cameras.source import open_source
-
-    frames = folder / "frames"
-    frames.mkdir()
-    source = open_source(f"synthetic:{WIDTH}x{HEIGHT}")
-    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    for index in range(FRAME_FILES):
-        source.read(image)
-        cv2.imwrite(str(frames / f"{index:03d}.bmp"), image)
-    source.close()
-    return frames
 
 
 def _export(task: TaskSpec, folder: Path) -> TaskSpec:

@@ -18,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import cast
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.library import choose_default
 from jetson_dnn_rt.variants.pipeline import Pipeline, build_pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
@@ -161,6 +163,11 @@ def read_stamps_ns(path: Path) -> list[int]:
     """Stamps of the frames that were sent; a last line cut short by the end is left out."""
     lines = path.read_text(encoding="ascii").split("\n")
     return [int(line) for line in lines[:-1]]
+
+
+def published_ns(work: Work) -> int:
+    """When the result of a job had been published, on the steady clock; for observers."""
+    return cast(int, work.scratch["published_ns"])
 
 
 def announce_ready() -> None:

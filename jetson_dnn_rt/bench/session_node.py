@@ -15,6 +15,7 @@ from jetson_dnn_rt.bench.protocol import (
     FrameLog,
     FrameRow,
     announce_ready,
+    published_ns,
     stop_on_term,
 )
 from jetson_dnn_rt.nodes.session import run_session
@@ -48,16 +49,14 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
 
 
 def note(log: FrameLog, record: JobRecord, work: Work) -> None:
-    """Log a job that ended; its result, if it was valid, has just been published."""
-    now_ns = time.time_ns()
-    start_ns = None
-    if record.start_ns is not None:
-        start_ns = now_ns - (time.monotonic_ns() - record.start_ns)
-    published_ns = now_ns if record.outcome is Outcome.MET else None
+    """Log a job that ended; its result, if it was valid, has been published."""
+    to_system_ns = time.time_ns() - time.monotonic_ns()
+    start_ns = None if record.start_ns is None else record.start_ns + to_system_ns
+    end_ns = published_ns(work) + to_system_ns if record.outcome is Outcome.MET else None
     admitted = record.admission is Admission.BUDGET
     outcome = record.outcome.value + (f": {record.reason}" if record.reason else "")
     stamp_ns = work.frame.stamp_ns
-    log.add(FrameRow(record.task, stamp_ns, start_ns, published_ns, admitted, outcome))
+    log.add(FrameRow(record.task, stamp_ns, start_ns, end_ns, admitted, outcome))
 
 
 def main(arguments: list[str]) -> None:

@@ -29,6 +29,9 @@ from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 
 STATISTICS_PERIOD_S = 1.0
 
+PUBLISHED_NS = "published_ns"
+"""Key in a work's scratch: when its result had been handed to ROS, on the steady clock."""
+
 
 class TaskNode(ManagedNode):
     """A lifecycle node that runs one model; alone with an executor of its own, or composed.
@@ -248,6 +251,8 @@ class TaskNode(ManagedNode):
             self._results.publish(work.result, work.frame)
             self.published += 1
         published_ns = time.monotonic_ns()
+        # For observers: they are called after everything below.
+        work.scratch[PUBLISHED_NS] = published_ns
         now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
         publish = self._topics.publish
         publish("deadline_misses", now.misses)

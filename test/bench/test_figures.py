@@ -178,7 +178,12 @@ def test_frames_sent_before_and_after_do_not_count_as_lost() -> None:
 
 def test_table_of_overhead() -> None:
     times = {"p50": 0.4, "p99": 1.9, "max": 3.0}
-    part = {"jobs": 10, "overhead_ms": times, "bars_ms": overhead.COMPOSED_BARS_MS}
+    part = {
+        "jobs": 10,
+        "overhead_ms": times,
+        "response_overhead_ms": times,
+        "bars_ms": overhead.COMPOSED_BARS_MS,
+    }
     table = overhead.format_table({"composed": part, "two_processes": {**part, "lost": 0}})
     *_, composed, two = table.splitlines()
     assert composed.split()[:5] == ["composed", "10", "0.400", "1.900", "3.000"]
