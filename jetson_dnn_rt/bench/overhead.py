@@ -1,8 +1,8 @@
 """Measure what the package itself adds to a frame: everything but execution and waiting.
 
-Two tasks of the null back end (5 ms each, sleeping), a camera that reads files, 640x480 at 30 Hz; a
-process listens to the results. Two figures for each job, both less the execution of its stages and
-less the time it was ready while the worker ran the other task:
+Two tasks of the null back end (5 ms each, sleeping), a camera that reads files, 640x480 at 30 Hz;
+a process listens to the results. Two figures for each job, both less the execution of its stages
+and less the time it was ready while the worker ran the other task:
 
 - end to end: from the frame's capture (complete in the camera) to the return of `publish`;
 - response: from its release to the end of its last stage, as in the JSON of `run`.
