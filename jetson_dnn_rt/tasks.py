@@ -181,6 +181,8 @@ class TaskParameters:
         A frame older than this at its release is skipped as stale; 0 = no limit.
     budget_quantile : float
         Quantile of the observed stage times that serves as budget, in (0, 1].
+    precedence : int
+        Among equal deadlines the task with the least goes first.
     """
 
     name: str
@@ -191,6 +193,7 @@ class TaskParameters:
     variant: str
     max_age_ns: int = 0
     budget_quantile: float = 0.99
+    precedence: int = 0
 
     def __post_init__(self) -> None:
         for key in ("deadline_ns", "period_ns"):

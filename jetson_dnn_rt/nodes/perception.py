@@ -26,7 +26,8 @@ class PerceptionParameters(HostParameters):
 
     tasks: tuple[str, ...] = parameter(
         ("detector", "segmenter"),
-        "Names of the task nodes, with a namespace where wanted: rear/detector",
+        "Names of the task nodes, with a namespace where wanted: rear/detector; among equal "
+        "deadlines the first goes first",
         read_only=True,
     )
     cameras: tuple[str, ...] = parameter(
@@ -123,6 +124,7 @@ class PerceptionNode(ManagedNode):
                 task=task,
                 host=self.host,
                 defaults={"camera": only},
+                precedence=len(self.tasks),
                 primary=posixpath.dirname(task) not in spaces,
                 observer=observer,
                 **options_of(task),

@@ -44,6 +44,8 @@ class TaskNode(ManagedNode):
         Name of the task in the executor; by default the node's.
     host : Host, optional
         The composed process' executor and streams; without it the node has its own.
+    precedence : int
+        Among tasks with equal deadlines the one with the least goes first.
     primary : bool
         Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
         below its name.
@@ -61,6 +63,7 @@ class TaskNode(ManagedNode):
         *,
         task: str = "",
         host: Host | None = None,
+        precedence: int = 0,
         primary: bool = True,
         defaults: dict[str, Any] | None = None,
         observer: Callable[[JobRecord, Work], None] | None = None,
@@ -81,7 +84,7 @@ class TaskNode(ManagedNode):
                 self, HostParameters, is_fixed=lambda: not self.is_unconfigured
             )
         self.host = host or Host(self)
-        self._primary, self._observer = primary, observer
+        self._precedence, self._primary, self._observer = precedence, primary, observer
         self._loaded: LoadedTask | None = None
         self._results: ResultTopics | None = None
         self._closables: list[Any] = []
@@ -189,6 +192,7 @@ class TaskNode(ManagedNode):
                 variant=loaded.resolve_variant(values.variant),
                 max_age_ns=int(values.max_age_ms * 1e6),
                 budget_quantile=values.budget_quantile,
+                precedence=self._precedence,
             ),
             loaded.stages,
             self._on_record,

@@ -51,7 +51,7 @@ class TaskState:
     budgets: dict[str, list[BudgetEstimator]]
     waiting: Job | None = None
     in_flight: Job | None = None
-    last_start_ns: int = -1
+    misses_in_a_row: int = 0
     suspended: str = ""
     kept_out: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -215,7 +215,7 @@ class Engine:
         if job is None and on_spare_time:
             job = on_spare_time.pop(0)
         for other in on_spare_time:
-            self._queue.push(other, self.tasks[other.task].last_start_ns)
+            self._push(other)
         if job is not None:
             self._start(job, now_ns)
         return job
@@ -351,7 +351,7 @@ class Engine:
             if job.admission is Admission.NONE:
                 admitted = self._is_admitted(state, job, now_ns)
                 job.admission = Admission.BUDGET if admitted else Admission.SPARE
-            job.start_ns = state.last_start_ns = now_ns
+            job.start_ns = now_ns
             state.waiting, state.in_flight = None, job
             state.kept_out = 0
         job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
@@ -363,7 +363,11 @@ class Engine:
     def _make_ready(self, job: Job, now_ns: int) -> None:
         job.ready_ns = now_ns
         job.saturated_at_ready_ns = self._saturated_at(now_ns)
-        self._queue.push(job, self.tasks[job.task].last_start_ns)
+        self._push(job)
+
+    def _push(self, job: Job) -> None:
+        state = self.tasks[job.task]
+        self._queue.push(job, state.misses_in_a_row, state.parameters.precedence)
 
     def _saturated_at(self, now_ns: int) -> int:
         """Time up to now during which every worker was busy."""
@@ -384,6 +388,7 @@ class Engine:
         state = self.tasks[job.task]
         job.ended = True
         state.outcomes[outcome] += 1
+        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
         if reason:
             state.reasons[reason] += 1
         if outcome is Outcome.SKIPPED and reason in KEPT_OUT:

@@ -67,7 +67,6 @@ def test_equal_deadlines_take_turns(harness):
     engine = seeded(harness, harness.task("a", 15), harness.task("b", 15))
     arrivals = [(frame * 20, task) for frame in range(4) for task in ("a", "b")]
     # Both of a frame are released before the worker takes one.
-    records = []
     for time_ns, task in arrivals:
         engine.release(task, time_ns, time_ns, harness.work(time_ns // 20))
         if task == "b":
@@ -77,6 +76,32 @@ def test_equal_deadlines_take_turns(harness):
     records = [record for record, _ in engine.take_ended()]
     met = [record.task for record in records if record.outcome is Outcome.MET]
     assert met == ["a", "b", "a", "b"]
+
+
+def test_precedence_decides_among_equals(harness):
+    """`b` goes first while nobody misses; after a miss of `a` it is `a`'s turn once."""
+    tasks = [harness.task("a", 25, precedence=1), harness.task("b", 25, precedence=0)]
+    engine = seeded(harness, harness.task("x", 100), *tasks)
+    arrivals = [
+        (i * 100 + j, task) for i in range(4) for j, task in ((0, "x"), (1, "a"), (1, "b"))
+    ]
+    time_ns = {"x": 2, "a": 10, "b": 10}
+    records = harness.drive(
+        engine,
+        arrivals,
+        lambda job: 20 if (job.task, job.sequence) == ("b", 1) else time_ns[job.task],
+    )
+    order = [(r.task, r.outcome.value) for r in records if r.task != "x"]
+    assert order == [
+        ("b", "met"),
+        ("a", "met"),
+        ("b", "met"),
+        ("a", "skipped"),
+        ("a", "met"),
+        ("b", "met"),
+        ("b", "met"),
+        ("a", "met"),
+    ]
 
 
 def test_a_started_job_goes_on_among_equal_deadlines(harness):
