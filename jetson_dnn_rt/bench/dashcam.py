@@ -1,9 +1,10 @@
 """Check a real motorway drive: YOLOX-nano and the built-in segmenter, 40 ms for each at 25 fps.
 
-For every back end and precision there is here: `jetson-dnn-rt run` on the video at its own rate.
-Every frame must be accounted for, at least 98 % of the detector's frames be met, and every box of
-score 0.4 or more that a plain ONNX Runtime run finds must be there (same class, IoU at least 0.9;
-bf16 0.75) in every frame that was processed.
+For every back end and precision there is here, `jetson-dnn-rt run` on the video twice: at its own
+rate, where every frame must be accounted for; and slowly enough for all frames to be processed
+(--slow-rate), where every box of score 0.4 or more that a plain ONNX Runtime run finds must be
+there (same class, IoU at least 0.9; bf16 0.75). At least 98 % of the detector's frames must be met
+by the variant that is listed first, which is the default; the others show what they reach.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variants", nargs="+", metavar="NAME", help="of the detector (default: all there are)"
     )
+    parser.add_argument(
+        "--slow-rate", type=float, default=5.0, metavar="HZ",
+        help="of the runs in which the boxes are checked (default 5)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
@@ -61,7 +66,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     reference = YoloxReference(model)
     expected = [reference(image, SCORE) for image in read_video(video)]
     variants = {
-        variant: _check_variant(variant, video, model, expected)
+        variant: _check_variant(variant, video, model, expected, args.slow_rate)
         for variant in args.variants or list_variants()
     }
     return {
@@ -72,7 +77,8 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         "deadline_ms": DEADLINE_MS,
         "bars": {"met_ratio": MET_BAR, "iou": IOU_BARS},
         "variants": variants,
-        "passed": all(figures["passed"] for figures in variants.values()),
+        "passed": all(figures["passed"] for figures in variants.values())
+        and next(iter(variants.values()))["met_ratio"] >= MET_BAR,
     }
 
 
@@ -108,12 +114,15 @@ def list_variants() -> list[str]:
 
 
 def _check_variant(
-    variant: str, video: Path, model: Path, expected: list[Boxes]
+    variant: str, video: Path, model: Path, expected: list[Boxes], slow_rate_hz: float
 ) -> dict[str, Any]:
-    print(f"dashcam: {variant}", file=sys.stderr, flush=True)
+    _say(variant)
+    detector = _run(variant, video, model, ["--deadline", f"detector={DEADLINE_MS}"])
     with tempfile.TemporaryDirectory(prefix="dashcam-") as name:
         results = Path(name) / "results.jsonl"
-        detector = _run(variant, video, model, results)["tasks"]["detector"]
+        slow = ["--rate", f"{slow_rate_hz}", "--deadline", f"detector={1e3 / slow_rate_hz}"]
+        _say(f"{variant}: boxes, at {slow_rate_hz:g} Hz")
+        _run(variant, video, model, [*slow, "--results", str(results)])
         lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     found = {
         line["frame"]: line["boxes"]
@@ -122,23 +131,26 @@ def _check_variant(
     }
     bar = IOU_BARS[variant.rpartition("-")[2]]
     best = [
-        best_iou(box, found[frame])
+        best_iou(box, found.get(frame, ()))
         for frame, boxes in enumerate(expected)
-        if frame in found
         for box in boxes
     ]
     missing = sum(value < bar for value in best)
-    met_ratio = detector["outcomes"]["met"] / len(expected)
     accounted = detector["released"] == sum(detector["outcomes"].values()) == len(expected)
     return {
         **detector,
-        "met_ratio": met_ratio,
+        "met_ratio": detector["outcomes"]["met"] / len(expected),
+        "frames_checked": len(found),
         "boxes_checked": len(best),
         "boxes_missing": missing,
         "worst_iou": min(best, default=None),
         "iou_bar": bar,
-        "passed": accounted and met_ratio >= MET_BAR and missing == 0 and len(best) > 0,
+        "passed": accounted and missing == 0 and len(best) > 0,
     }
+
+
+def _say(text: str) -> None:
+    print(f"dashcam: {text}", file=sys.stderr, flush=True)
 
 
 def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
@@ -148,17 +160,17 @@ def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
     return max((iou(corners, other["xyxy"]) for other in same), default=0.0)
 
 
-def _run(variant: str, video: Path, model: Path, results: Path) -> dict[str, Any]:
+def _run(variant: str, video: Path, model: Path, options: list[str]) -> dict[str, Any]:
+    """The detector's part of the JSON of one run."""
     command = [
         *(sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", "--json"),
-        *("--source", f"video:{video}", "--results", str(results)),
+        *("--source", f"video:{video}", "--variant", f"detector={variant}"),
         *("--detector", f"onnx:{model}", "--segmenter", "builtin:segmenter"),
-        *("--variant", f"detector={variant}"),
-        *("--deadline", f"detector={DEADLINE_MS}", "--deadline", f"segmenter={DEADLINE_MS}"),
         *("--set", f"detector.confidence_threshold={CONFIDENCE}"),
+        *("--deadline", f"segmenter={DEADLINE_MS}", *options),
     ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S)
     if done.returncode != 0:
         raise BenchmarkError(f"{variant}: run ended with {done.returncode} (see above)")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    detector: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["tasks"]["detector"]
+    return detector
