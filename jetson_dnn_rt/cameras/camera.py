@@ -155,13 +155,18 @@ class Camera:
         """Deliver until the end of the stream (True) or until stopped (False)."""
         period_ns = round(1e9 / self.rate_hz) if self.rate_hz else 0
         due_ns = self._clock.now_ns() - period_ns  # the first frame counts as late
+        longest_ns = 0
         while not self._stopping:
             if self._limit is not None and self._state.frames >= self._limit:
                 return True
             source = self._source or self._open_again()
             if source is None:
                 continue
+            if not source.live and longest_ns < period_ns // 4:
+                # The frame just handed on is being worked on: do not compete with its start.
+                self._sleep_until(due_ns - period_ns // 2)
             loan = self._pool.borrow()
+            begin_ns = self._clock.now_ns()
             try:
                 if not source.read(loan.buffer):
                     return True
@@ -173,6 +178,7 @@ class Camera:
                     return True
                 self._lose(source, error)
                 continue
+            longest_ns = max(longest_ns * 15 // 16, self._clock.now_ns() - begin_ns)
             if source.live:
                 captured_ns = source.capture_ns
             else:

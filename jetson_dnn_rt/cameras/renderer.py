@@ -17,6 +17,7 @@ from jetson_dnn_rt.models.scenes import SceneGenerator
 
 def main(arguments: list[str]) -> int:
     """Write frames until nobody reads: WIDTH HEIGHT STEP_NS SEED."""
+    os.nice(10)
     width, height, step_ns, seed = map(int, arguments)
     drive = SceneGenerator(seed, (height, width))
     frame = np.zeros((height, width, 3), np.uint8)

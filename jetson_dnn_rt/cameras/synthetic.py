@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,8 @@ class SyntheticSource(FrameSource):
         self._pipe = self._process.stdout.fileno()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe, F_SETPIPE_SZ, PIPE_BYTES)
+        # Its start takes longer than a frame: the first one is there before anybody waits for it.
+        select.select([self._pipe], [], [])
 
     def read(self, out: Image) -> bool:
         """Take the next instant; a drive has no end."""

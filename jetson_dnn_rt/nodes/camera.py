@@ -232,9 +232,14 @@ class CameraNode(ManagedNode):
     def _deliver(self, frame: Frame, capture_ns: int) -> None:
         self.fanout.deliver(frame, capture_ns)
         self._arrivals.observe(capture_ns, frame.stamp_ns, capture_ns)
-        if any(publisher.get_subscription_count() for publisher in self._topics):
+        if not any(publisher.get_subscription_count() for publisher in self._topics):
+            return
+        if self.fanout:
+            # The tasks of this process are not to wait for what others want to see.
             assert self._mailbox is not None
             self._mailbox.put(frame)
+        else:
+            self._publish(frame)
 
     def _end_stream(self) -> None:
         assert self._camera is not None

@@ -51,7 +51,7 @@ class RealtimeItems:
         True, "Keep glibc from giving memory back after every image", name="realtime.mallopt"
     )
     switch_interval_us: int = parameter(
-        500,
+        100,
         "Longest time a thread keeps Python's interpreter lock; 0 = Python's own 5000",
         name="realtime.switch_interval_us",
         unit="us",

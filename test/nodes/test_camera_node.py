@@ -1,0 +1,148 @@
+"""The camera node alone: topics, calibration, a device that stops and returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from ros_graph import Inbox, Ros
+from sensor_msgs.msg import CameraInfo, Image
+
+from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.nodes import camera as camera_module
+from jetson_dnn_rt.nodes.camera import CameraNode
+from jetson_dnn_rt.nodes.camera_info import make_camera_info
+
+CALIBRATION = """
+image_width: 64
+image_height: 64
+camera_name: front
+camera_matrix: {rows: 3, cols: 3, data: [50, 0, 32, 0, 51, 31, 0, 0, 1]}
+distortion_model: plumb_bob
+distortion_coefficients: {rows: 1, cols: 5, data: [0.1, -0.2, 0, 0, 0]}
+rectification_matrix: {rows: 3, cols: 3, data: [1, 0, 0, 0, 1, 0, 0, 0, 1]}
+projection_matrix: {rows: 3, cols: 4, data: [50, 0, 32, 0, 0, 51, 31, 0, 0, 0, 1, 0]}
+"""
+
+
+def make(ros: Ros, **values: Any) -> CameraNode:
+    from rclpy.parameter import Parameter
+
+    given = {"source": "synthetic:64x64", "rate": 50.0, **values}
+    overrides = [Parameter(name, value=value) for name, value in given.items()]
+    return ros.make(CameraNode, parameter_overrides=overrides)
+
+
+def level_of(inbox: Inbox, level: bytes) -> str:
+    """Wait until the camera's status has a level; return its message."""
+
+    def find(messages: list[Any]) -> Any:
+        statuses = [s for m in messages for s in m.status if s.name == "camera: camera_status"]
+        return next((s for s in reversed(statuses) if s.level == level), None)
+
+    return inbox.wait(find, f"level {level!r}").message
+
+
+def test_images_and_calibration_carry_one_header(ros: Ros, tmp_path: Path) -> None:
+    file = tmp_path / "front.yaml"
+    file.write_text(CALIBRATION)
+    node = make(ros, camera_info_url=f"file://{file}", frame_id="front")
+    images, infos = ros.listen(Image, "image_raw"), ros.listen(CameraInfo, "camera_info")
+    before_ns = ros.probe.get_clock().now().nanoseconds
+    assert ros.call(node.autostart), node.fault
+    image = images.wait_count(3)[-1]
+    info = infos.wait(lambda found: [m for m in found if m.header == image.header])[0]
+    assert list(info.k) == [50, 0, 32, 0, 51, 31, 0, 0, 1]
+    assert list(info.d) == [0.1, -0.2, 0, 0, 0]
+    assert image.header.frame_id == "front"
+    stamp_ns = image.header.stamp.sec * 10**9 + image.header.stamp.nanosec
+    assert before_ns < stamp_ns < ros.probe.get_clock().now().nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "cannot be read"),
+        ("[1, 2]", "holds no calibration"),
+        ("a: [1", "cannot be read"),
+        ("image_width: 32\nimage_height: 64", "is for 32x64 pixels"),
+        ("image_width: 64\nimage_height: 64", "lacks 'camera_matrix'"),
+        (CALIBRATION.replace("31, 0, 0, 1]}", "31]}", 1), "camera_matrix needs 9 values"),
+    ],
+)
+def test_a_calibration_that_cannot_be_used_is_said(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
+    file = tmp_path / "c.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigurationError, match=reason):
+        make_camera_info(str(file), 64, 64)
+
+
+class Device(FrameSource):
+    """A device that can be unplugged."""
+
+    width = height = 64
+    rate_hz, live = 0.0, True
+    plugged_in = True
+
+    def __init__(self) -> None:
+        if not Device.plugged_in:
+            raise SourceError("camera /dev/video0 is not there")
+
+    def read(self, out: Any) -> bool:
+        import time
+
+        time.sleep(0.005)
+        if not Device.plugged_in:
+            raise SourceError("camera /dev/video0 stopped delivering frames")
+        out[:] = 1
+        self.capture_ns = time.monotonic_ns()
+        return True
+
+
+def test_a_device_that_stops_and_returns(ros: Ros, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(camera_module, "open_source", lambda name, **options: Device())
+    monkeypatch.setattr(Device, "plugged_in", True)
+    node = make(ros, rate=0.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert ros.call(node.autostart), node.fault
+    ros.wait(lambda: node.frames > 3)
+    monkeypatch.setattr(Device, "plugged_in", False)
+    assert "/dev/video0" in level_of(inbox, b"\x02")
+    inbox.clear()
+    monkeypatch.setattr(Device, "plugged_in", True)
+    before = node.frames
+    ros.wait(lambda: node.frames > before, "frames after the return")
+    level_of(inbox, b"\x00")
+    assert node.camera.state.reopened == 1
+
+
+def test_a_device_that_is_missing_can_be_configured_later(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(camera_module, "open_source", lambda name, **options: Device())
+    monkeypatch.setattr(Device, "plugged_in", False)
+    node = make(ros)
+    assert not ros.call(node.autostart)
+    assert node.fault == "camera /dev/video0 is not there"
+    monkeypatch.setattr(Device, "plugged_in", True)
+    assert ros.call(node.autostart)
+
+
+def test_the_end_of_a_stream_is_no_fault(ros: Ros) -> None:
+    node = make(ros, frame_limit=3)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    assert ros.call(node.autostart)
+    assert node.ended.wait(20.0)
+    assert node.frames == 3
+    inbox.wait(lambda found: [
+        s for m in found for s in m.status if s.message == "the stream has ended"
+    ])  # fmt: skip

@@ -1,0 +1,109 @@
+"""The dataclass is the declaration: descriptors, checks, reasons."""
+
+from __future__ import annotations
+
+import array
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from ros_graph import Ros
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.parameters import ParameterSet, describe, parameter
+
+
+@dataclass(frozen=True)
+class Example:
+    """One parameter of every kind."""
+
+    ratio: float = parameter(0.5, "A ratio", limits=(0.0, 1.0), dynamic=True)
+    count: int = parameter(3, "A count", unit="frames", limits=(1, 9), dynamic=True)
+    mode: str = parameter("a", "A mode", choices=("a", "b"), dynamic=True)
+    flag: bool = parameter(False, "A flag", name="group.flag")
+    names: tuple[str, ...] = parameter((), "Names")
+    cores: tuple[int, ...] = parameter((), "Cores")
+    means: tuple[float, ...] = parameter((), "Means")
+
+    def __post_init__(self) -> None:
+        if self.mode == "b" and self.ratio > 0.9:
+            raise ConfigurationError("mode b needs a ratio of at most 0.9")
+
+
+ITEMS = {item.field: item for item in describe(Example)}
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "value"),
+    [
+        ("ratio", 1, 1.0),
+        ("ratio", 0.25, 0.25),
+        ("count", 9, 9),
+        ("mode", "b", "b"),
+        ("flag", True, True),
+        ("names", [""], ()),
+        ("names", ["x", "y"], ("x", "y")),
+        ("cores", array.array("q", [-1]), ()),
+        ("cores", array.array("q", [0, 1]), (0, 1)),
+        ("means", array.array("d", [-1.0]), ()),
+        ("means", [1, 2.5], (1.0, 2.5)),
+    ],
+)
+def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: Any) -> None:
+    checked = ITEMS[field].check(given)
+    assert checked == value
+    assert type(checked) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "text"),
+    [
+        ("ratio", 1.01, r"ratio must be in \[0, 1\]: 1.01"),
+        ("ratio", True, "ratio must be a float: True"),
+        ("ratio", float("nan"), r"ratio must be in \[0, 1\]: nan"),
+        ("ratio", None, "ratio must be a float: None"),
+        ("count", 0, r"count must be in \[1, 9\]: 0"),
+        ("count", True, "count must be a int: True"),
+        ("count", 2.0, "count must be a int"),
+        ("mode", "c", "mode must be one of a, b: 'c'"),
+        ("flag", 1, r"group\.flag must be a bool: 1"),
+        ("names", "x", "names must be a list of str: 'x'"),
+        ("names", [1], "names must be a list of str"),
+        ("cores", [1.0], "cores must be a list of int"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(field: str, given: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        ITEMS[field].check(given)
+
+
+def test_changes_are_checked_alone_and_together(ros: Ros) -> None:
+    fixed = False
+    refused = ""
+    seen: list[Example] = []
+
+    def on_change(values: Example) -> None:
+        if refused:
+            raise ConfigurationError(refused)
+        seen.append(values)
+
+    parameters = ros.call(
+        lambda: ParameterSet(ros.probe, Example, is_fixed=lambda: fixed, on_change=on_change)
+    )
+    assert parameters.value == Example()
+    assert ros.set(ros.probe, mode="b").successful
+    assert parameters.value.mode == "b"
+    result = ros.set(ros.probe, ratio=0.95)
+    assert (result.successful, result.reason) == (False, "mode b needs a ratio of at most 0.9")
+    assert ros.set(ros.probe, **{"group.flag": True}).successful
+    fixed = True
+    result = ros.set(ros.probe, **{"group.flag": False})
+    assert "read when the node is configured" in result.reason
+    assert ros.set(ros.probe, **{"group.flag": True}).successful  # no change
+    refused = "not now"
+    assert ros.set(ros.probe, count=5).reason == "not now"
+    assert parameters.value == Example(mode="b", flag=True)
+    assert seen[-1] == parameters.value

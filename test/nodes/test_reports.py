@@ -1,0 +1,182 @@
+"""Arrivals, windows, timing and the levels of diagnostics, without a graph."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from jetson_dnn_rt.nodes.arrivals import Arrivals, ArrivalSnapshot
+from jetson_dnn_rt.nodes.diagnostics import (
+    ERROR,
+    OK,
+    STALE,
+    WARN,
+    ProcessingLimits,
+    camera_status,
+    processing_status,
+)
+from jetson_dnn_rt.nodes.mailbox import Mailbox
+from jetson_dnn_rt.nodes.task_timing import TaskTiming
+from jetson_dnn_rt.nodes.timing_topics import Window
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+
+MS = 1_000_000
+
+
+def test_rates_are_by_arrival_and_by_stamp() -> None:
+    arrivals = Arrivals()
+    for k in range(11):
+        arrivals.observe(100 * MS * k, 50 * MS * k, 100 * MS * k - 7 * MS)
+    found = arrivals.snapshot(1040 * MS)
+    assert found.count == 11
+    assert found.rate_node_hz == pytest.approx(10.0)
+    assert found.rate_message_hz == pytest.approx(20.0)
+    assert (found.delay_ms, found.silence_ms) == (7.0, 40.0)
+
+
+def test_the_rate_of_a_dead_camera_sinks() -> None:
+    arrivals = Arrivals()
+    for k in range(11):
+        arrivals.observe(100 * MS * k, 0, 0)
+    assert arrivals.snapshot(3100 * MS).rate_node_hz == pytest.approx(10 / 3.0)
+
+
+def test_nothing_is_known_of_no_frame_and_no_rate_of_one() -> None:
+    arrivals = Arrivals()
+    assert math.isnan(arrivals.snapshot(5).rate_node_hz)
+    arrivals.observe(1, 1, 1)
+    assert math.isnan(arrivals.snapshot(2).rate_node_hz)
+    assert arrivals.snapshot(2).count == 1
+
+
+def arrived(rate_hz: float = 30.0, silence_ms: float = 10.0, count: int = 50) -> ArrivalSnapshot:
+    return ArrivalSnapshot(count, rate_hz, rate_hz, 1.0, silence_ms)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "state", "error", "ended", "level"),
+    [
+        (arrived(), "active", "", False, OK),
+        (arrived(27.1), "active", "", False, OK),
+        (arrived(26.9), "active", "", False, WARN),
+        (arrived(33.1), "active", "", False, WARN),
+        (arrived(silence_ms=166.0), "active", "", False, OK),
+        (arrived(silence_ms=167.0), "active", "", False, STALE),
+        (arrived(count=0), "active", "", False, STALE),
+        (arrived(silence_ms=9999.0), "inactive", "", False, OK),
+        (arrived(silence_ms=9999.0), "active", "", True, OK),
+        (arrived(), "active", "unplugged", False, ERROR),
+        (arrived(math.nan, count=1), "active", "", False, OK),
+    ],
+)
+def test_levels_of_the_camera(
+    arrivals: ArrivalSnapshot, state: str, error: str, ended: bool, level: bytes
+) -> None:
+    status = camera_status(
+        "n", arrivals, expected_hz=30.0, tolerance=0.1, node_state=state, error=error, ended=ended
+    )
+    assert (status.name, status.level) == ("n: camera_status", level)
+
+
+@pytest.mark.parametrize(
+    ("processing_ms", "delay_ms", "fault", "level"),
+    [
+        (10.0, 0.0, "", OK),
+        (31.0, 5.0, "", WARN),
+        (31.0, 101.0, "", ERROR),
+        (10.0, 0.0, "no model", ERROR),
+        (math.nan, 0.0, "", STALE),
+    ],
+)
+def test_levels_of_processing(
+    processing_ms: float, delay_ms: float, fault: str, level: bytes
+) -> None:
+    status = processing_status(
+        "n",
+        ProcessingLimits(30.0, 100.0),
+        node_state="active",
+        fault=fault,
+        processing_ms=processing_ms,
+        inference_ms=1.0,
+        output_latency_ms=2.0,
+        consecutive_delay_ms=delay_ms,
+    )
+    assert (status.name, status.level) == ("n: processing_time_status", level)
+    keys = [value.key for value in status.values]
+    assert keys == [
+        "processing_time_ms", "is_processing_time_ms_in_expected_range",
+        "consecutive_processing_delay_ms", "inference_time_ms", "output_latency_ms",
+    ]  # fmt: skip
+
+
+def test_window_figures() -> None:
+    window = Window()
+    assert math.isnan(window.mean)
+    for value in (2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0):
+        window.observe(value)
+    assert (window.count, window.lowest, window.highest) == (8, 2.0, 9.0)
+    assert window.mean == pytest.approx(5.0)
+    assert window.deviation == pytest.approx(2.0)
+
+
+def record(outcome: Outcome, end_ms: int, run_ms: int = 10) -> JobRecord:
+    end_ns = end_ms * MS
+    stages = (StageRecord("inference", "v", end_ns - run_ms * MS, end_ns),)
+    return JobRecord(
+        "t", 0, "v", outcome, "", end_ns - 20 * MS, end_ns - 15 * MS, end_ns - run_ms * MS,
+        end_ns, end_ns + 5 * MS, 0, 0, False, stages if outcome is Outcome.MET else (),
+    )  # fmt: skip
+
+
+def test_misses_are_frames_without_a_result_that_no_newer_one_replaced() -> None:
+    timing = TaskTiming(1e-3)
+    for outcome in Outcome:
+        timing.observe(record(outcome, 100), 101 * MS, 0.0)
+    found = timing.snapshot()
+    assert (found.released, found.misses) == (6, 4)
+    assert found.miss_ratio == pytest.approx(4 / 6)
+
+
+def test_timing_of_one_frame_and_of_slow_ones() -> None:
+    timing = TaskTiming(1e-3)
+    now = timing.observe(record(Outcome.MET, 100), 103 * MS, 12.0)
+    assert (now.processing_ms, now.inference_ms, now.output_latency_ms) == (10.0, 10.0, 23.0)
+    assert math.isnan(now.cyclic_ms)
+    now = timing.observe(record(Outcome.MET, 140, 15), 141 * MS, 12.0)
+    assert (now.cyclic_ms, now.consecutive_delay_ms) == (40.0, 0.0)
+    now = timing.observe(record(Outcome.MET, 180, 15), 181 * MS, 12.0)
+    assert now.consecutive_delay_ms == 40.0
+    now = timing.observe(record(Outcome.MET, 220, 11), 221 * MS, 12.0)
+    assert now.consecutive_delay_ms == 0.0
+    assert timing.hwm_ms("v") == 15.0
+    assert math.isnan(timing.hwm_ms("w"))
+    assert timing.snapshot().percentiles["v"]["best"] == 10.0
+
+
+def test_a_mailbox_keeps_the_newest_and_survives_errors(caplog: pytest.LogCaptureFixture) -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    handled: list[int] = []
+
+    def handle(item: int) -> None:
+        begun.set()
+        assert go_on.wait(10.0)
+        handled.append(item)
+        if item == 1:
+            raise RuntimeError("cannot draw")
+        done.set()
+
+    mailbox = Mailbox("test", handle)
+    mailbox.put(1)
+    assert begun.wait(10.0)
+    for item in (2, 3, 4):
+        mailbox.put(item)
+    go_on.set()
+    assert done.wait(10.0)
+    mailbox.close()
+    assert handled == [1, 4]
+    assert mailbox.dropped == 2
+    assert "cannot draw" in caplog.text
