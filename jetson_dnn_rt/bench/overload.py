@@ -202,6 +202,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=int, default=len(os.sched_getaffinity(0)),
         help="of one inference, both sides (default: all cores)",
     )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=int, default=1,
+        help="stages that this package runs side by side (default 1)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
@@ -230,8 +234,9 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         deadline_ms = args.deadline_factor * total_ms
         _say(f"alone: {costs_ms}, deadline {deadline_ms:.1f} ms")
         spec = ConsumerSpec(
-            tasks, TOPIC, WIDTH, HEIGHT, args.threads, deadline_ms - args.margin_ms, folder / "log"
-        )
+            tasks, TOPIC, WIDTH, HEIGHT, args.threads, deadline_ms - args.margin_ms, folder / "log",
+            args.workers,
+        )  # fmt: skip
         loads = [
             _measure_load(load, load * 1e3 / total_ms, spec, deadline_ms, folder, args)
             for load in args.loads
@@ -239,6 +244,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     return {
         "models": {"detector": args.detector, "segmenter": args.segmenter},
         "threads": args.threads,
+        "workers": args.workers,
         "execution_alone_ms": costs_ms,
         "deadline_ms": deadline_ms,
         "margin_ms": args.margin_ms,

@@ -83,6 +83,8 @@ class ConsumerSpec:
         Relative deadline of every task; a consumer without deadlines passes over it.
     output : Path
         Where the log goes.
+    workers : int
+        Stages that this package runs side by side; the usual node has a thread for every callback.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -92,6 +94,7 @@ class ConsumerSpec:
     threads: int
     deadline_ms: float
     output: Path
+    workers: int = 1
 
     def to_json(self) -> str:
         """For a command line."""

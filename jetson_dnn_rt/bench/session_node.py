@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
     """Parameters of the nodes that make them do what the specification says."""
     overrides: dict[str, dict[str, object]] = {
-        "perception": {"tasks": [task.name for task in spec.tasks], "cameras": [""]}
+        "perception": {
+            "tasks": [task.name for task in spec.tasks],
+            "cameras": [""],
+            "workers": spec.workers,
+        }
     }
     for task in spec.tasks:
         values: dict[str, object] = {
