@@ -19,6 +19,9 @@ from jetson_dnn_rt.nodes.qos import (
 
 EVENT_PERIOD_S = 0.5
 
+SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
+"""What a configuration may say of all nodes, though not each has it."""
+
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 
@@ -124,6 +127,7 @@ class ManagedNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Configure; on an error what was taken is given back."""
+        self._warn_of_unknown_parameters()
         return self._attempt("configure", self.configure, self.cleanup)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -141,6 +145,13 @@ class ManagedNode(LifecycleNode):
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop, from any state."""
         return self._attempt("shut down", self.end)
+
+    def _warn_of_unknown_parameters(self) -> None:
+        """Say which values of the configuration name no parameter: rclpy drops them in silence."""
+        for name in self._parameter_overrides:
+            shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
+            if not shared and not self.has_parameter(name):
+                self.get_logger().warning(f"there is no parameter {name}: its value is not used")
 
     def _attempt(
         self, what: str, action: Callable[[], None], undo: Callable[[], None] | None = None

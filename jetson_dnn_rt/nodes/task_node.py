@@ -128,8 +128,9 @@ class TaskNode(ManagedNode):
         """Rate at which frames are expected."""
         values = self.parameters
         rate_hz = values.expected_frequency
-        if not rate_hz and values.camera:
-            rate_hz = self.host.camera(values.camera).rate_hz
+        # Asked by diagnostics too, where a camera that is not there is no reason to fail.
+        if not rate_hz and values.camera in self.host.cameras:
+            rate_hz = self.host.cameras[values.camera].rate_hz
         return rate_hz or DEFAULT_FREQUENCY_HZ
 
     @property

@@ -495,3 +495,39 @@ def test_quality_of_service_can_be_overridden(ros: Ros) -> None:
     assert info.node_name == "detector"
     ros.call(bench.node.trigger_deactivate)
     assert ros.call(bench.node.autostart)
+
+
+def test_simulated_time_gives_the_age_of_a_frame(ros: Ros) -> None:
+    from rosgraph_msgs.msg import Clock
+
+    bench = Bench(ros, use_sim_time=True, deadline_ms=1000.0)
+    clock = ros.advertise(Clock, "/clock", 10)
+    captures: list[int] = []
+    bench.node._observer = lambda record, work: captures.append(
+        record.release_ns - record.capture_ns
+    )
+    bench.start()
+    ros.wait(clock.get_subscription_count)
+    now = Clock()
+    now.clock.sec = 1000
+    clock.publish(now)
+    ros.wait(lambda: bench.node.get_clock().now().nanoseconds == 1000 * 10**9)
+    image = make_image(ros)
+    image.header.stamp.sec, image.header.stamp.nanosec = 999, 950_000_000
+    bench.send(image, 1)
+    assert bench.node.host.executor.wait_idle(5.0)
+    # 50 ms by simulated time, plus the way from arrival to release.
+    assert 50_000_000 <= captures[0] < 1_000_000_000
+    assert bench.node.host.inputs[0].distrusted_stamps == 0
+
+
+def test_a_misspelt_parameter_of_a_file_is_said(ros: Ros) -> None:
+    said: list[str] = []
+    bench = Bench(ros, deadlin_ms=5.0)
+    logger = bench.node.get_logger()
+    bench.node.get_logger = lambda: type("Log", (), {
+        **{n: staticmethod(getattr(logger, n)) for n in ("info", "error", "warn")},
+        "warning": staticmethod(said.append),
+    })  # fmt: skip
+    assert ros.call(bench.node.autostart)
+    assert "there is no parameter deadlin_ms: its value is not used" in said
