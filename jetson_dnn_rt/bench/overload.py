@@ -234,9 +234,15 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         deadline_ms = args.deadline_factor * total_ms
         _say(f"alone: {costs_ms}, deadline {deadline_ms:.1f} ms")
         spec = ConsumerSpec(
-            tasks, TOPIC, WIDTH, HEIGHT, args.threads, deadline_ms - args.margin_ms, folder / "log",
+            tasks,
+            TOPIC,
+            WIDTH,
+            HEIGHT,
+            args.threads,
+            deadline_ms - args.margin_ms,
+            folder / "log",
             args.workers,
-        )  # fmt: skip
+        )
         loads = [
             _measure_load(load, load * 1e3 / total_ms, spec, deadline_ms, folder, args)
             for load in args.loads

@@ -85,6 +85,7 @@ class Camera:
         self._backoff_ns = FIRST_BACKOFF_NS
         self._condition = self._clock.condition()
         self._stopping = False
+        self._left_behind = False
         self._thread: threading.Thread | None = None
         self._state = CameraState(0, 0, "", False)
 
@@ -128,12 +129,14 @@ class Camera:
             self._condition.notify_all()
         self._thread.join(timeout_s)
         ended = not self._thread.is_alive()
+        self._left_behind |= not ended
         self._thread = None
         return ended
 
-    def close(self) -> None:
-        """Stop, and give the source back."""
-        if self.stop() and self._source is not None:
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop, and give the source back unless a thread is still inside it."""
+        self.stop(timeout_s)
+        if self._source is not None and not self._left_behind:
             self._source.close()
             self._source = None
 

@@ -61,8 +61,8 @@ class RealtimeParameters:
         Keep glibc from returning memory to the system.
     switch_interval_us : int
         Longest time a thread keeps Python's interpreter lock when another waits; Python's own
-        5000 lets a camera thread wait 5 ms. Release to start of a 5 ms job, median / p99: 0.60 / 1.0
-        ms at 500, 0.16 / 0.42 at 100. 0 = leave as it is.
+        5000 lets a camera thread wait 5 ms. Release to start of a 5 ms job, median / p99: 0.60 /
+        1.0 ms at 500, 0.16 / 0.42 at 100. 0 = leave as it is.
     """
 
     sched_fifo: bool = False

@@ -196,16 +196,21 @@ class CameraNode(ManagedNode):
             return
         self._camera.close()
         self._camera = None
-        if self._mailbox is not None:
-            self._mailbox.close()
-            self._mailbox = None
+        self._close_mailbox()
         while self._topics:
             self.destroy_publisher(self._topics.pop())
 
     def end(self) -> None:
-        """Stop the thread; a source that blocks is left to the process's end."""
+        """Stop and close; a source that blocks is left to the process's end."""
         if self._camera is not None:
-            self._camera.stop(timeout_s=0.2)
+            self._camera.close(timeout_s=0.2)
+        # Its thread would keep the node and its DDS participant alive.
+        self._close_mailbox()
+
+    def _close_mailbox(self) -> None:
+        if self._mailbox is not None:
+            self._mailbox.close(timeout_s=0.2)
+            self._mailbox = None
 
     # -- frames --------------------------------------------------------------------------------
 

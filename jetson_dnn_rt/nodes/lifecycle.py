@@ -43,6 +43,7 @@ class ManagedNode(LifecycleNode):
 
     def __init__(self, name: str, **options: Any) -> None:
         self._events = EventPoller(self)  # Node's constructor already creates publishers
+        self._live_timers: set[Any] = set()
         super().__init__(name, **options)
         self.fault = ""
         self.create_timer(
@@ -77,6 +78,29 @@ class ManagedNode(LifecycleNode):
         except UnsupportedEventTypeError:
             subscription = create(msg_type, topic, *args, **{**options, "event_callbacks": none})
         return self._events.watch(subscription)
+
+    def create_timer(
+        self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
+    ) -> Any:
+        """Create a timer that stays silent when it was destroyed with its event already queued."""
+
+        def call_live() -> None:
+            if timer in self._live_timers:
+                callback()
+
+        timer = super().create_timer(timer_period_sec, call_live, *args, **options)
+        self._live_timers.add(timer)
+        return timer
+
+    def destroy_timer(self, timer: Any) -> bool:
+        """Destroy a timer."""
+        self._live_timers.discard(timer)
+        return super().destroy_timer(timer)
+
+    def destroy_node(self) -> None:
+        """Destroy the node with all that it made."""
+        self._live_timers.clear()
+        super().destroy_node()
 
     def destroy_publisher(self, publisher: Any) -> bool:
         """Destroy a publisher."""

@@ -9,6 +9,7 @@ that is busy inside a library (loading a model) then cannot delay the end.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import signal
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
+
+END_LIMIT_S = 0.9
+"""After a signal: the process is gone by then, whatever hangs."""
 
 SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
@@ -187,7 +191,12 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         process = _Process(make_node, list(args), stop)
         threading.Thread(target=process.start, name="start", daemon=True).start()
         stop.wait()
-        process.end()
+        # A library that hangs with the interpreter's lock can only be ended from below: with the
+        # stacks of all threads on stderr and exit code 1.
+        faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
+        end = threading.Thread(target=process.end, name="end", daemon=True)
+        end.start()
+        end.join(END_LIMIT_S - 0.2)
         # What is left is the interpreter's own end: a second Ctrl-C must not spoil it, and
         # neither threads that hang in a library nor their destructors may delay it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -233,8 +242,8 @@ class _Process:
 
         with contextlib.suppress(TimeoutError, RuntimeError):
             spinner.call(shut_down, SHUTDOWN_LIMIT_S)
-            spinner.stop(0.1)
-            context.try_shutdown()
+            if spinner.stop(0.1):
+                context.try_shutdown()
 
     def _start(self) -> None:
         import rclpy

@@ -215,11 +215,7 @@ class TaskNode(ManagedNode):
 
     def cleanup(self) -> None:
         """Give model and publishers back."""
-        if self._closables:
-            self.destroy_timer(self._statistics_timer)
-        while self._closables:
-            self._closables.pop().close()
-        self._results = None
+        self._close_topics()
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -232,6 +228,15 @@ class TaskNode(ManagedNode):
         self._added = False
         if self._host_parameters is not None:
             self.host.stop(timeout_s=0.2)
+        # With their threads, which would keep the node and its DDS participant alive.
+        self._close_topics()
+
+    def _close_topics(self) -> None:
+        if self._closables:
+            self.destroy_timer(self._statistics_timer)
+        while self._closables:
+            self._closables.pop().close()
+        self._results = None
 
     # -- frames --------------------------------------------------------------------------------
 

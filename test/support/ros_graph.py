@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -138,3 +139,8 @@ class Ros:
         assert self.spinner.error is None, self.spinner.error
         self.spinner.executor.shutdown()
         self.context.try_shutdown()
+        # rclpy's lifecycle nodes are reference cycles that hold the DDS participant, and a domain
+        # takes only so many of them.
+        self._nodes.clear()
+        del self.probe, self.spinner
+        gc.collect()
