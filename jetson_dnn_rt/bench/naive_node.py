@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> None:
     stop_on_term(stop)
     realtime = Realtime(RealtimeParameters())
     realtime.apply_to_process()
-    log = FrameLog()
+    log = FrameLog(on_first=announce_ready)
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = MultiThreadedExecutor()
     grey = Frame(np.full((spec.height, spec.width, 3), 128, np.uint8), "bgr8", 0, 0)
@@ -105,7 +105,6 @@ def main(arguments: list[str]) -> None:
             pipeline.run(Work(grey))
         executor.add_node(NaiveNode(task, pipeline, spec.topic, log))
     realtime.freeze()
-    announce_ready()
     while not stop.is_set():
         executor.spin_once(timeout_sec=0.1)
     executor.shutdown(timeout_sec=1.0)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -140,9 +140,17 @@ class FrameRow:
 
 
 class FrameLog:
-    """Rows of a consumer, kept in memory until the end."""
+    """Rows of a consumer, kept in memory until the end.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    on_first : callable
+        Called with the first row: only then frames are known to arrive, since discovery takes
+        its time.
+    """
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._on_first = on_first
         self._lock = threading.Lock()
         self._rows: list[FrameRow] = []
 
@@ -150,6 +158,9 @@ class FrameLog:
         """Note what became of one frame."""
         with self._lock:
             self._rows.append(row)
+            first = len(self._rows) == 1
+        if first:
+            self._on_first()
 
     def write(self, path: Path) -> None:
         """Write all rows as JSON."""

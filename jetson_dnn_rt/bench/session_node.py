@@ -68,14 +68,13 @@ def main(arguments: list[str]) -> None:
     spec = ConsumerSpec.from_json(arguments[0])
     stop = threading.Event()
     stop_on_term(stop)
-    log = FrameLog()
+    log = FrameLog(on_first=announce_ready)
     run_session(
         None,
         make_overrides(spec),
         frames=None,
         seconds=None,
         observer=lambda record, work: note(log, record, work),
-        on_ready=lambda info: announce_ready(),
         stop=stop,
     )
     log.write(spec.output)
