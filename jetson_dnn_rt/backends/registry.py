@@ -48,7 +48,7 @@ _MENDS = {
 _LATER = ("tensorrt", "tvm")
 _NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
 
-# In the order in which a default is chosen; see `jetson_dnn_rt.variants.library`.
+# In the order in which a default is chosen; see `jetson_dnn_rt.variants.variant_set`.
 BACKENDS = ("openvino", "onnxruntime", "torch", "null", *_LATER)
 
 

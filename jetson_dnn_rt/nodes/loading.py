@@ -17,7 +17,7 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
-from jetson_dnn_rt.variants.library import VariantSet
+from jetson_dnn_rt.variants.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 

@@ -22,7 +22,7 @@ from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.library import VariantSet, choose_default
+from jetson_dnn_rt.variants.variant_set import VariantSet, choose_default
 from jetson_dnn_rt.variants.pipeline import STAGE_NAMES, Pipeline, build_pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
 
