@@ -1,13 +1,120 @@
-"""torchvision's networks as modules of one image tensor that return tensors."""
+"""torchvision's networks as modules of one image tensor that return tensors.
+
+All but the two-stage detectors can be traced by torch.fx: what depends on the size of the input
+alone is computed once, here, and what depends on values is in a leaf.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any, cast
 
 import torch
 from torchvision.models.detection.image_list import ImageList
 
 Detection = dict[str, torch.Tensor]
+
+# In this order the outputs of a head are handed to the leaf; only FCOS has the third.
+_HEAD_OUTPUTS = ("bbox_regression", "cls_logits", "bbox_ctrness")
+
+
+class OneStageModule(torch.nn.Module):
+    """SSD, RetinaNet or FCOS: ``[1, 3, H, W]``, normalised, to boxes, labels and scores.
+
+    The same bits as torchvision's own module, which computes its anchors anew in every frame.
+
+    Parameters
+    ----------
+    network : Module
+        torchvision's; its parts are taken over.
+    size : tuple of int
+        Height and width of the input in pixels.
+    """
+
+    def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
+        super().__init__()
+        detector: Any = network
+        self.backbone = detector.backbone
+        self.head = detector.head
+        shapes = _find_feature_shapes(self.backbone, size)
+        features = [torch.empty(shape) for shape in shapes]
+        images = ImageList(torch.empty(1, 3, *size), [size])
+        anchors = detector.anchor_generator(images, features)[0]
+        levels = _count_anchors(shapes, len(anchors)) if _is_by_level(detector) else None
+        self.suppression = _Suppression(detector, anchors, levels, size)
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return boxes [N, 4], xyxy in pixels of the input, labels [N] and scores [N]."""
+        outputs = self.head(list(self.backbone(image).values()))
+        found = self.suppression(*(outputs[name] for name in _HEAD_OUTPUTS if name in outputs))
+        return found[0], found[1], found[2]
+
+
+class _Suppression(torch.nn.Module):
+    """A detector's way from its head's outputs to a list of boxes: one step for the tracer.
+
+    Parameters
+    ----------
+    detector : Module
+        SSD, RetinaNet or FCOS, for its thresholds.
+    anchors : Tensor
+        float32 [N, 4], xyxy in pixels of the input.
+    levels : list of int or None
+        Anchors by level, where the best are taken by level.
+    size : tuple of int
+        Height and width of the input in pixels.
+    """
+
+    fx_leaf = True
+    anchors: torch.Tensor
+
+    def __init__(
+        self, detector: Any, anchors: torch.Tensor, levels: list[int] | None, size: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        # The detector without its layers: its thresholds, and the method that goes with them.
+        shell = copy.copy(detector)
+        shell._modules, shell._parameters, shell._buffers = {}, {}, {}
+        self._rules = [shell]  # in a list, lest it be taken for a part of the network
+        self._levels = levels
+        self._size = size
+        self.register_buffer("anchors", anchors.clone(), persistent=False)
+
+    def forward(self, *outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Decode, clip to the image, suppress overlaps by class."""
+        # In fp32 whatever the network ran in: bf16 has steps of 2 pixels at x = 400.
+        named: dict[str, Any] = {
+            name: output.float() for name, output in zip(_HEAD_OUTPUTS, outputs, strict=False)
+        }
+        anchors: list[Any] = [self.anchors]
+        if self._levels is not None:
+            named = {name: list(torch.split(all_, self._levels, 1)) for name, all_ in named.items()}
+            anchors = [list(torch.split(self.anchors, self._levels))]
+        found: Detection = self._rules[0].postprocess_detections(named, anchors, [self._size])[0]
+        return found["boxes"], found["labels"], found["scores"]
+
+
+def _find_feature_shapes(backbone: torch.nn.Module, size: tuple[int, int]) -> list[torch.Size]:
+    """Shapes of the feature maps, from a run that computes nothing."""
+    state = {**dict(backbone.named_parameters()), **dict(backbone.named_buffers())}
+    shadow = {name: tensor.to("meta") for name, tensor in state.items()}
+    image = torch.empty(1, 3, *size, device="meta")
+    with torch.no_grad():
+        features = torch.func.functional_call(backbone, shadow, (image,))
+    return [feature.shape for feature in features.values()]
+
+
+def _is_by_level(detector: torch.nn.Module) -> bool:
+    from torchvision.models.detection import FCOS, RetinaNet
+
+    return isinstance(detector, (FCOS, RetinaNet))
+
+
+def _count_anchors(shapes: list[torch.Size], anchors: int) -> list[int]:
+    """Anchors of each level, the same number in each cell."""
+    cells = [math.prod(shape[2:]) for shape in shapes]
+    return [count * (anchors // sum(cells)) for count in cells]
 
 
 class _AsIs(torch.nn.Module):
@@ -23,8 +130,11 @@ class _AsIs(torch.nn.Module):
         return result
 
 
-class DetectionModule(torch.nn.Module):
-    """``[1, 3, H, W]``, normalised, to boxes [N, 4], labels [N] and scores [N]."""
+class TwoStageModule(torch.nn.Module):
+    """An R-CNN: ``[1, 3, H, W]``, normalised, to boxes [N, 4], labels [N] and scores [N].
+
+    How often its second stage runs hangs on what the first found: this cannot be traced.
+    """
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -41,13 +151,37 @@ class DetectionModule(torch.nn.Module):
         return found["boxes"], found["labels"], found["scores"]
 
 
-class SegmentationModule(torch.nn.Module):
-    """``[1, 3, H, W]``, normalised, to logits [1, C, h, w]."""
+def wrap_detector(network: torch.nn.Module, size: tuple[int, int]) -> torch.nn.Module:
+    """Give a detector of torchvision the form ``[1, 3, H, W]`` to boxes, labels, scores."""
+    if hasattr(network, "roi_heads"):
+        return TwoStageModule(network)
+    return OneStageModule(network, size)
 
-    def __init__(self, network: torch.nn.Module) -> None:
+
+class SegmentationModule(torch.nn.Module):
+    """``[1, 3, H, W]``, normalised, to logits [1, C, H, W]; without the auxiliary output.
+
+    Parameters
+    ----------
+    network : Module
+        torchvision's; its parts are taken over.
+    size : tuple of int
+        Height and width of the input in pixels.
+    """
+
+    def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
         super().__init__()
-        self.network = network
+        from torchvision.models.segmentation import LRASPP
+
+        self.backbone = cast(torch.nn.Module, network.backbone)
+        self.classifier = cast(torch.nn.Module, network.classifier)
+        self._takes_all = isinstance(network, LRASPP)
+        self._size = size
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Run the network without its auxiliary output."""
-        return cast(torch.Tensor, self.network(image)["out"])
+        """Return the logits, brought to the size of the input."""
+        features = self.backbone(image)
+        logits = self.classifier(features if self._takes_all else features["out"])
+        return torch.nn.functional.interpolate(
+            logits, size=self._size, mode="bilinear", align_corners=False
+        )

@@ -46,7 +46,7 @@ def open_torchvision(name: str, options: SourceOptions) -> Opened:
     size = (preprocessing.height, preprocessing.width)
     state = module.state_dict()
     return Opened(
-        TorchOrigin.of_module(f"torchvision:{name}", _wrap(module, kind), size),
+        TorchOrigin.of_module(f"torchvision:{name}", _wrap(module, kind, size), size),
         hash_state(state, f"torchvision:{name}"),
         size,
         preprocessing,
@@ -194,10 +194,10 @@ def _three(values: Sequence[float]) -> tuple[float, float, float]:
     return first, second, third
 
 
-def _wrap(module: torch.nn.Module, kind: Kind) -> torch.nn.Module:
+def _wrap(module: torch.nn.Module, kind: Kind, size: tuple[int, int]) -> torch.nn.Module:
     """Give the network the form ``[1, 3, H, W]`` to tensors."""
-    from jetson_dnn_rt.models.torchvision_modules import DetectionModule, SegmentationModule
+    from jetson_dnn_rt.models.torchvision_modules import SegmentationModule, wrap_detector
 
     if kind == "detection":
-        return DetectionModule(module)
-    return SegmentationModule(module) if kind == "segmentation" else module
+        return wrap_detector(module, size)
+    return SegmentationModule(module, size) if kind == "segmentation" else module
