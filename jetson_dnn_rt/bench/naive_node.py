@@ -34,9 +34,10 @@ from jetson_dnn_rt.bench.protocol import (
     announce_ready,
     stop_on_term,
 )
+from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.conversion import DetectionsWriter, ImageWriter, view_image
+from jetson_dnn_rt.nodes.conversion import DetectionsWriter, ImageWriter
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.pipeline import Pipeline

@@ -13,17 +13,15 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from sensor_msgs.msg import CompressedImage, Image
 
+from jetson_dnn_rt.cameras.image_messages import BadImageError, decode_image, view_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import (
-    BadImageError,
     DetectionsWriter,
     ImageWriter,
-    decode_image,
     fill_header,
     make_palette,
     paint_mask,
     unusable_frame,
-    view_image,
 )
 from jetson_dnn_rt.results import Detections
 
