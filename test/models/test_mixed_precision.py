@@ -1,0 +1,363 @@
+"""Colours: what is computed in FP16, what never, and that the result is a right network."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.mixed_precision import (
+    ALLOW,
+    DENY,
+    FOLLOW,
+    MixedPrecision,
+    convert_to_fp16,
+    explain_unfit,
+)
+from jetson_dnn_rt.models.sources import load_model
+
+SHAPE = (1, 4, 8, 8)
+
+
+def make_net(
+    nodes: list[onnx.NodeProto],
+    constants: dict[str, np.ndarray],
+    outputs: tuple[str, ...] = ("y",),
+) -> bytes:
+    """Nodes from ``x`` [1, 4, 8, 8] to outputs of any shape."""
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True).SerializeToString()
+
+
+def node(kind: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs.split(), [output], name=f"{kind}_{output}", **attributes)
+
+
+def weight(*shape: int, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * 0.2).astype(np.float32)
+
+
+def element_types(data: bytes) -> dict[str, int]:
+    model = onnx.shape_inference.infer_shapes(
+        onnx.load_model_from_string(data), strict_mode=True, check_type=True
+    )
+    values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    return types | {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+
+
+def check(data: bytes) -> MixedPrecision:
+    """Everything that holds of every conversion."""
+    mixed = convert_to_fp16(data)
+    before, after = (onnx.load_model_from_string(d) for d in (data, mixed.onnx))
+    onnx.checker.check_model(after, full_check=True)
+    for field in ("input", "output"):
+        for one, other in zip(
+            getattr(before.graph, field), getattr(after.graph, field), strict=True
+        ):
+            assert one.name == other.name
+            assert one.type.tensor_type.elem_type == other.type.tensor_type.elem_type
+    types = element_types(mixed.onnx)
+    for entry in after.graph.node:
+        if entry.op_type not in ALLOW | FOLLOW | {"Cast", "Shape"}:
+            used = {types.get(name) for name in (*entry.input, *entry.output) if name}
+            assert TensorProto.FLOAT16 not in used, f"{entry.op_type} computes in fp16"
+    casts = [entry for entry in after.graph.node if entry.op_type == "Cast"]
+    assert mixed.casts == len(casts) - sum(n.op_type == "Cast" for n in before.graph.node)
+    assert len({(entry.input[0], entry.attribute[0].i) for entry in casts}) == len(casts)
+    again = convert_to_fp16(mixed.onnx)
+    assert again.onnx == mixed.onnx
+    assert again.casts == 0
+    return mixed
+
+
+def run(data: bytes, image: np.ndarray) -> list[np.ndarray]:
+    """Node by node in the types that are written there, which ONNX Runtime may not do."""
+    return ReferenceEvaluator(onnx.load_model_from_string(data)).run(None, {"x": image})
+
+
+def make_image(seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+
+
+def test_every_operator_has_one_colour_and_exists() -> None:
+    assert not ALLOW & FOLLOW
+    assert not ALLOW & DENY
+    assert not FOLLOW & DENY
+    for name in ALLOW | FOLLOW | DENY:
+        assert onnx.defs.has(name), name
+
+
+def test_follow_takes_the_colour_of_what_reaches_it() -> None:
+    data = make_net(
+        [
+            node("Relu", "x", "early"),  # of the image: fp32
+            node("Conv", "early w", "a"),
+            node("Relu", "a", "b"),
+            node("Sigmoid", "b", "c"),
+            node("Exp", "c", "d"),
+            node("Add", "d b", "e"),  # of both: fp32
+            node("Mul", "e two", "y"),
+        ],
+        {"w": weight(4, 4, 1, 1), "two": np.float32([2.0])},
+    )
+    mixed = check(data)
+    assert mixed.fp16 == ("Conv_a", "Relu_b", "Sigmoid_c")
+    assert mixed.fp32 == ("Relu_early", "Exp_d", "Add_e", "Mul_y")
+    assert mixed.casts == 3  # into Conv, out of Relu for Add, out of Sigmoid
+    image = make_image()
+    np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
+
+
+def test_weights_are_converted_and_not_kept_twice() -> None:
+    mixed = check(make_net([node("Conv", "x w", "y")], {"w": weight(4, 4, 3, 3)}))
+    tensors = onnx.load_model_from_string(mixed.onnx).graph.initializer
+    assert [tensor.data_type for tensor in tensors] == [TensorProto.FLOAT16]
+
+
+def test_a_weight_that_both_precisions_use_is_there_in_both() -> None:
+    data = make_net(
+        [node("MatMul", "x w", "a"), node("Exp", "w", "b"), node("Add", "a b", "y")],
+        {"w": weight(8, 8)},
+    )
+    mixed = check(data)
+    types = {t.data_type for t in onnx.load_model_from_string(mixed.onnx).graph.initializer}
+    assert types == {TensorProto.FLOAT, TensorProto.FLOAT16}
+
+
+def test_an_output_that_is_also_used_inside() -> None:
+    data = make_net(
+        [node("Conv", "x w", "y"), node("Relu", "y", "r"), node("Conv", "r w", "z")],
+        {"w": weight(4, 4, 1, 1)},
+        ("y", "z"),
+    )
+    mixed = check(data)
+    assert len(mixed.fp16) == 3
+    assert mixed.casts == 3  # the image, and both outputs
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([70000.0, 1.0], "ends at 65504"),
+        ([1e-9, 2e-9], "too small"),
+        ([65504.0, 1e-9], ""),
+        ([-np.inf, 0.0], ""),
+        ([], ""),
+    ],
+)
+def test_what_fp16_cannot_hold(values: list[float], reason: str) -> None:
+    found = explain_unfit(np.float32(values))
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+@pytest.mark.parametrize("value", [1e6, 1e-9])
+def test_weights_out_of_range_keep_their_operator_in_fp32(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = weight(4, 4, 1, 1)
+    wide[...] = value
+    data = make_net(
+        [node("Conv", "x wide", "a"), node("Conv", "a w", "y")],
+        {"wide": wide, "w": weight(4, 4, 1, 1)},
+    )
+    with caplog.at_level(logging.WARNING):
+        mixed = check(data)
+    assert mixed.fp16 == ("Conv_y",)
+    assert list(mixed.kept) == ["Conv 'Conv_a'"]
+    assert "Conv 'Conv_a' stays in fp32: a constant" in caplog.text
+
+
+@pytest.mark.parametrize(("constant", "fp16"), [(6.0, True), (64.0, True), (320.0, False)])
+def test_arithmetic_in_pixels_stays_in_fp32(constant: float, fp16: bool) -> None:
+    data = make_net(
+        [node("Conv", "x w", "a"), node("Add", "a c", "y")],
+        {"w": weight(4, 4, 1, 1), "c": np.float32([constant])},
+    )
+    assert ("Add_y" in check(data).fp16) == fp16
+
+
+def test_inputs_that_are_fp32_by_definition() -> None:
+    """The scales of Resize, and the boxes of NonMaxSuppression, may not become fp16."""
+    data = make_net(
+        [
+            node("Conv", "x w", "a"),
+            helper.make_node("Resize", ["a", "", "scales"], ["b"], name="Resize_b"),
+            node("Reshape", "b boxes_shape", "boxes"),
+            node("Reshape", "b scores_shape", "scores"),
+            node("NonMaxSuppression", "boxes scores ten", "chosen"),
+            node("Cast", "chosen", "y", to=TensorProto.FLOAT),
+        ],
+        {
+            "w": weight(4, 4, 1, 1),
+            "scales": np.float32([1, 1, 2, 2]),
+            "boxes_shape": np.int64([1, 256, 4]),
+            "scores_shape": np.int64([1, 4, 256]),
+            "ten": np.int64([10]),
+        },
+    )
+    mixed = check(data)
+    assert "Resize_b" in mixed.fp16
+    assert mixed.casts == 3
+
+
+def test_subgraphs_keep_what_they_name() -> None:
+    """Both branches read ``a``, which fp16 gives, from the graph around them."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, ["a"], ["out"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        )
+        for kind in ("Exp", "Neg")
+    ]
+    data = make_net(
+        [
+            node("Conv", "x w", "a"),
+            helper.make_node(
+                "If", ["yes"], ["b"], then_branch=branches[0], else_branch=branches[1], name="If_b"
+            ),
+            node("Add", "a b", "y"),
+        ],
+        {"w": weight(4, 4, 1, 1), "yes": np.array(True)},
+    )
+    mixed = check(data)
+    image = make_image()
+    assert mixed.fp16 == ("Conv_a",)
+    np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
+
+
+def test_operators_of_other_domains_get_what_they_got() -> None:
+    graph = helper.make_graph(
+        [
+            node("Conv", "x w", "a"),
+            helper.make_node("Strange", ["a"], ["b"], domain="com.example"),
+            node("Relu", "b", "y"),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, SHAPE)],
+        [numpy_helper.from_array(weight(4, 4, 1, 1), "w")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    mixed = convert_to_fp16(model.SerializeToString())
+    strange = next(
+        n for n in onnx.load_model_from_string(mixed.onnx).graph.node if n.op_type == "Strange"
+    )
+    cast = next(
+        n
+        for n in onnx.load_model_from_string(mixed.onnx).graph.node
+        if list(n.output) == list(strange.input)
+    )
+    assert (cast.op_type, cast.attribute[0].i) == ("Cast", TensorProto.FLOAT)
+
+
+def test_no_model() -> None:
+    with pytest.raises(ModelError, match="cannot be read"):
+        convert_to_fp16(b"no model")
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> bytes:
+    """Chains with branches; all values have the shape of the image, and stay small."""
+    kinds = ["Conv", "Relu", "Sigmoid", "Exp", "Softmax", "Add", "Mul", "Concat", "Pool", "Mean"]
+    names, nodes = ["x"], []
+    constants = {"w": weight(4, 4, 1, 1), "w2": weight(4, 8, 1, 1), "c": np.float32([0.5])}
+    for index in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(kinds))
+        one, other = draw(st.sampled_from(names)), draw(st.sampled_from([*names, "c"]))
+        out = f"v{index}"
+        if kind == "Conv":
+            nodes.append(node("Conv", f"{one} w", out))
+        elif kind in ("Add", "Mul"):
+            nodes.append(node(kind, f"{one} {other}", out))
+        elif kind == "Exp":  # of something at most 1
+            nodes += [node("Sigmoid", one, f"{out}s"), node("Exp", f"{out}s", out)]
+        elif kind == "Softmax":
+            nodes.append(node("Softmax", one, out, axis=1))
+        elif kind == "Concat":
+            second = other if other != "c" else one
+            nodes.append(node("Concat", f"{one} {second}", f"{out}c", axis=1))
+            nodes.append(node("Conv", f"{out}c w2", out))
+        elif kind == "Pool":
+            nodes.append(
+                node("MaxPool", one, out, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
+            )
+        elif kind == "Mean":
+            nodes += [node("GlobalAveragePool", one, f"{out}m"), node("Add", f"{one} {out}m", out)]
+        else:
+            nodes.append(node(kind, one, out))
+        names.append(out)
+    produced = names[1:]
+    outputs = draw(st.lists(st.sampled_from(produced), min_size=1, max_size=2, unique=True))
+    return make_net(nodes, constants, tuple({*outputs, produced[-1]}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.integers(0, 100))
+def test_random_networks(data: bytes, seed: int) -> None:
+    mixed = check(data)
+    image = make_image(seed)
+    for one, other in zip(run(data, image), run(mixed.onnx, image), strict=True):
+        assert other.dtype == np.float32
+        np.testing.assert_allclose(other, one, atol=0.02 * max(1.0, float(np.abs(one).max())))
+
+
+def run_onnxruntime(data: bytes, image: np.ndarray) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: image})
+
+
+def compare_on_onnxruntime(data: bytes, image: np.ndarray, tolerance: float) -> MixedPrecision:
+    mixed = check(data)
+    found, expected = run_onnxruntime(mixed.onnx, image), run_onnxruntime(data, image)
+    for one, other in zip(expected, found, strict=True):
+        assert other.dtype == one.dtype
+        gap = float(np.abs(one - other).max()) / max(1.0, float(np.abs(one).max()))
+        assert 0 < gap < tolerance
+    return mixed
+
+
+@pytest.mark.parametrize("name", ["detector", "segmenter"])
+def test_builtin_models(name: str) -> None:
+    model = load_model(f"builtin:{name}")
+    image = np.random.default_rng(0).random(model.input_shape, np.float32)
+    data = model.onnx_model()
+    mixed = compare_on_onnxruntime(data, image, 0.01)
+    assert all("coarse" in reason for reason in mixed.kept.values())
+    assert len(mixed.onnx) < 0.55 * len(data)
+    kinds = {n.name: n.op_type for n in onnx.load_model_from_string(data).graph.node}
+    assert sum(kinds[name] == "Conv" for name in mixed.fp16) == list(kinds.values()).count("Conv")
+    assert {"Exp", "Softmax", "ReduceSum"}.isdisjoint(kinds[name] for name in mixed.fp16)
+
+
+def test_yolox(shared_data: Path) -> None:
+    path = shared_data / "models" / "yolox_nano.onnx"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    image = np.random.default_rng(0).random((1, 3, 416, 416), np.float32) * 255
+    mixed = compare_on_onnxruntime(path.read_bytes(), image, 0.05)
+    assert len(mixed.fp16) > 300
+    assert mixed.casts <= 4
