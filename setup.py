@@ -79,7 +79,8 @@ setup(
     ],
     install_requires=["setuptools", *read_requirements("runtime")],
     extras_require={
-        name: read_requirements(name) for name in ("opencv", "torch", "onnx", "openvino", "plots")
+        name: read_requirements(name)
+        for name in ("opencv", "torch", "onnx", "openvino", "plots", "bags")
     },
     entry_points={
         "console_scripts": [

@@ -60,6 +60,24 @@ class VideoSource(FrameSource):
             raise SourceError(f"video {self._path} cannot be read from its start again")
         return True
 
+    def skip(self) -> bool:
+        """Pass over the next frame without converting it; False at the end."""
+        return bool(self._capture.grab())
+
+    def count_frames(self) -> int:
+        """Number of frames, as the container says or, where it does not, counted."""
+        count = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
+        if count > 0:
+            return count
+        other = VideoSource(self._path)
+        try:
+            count = 0
+            while other.skip():
+                count += 1
+            return count
+        finally:
+            other.close()
+
     def close(self) -> None:
         """Close the file."""
         self._capture.release()
@@ -94,14 +112,10 @@ class ImagesSource(FrameSource):
     rate_hz = DEFAULT_RATE_HZ
 
     def __init__(self, folder: Path, loop: bool = False) -> None:
-        if not folder.is_dir():
-            raise SourceError(f"images: {folder} is not a folder")
-        self._files = sorted(f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES)
-        if not self._files:
-            raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
+        self._files = list_images(folder)
         self._loop = loop
         self._next = 0
-        self.height, self.width = _read_image(self._files[0]).shape[:2]
+        self.height, self.width = read_image(self._files[0]).shape[:2]
 
     def read(self, out: Image) -> bool:
         """Decode the next file and copy it to `out`."""
@@ -111,7 +125,7 @@ class ImagesSource(FrameSource):
                 return False
             self._next = 0
         file = self._files[self._next]
-        image = _read_image(file)
+        image = read_image(file)
         if image.shape != out.shape:
             raise SourceError(
                 f"image {file} is {image.shape[1]}x{image.shape[0]}, the first of its folder "
@@ -122,7 +136,30 @@ class ImagesSource(FrameSource):
         return True
 
 
-def _read_image(file: Path) -> Image:
+def list_images(folder: Path) -> list[Path]:
+    """The images of a folder in the order of their names, at least one.
+
+    Raises
+    ------
+    SourceError
+        When there is no such folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise SourceError(f"images: {folder} is not a folder")
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES)
+    if not files:
+        raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
+    return files
+
+
+def read_image(file: Path) -> Image:
+    """Decode one file, uint8 [H, W, 3] in the order bgr.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be decoded.
+    """
     image = cv2.imread(str(file), cv2.IMREAD_COLOR)
     if image is None:
         raise SourceError(f"image {file} cannot be decoded")
