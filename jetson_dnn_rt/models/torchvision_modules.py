@@ -81,6 +81,13 @@ class _Suppression(torch.nn.Module):
         self._size = size
         self.register_buffer("anchors", anchors.clone(), persistent=False)
 
+    def extra_repr(self) -> str:
+        """Name the rules: hashes of graphs are made from this."""
+        rules = self._rules[0]
+        names = ("score_thresh", "nms_thresh", "topk_candidates", "detections_per_img")
+        values = ", ".join(f"{name}={getattr(rules, name)}" for name in names)
+        return f"{type(rules).__name__}, size={self._size}, {values}"
+
     def forward(self, *outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Decode, clip to the image, suppress overlaps by class."""
         # In fp32 whatever the network ran in: bf16 has steps of 2 pixels at x = 400.

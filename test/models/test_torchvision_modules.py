@@ -82,6 +82,7 @@ def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
     shell = suppression._rules[0]
     assert not list(shell.parameters())
     assert not list(shell.children())
+    assert "SSD, size=(320, 320), score_thresh=0.001, nms_thresh=0.55" in repr(suppression)
 
 
 def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
