@@ -31,7 +31,7 @@ ROSDEP_KEYS = {
     "torchvision": "python3-pytorch-pip",
     "yaml": "python3-yaml",
 }
-WITHOUT_KEY = {"onnx", "onnx2torch", "openvino", "safetensors", "tensorrt", "tvm"}
+WITHOUT_KEY = {"onnx", "onnx2torch", "openvino", "rosbags", "safetensors", "tensorrt", "tvm"}
 
 
 def package_xml() -> ElementTree.Element:
