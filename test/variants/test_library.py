@@ -1,0 +1,728 @@
+"""The library on disk: whole or not at all, checked, rebuilt, and never beyond its own folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import string
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.variants import library as library_module
+from jetson_dnn_rt.variants.library import EntryKey, Library, default_root
+from jetson_dnn_rt.variants.library_entry import KINDS, Header
+
+FILES = {"engine.plan": bytes(range(256)) * 40, "timing.cache": b"", "weights.safetensors": b"w"}
+FACTS = {"build_ms": 12.5, "layers": [{"name": "stem", "ranks": [8, 16]}], "text": "ä", "no": None}
+
+
+def make_key(**changes: Any) -> EntryKey:
+    key = EntryKey(
+        model_hash="a" * 64,
+        graph_hash="b" * 64,
+        decomposition="tucker-0.50",
+        kind="artefact",
+        backend="tensorrt",
+        backend_version="8.5.3.1",
+        device="NVIDIA Tegra Orin, 8.7",
+        precision="fp16",
+        shapes=((1, 3, 320, 512), (1, 8)),
+        options="dla=0",
+    )
+    return dataclasses.replace(key, **changes)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "cache")
+
+
+def store(library: Library, **changes: Any) -> Path:
+    entry = library.store(make_key(**changes), FILES, FACTS, model="builtin:detector")
+    assert entry.path is not None
+    return entry.path
+
+
+def snapshot(folder: Path) -> dict[str, bytes | str]:
+    """Everything below a folder: names, contents, targets of links."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = os.fspath(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes()
+        else:
+            found[name] = "folder"
+    return found
+
+
+# -- key ---------------------------------------------------------------------------------------
+
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
+words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
+texts = st.text(string.printable.strip() + " éΩ", max_size=40)
+keys = st.builds(
+    EntryKey,
+    model_hash=hashes,
+    graph_hash=hashes,
+    decomposition=words,
+    kind=st.sampled_from(KINDS),
+    backend=st.just("") | words,
+    backend_version=texts,
+    device=texts,
+    precision=st.just("") | words,
+    shapes=st.lists(st.lists(st.integers(0, 4096), max_size=4).map(tuple), max_size=3).map(tuple),
+    options=texts,
+)
+
+
+@given(keys)
+def test_key_comes_back_from_json(key: EntryKey) -> None:
+    again = EntryKey.from_json(json.loads(json.dumps(key.to_json())))
+    assert again == key
+    assert again.digest == key.digest
+
+
+@given(keys, keys)
+def test_digests_differ_where_keys_do(one: EntryKey, other: EntryKey) -> None:
+    assert (one.digest == other.digest) is (one == other)
+    assert bool(one.differences(other)) is (one != other)
+
+
+def test_digest_is_the_same_in_every_release() -> None:
+    # Entries of users are found by it.
+    assert make_key().digest.startswith("5442f3a3ae70e6f8")
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(EntryKey)])
+def test_every_field_is_in_the_digest(field: str) -> None:
+    others = {"model_hash": "c" * 64, "graph_hash": "d" * 64, "kind": "weights", "shapes": ((1,),)}
+    assert make_key(**{field: others.get(field, "other")}).digest != make_key().digest
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model_hash", "A" * 64),
+        ("model_hash", "a" * 63),
+        ("graph_hash", None),
+        ("kind", "engine"),
+        ("decomposition", ""),
+        ("decomposition", "../full"),
+        ("decomposition", "a/b"),
+        ("backend", "Torch"),
+        ("precision", "a b"),
+        ("backend_version", "8.5\n"),
+        ("device", "x" * 301),
+        ("options", 3),
+        ("shapes", [[1]]),
+        ("shapes", ((1, -1),)),
+        ("shapes", ((1, True),)),
+        ("shapes", ((1.0,),)),
+        ("shapes", ((1 << 31,),)),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=field):
+        make_key(**{field: value})
+
+
+@pytest.mark.parametrize("value", [None, [], {}, {"model_hash": "a" * 64}, "text"])
+def test_json_that_is_no_key_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="key must have the fields"):
+        EntryKey.from_json(value)
+
+
+# -- store and load ----------------------------------------------------------------------------
+
+
+def test_what_is_stored_is_found(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    stored = library.store(make_key(), FILES, FACTS, model="builtin:detector")
+    for each in (library, Library(library.root)):
+        entry = each.load(make_key())
+        assert entry is not None
+        assert dict(entry.files) == FILES
+        assert entry.facts == FACTS
+        assert entry.key == make_key()
+        assert entry.header == stored.header
+        assert entry.path == stored.path
+    assert not caplog.records
+
+
+def test_a_person_finds_it_too(library: Library) -> None:
+    path = store(library)
+    relative = path.relative_to(library.root).parts
+    assert relative == (
+        "builtin-detector-aaaaaaaaaaaa",
+        "tucker-0.50@tensorrt-fp16",
+        make_key().digest,
+    )
+    assert {file.name for file in path.iterdir()} == {"entry.json", *FILES}
+    content = json.loads((path / "entry.json").read_text())["content"]
+    assert content["key"]["device"] == "NVIDIA Tegra Orin, 8.7"
+    assert content["model"] == "builtin:detector"
+    weights = make_key(backend="", backend_version="", device="", precision="", kind="weights")
+    assert weights.variant == "tucker-0.50"
+
+
+@pytest.mark.parametrize(
+    ("model", "folder"),
+    [
+        ("", "aaaaaaaaaaaa"),
+        ("onnx:/home/me/Yolo X/best model.onnx", "onnx-best-model.onnx-aaaaaaaaaaaa"),
+        ("null:inference=3;decode=1,spin", "null-inference-3-decode-1-spin-aaaaaaaaaaaa"),
+        ("onnx:../../..", "onnx-aaaaaaaaaaaa"),
+        ("../../../etc", "etc-aaaaaaaaaaaa"),
+    ],
+)
+def test_whatever_a_model_is_called_it_is_one_folder(
+    library: Library, model: str, folder: str
+) -> None:
+    entry = library.store(make_key(), {}, {}, model=model)
+    assert entry.path is not None
+    assert entry.path.relative_to(library.root).parts[0] == folder
+    assert library.load(make_key()) is not None
+
+
+def test_another_name_of_the_same_model_is_the_same_model(library: Library) -> None:
+    first = library.store(make_key(), FILES, {}, model="onnx:a.onnx")
+    second = library.store(make_key(kind="measurement"), {}, {}, model="onnx:b.onnx")
+    assert first.path is not None
+    assert second.path is not None
+    assert first.path.parents[1] == second.path.parents[1]
+
+
+def test_nothing_is_made_before_something_is_stored(library: Library) -> None:
+    assert library.load(make_key()) is None
+    assert library.entries() == []
+    assert library.size_bytes() == 0
+    assert library.prune(unused_days=0.0) == []
+    assert not library.root.exists()
+
+
+def test_a_new_entry_takes_the_place_of_the_old_one(library: Library) -> None:
+    store(library)
+    library.store(make_key(), {"engine.plan": b"new"}, {"n": 2})
+    entry = library.load(make_key())
+    assert entry is not None
+    assert dict(entry.files) == {"engine.plan": b"new"}
+    assert entry.facts == {"n": 2}
+    assert len(library.entries()) == 1
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "facts", "text"),
+    [
+        ({"../x": b""}, {}, "no name for a file"),
+        ({"a/b": b""}, {}, "no name for a file"),
+        ({".hidden": b""}, {}, "no name for a file"),
+        ({"entry.json": b""}, {}, "no name for a file"),
+        ({"": b""}, {}, "no name for a file"),
+        ({f"file{i}": b"" for i in range(257)}, {}, "at most 256"),
+        ({}, {"value": float("nan")}, "not JSON compliant"),
+        ({}, {"value": "x" * (4 << 20)}, "must fit"),
+    ],
+)
+def test_what_cannot_be_an_entry_is_refused(
+    library: Library, files: dict[str, bytes], facts: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        library.store(make_key(), files, facts)
+    assert library.entries() == []
+
+
+def test_a_file_that_is_too_large_is_refused(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_module, "MAX_FILE_BYTES", 3)
+    with pytest.raises(ValueError, match="has 4 bytes, at most 3"):
+        library.store(make_key(), {"a": b"1234"}, {})
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def flip_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def change_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    header = json.loads((folder / "entry.json").read_text())
+    change(header)
+    (folder / "entry.json").write_text(json.dumps(header))
+
+
+def reseal(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the content and give it a hash that fits: what a clumsy program would do."""
+    from jetson_dnn_rt.variants.library_entry import encode_canonical, hashlib
+
+    def both(header: dict[str, Any]) -> None:
+        change(header["content"])
+        header["sha256"] = hashlib.sha256(encode_canonical(header["content"])).hexdigest()
+
+    change_header(folder, both)
+
+
+def replace_by_link(folder: Path) -> None:
+    outside = folder.parents[3] / "outside.plan"
+    shutil.move(folder / "engine.plan", outside)
+    (folder / "engine.plan").symlink_to(outside)
+
+
+def replace_by_folder(folder: Path) -> None:
+    (folder / "engine.plan").unlink()
+    (folder / "engine.plan").mkdir()
+
+
+def replace_by_pipe(folder: Path) -> None:
+    (folder / "engine.plan").unlink()
+    os.mkfifo(folder / "engine.plan")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "bit flip": (lambda f: flip_bit(f / "engine.plan"), "SHA-256 of engine.plan differs"),
+    "truncated": (
+        lambda f: os.truncate(f / "engine.plan", 100),
+        "engine.plan has 100 bytes, not 10240",
+    ),
+    "longer": (
+        lambda f: (f / "engine.plan").write_bytes(FILES["engine.plan"] + b"x"),
+        "engine.plan has 10241 bytes, at most 10240",
+    ),
+    "missing": (lambda f: (f / "timing.cache").unlink(), "timing.cache is missing"),
+    "no header": (lambda f: (f / "entry.json").unlink(), "entry.json is missing"),
+    "empty header": (lambda f: (f / "entry.json").write_bytes(b""), "entry.json cannot be read"),
+    "header bit flip": (lambda f: flip_bit(f / "entry.json"), "entry.json"),
+    "wrong JSON": (lambda f: (f / "entry.json").write_text("[1, 2]"), "is not that of an entry"),
+    "deep JSON": (lambda f: (f / "entry.json").write_text("[" * 200_000), "entry.json"),
+    "huge header": (lambda f: os.truncate(f / "entry.json", 5 << 20), "at most 4194304"),
+    "other schema": (lambda f: change_header(f, lambda h: h.update(schema=99)), "schema 99"),
+    "schema of words": (
+        lambda f: change_header(f, lambda h: h.update(schema="1")),
+        "not that of an entry",
+    ),
+    "changed fact": (
+        lambda f: change_header(f, lambda h: h["content"]["facts"].update(build_ms=1.0)),
+        "SHA-256 of entry.json differs",
+    ),
+    "other key": (
+        lambda f: reseal(f, lambda c: c["key"].update(backend_version="9")),
+        "not that of its folder",
+    ),
+    "no key": (lambda f: reseal(f, lambda c: c.pop("key")), "'key'"),
+    "file outside": (
+        lambda f: reseal(f, lambda c: c["files"].update({"../x": {"size": 0, "sha256": ""}})),
+        "no name for a file",
+    ),
+    "size below zero": (
+        lambda f: reseal(f, lambda c: c["files"]["engine.plan"].update(size=-1)),
+        "size of engine.plan",
+    ),
+    "local date": (
+        lambda f: reseal(f, lambda c: c.update(created="2026-01-01T00:00:00")),
+        "time zone",
+    ),
+    "link": (replace_by_link, "engine.plan is no regular file"),
+    "folder": (replace_by_folder, "engine.plan is no regular file"),
+    "pipe": (replace_by_pipe, "engine.plan is no regular file"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_reported_once_not_used_and_replaced(
+    library: Library, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    other = store(library, precision="fp32")
+    spoil, text = DAMAGES[damage]
+    spoil(path)
+    for _ in range(3):
+        assert library.load(make_key()) is None
+    assert len(caplog.records) == 1, caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+    assert text in caplog.text
+    assert os.fspath(path) in caplog.text
+    assert store(library) == path
+    entry = library.load(make_key())
+    assert entry is not None
+    assert dict(entry.files) == FILES
+    assert library.load(make_key(precision="fp32")) is not None
+    assert {listing.path for listing in library.entries() if not listing.problem} == {path, other}
+
+
+def test_a_link_is_not_followed_when_its_entry_goes(library: Library) -> None:
+    path = store(library)
+    replace_by_link(path)
+    outside = path.parents[3] / "outside.plan"
+    assert [r.reason for r in library.prune(unused_days=-1.0)] == ["not used for 0 days"]
+    assert not path.exists()
+    assert outside.read_bytes() == FILES["engine.plan"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_link_on_the_way_is_not_followed(
+    library: Library, level: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    victim = (path, path.parent, path.parents[1])[level]
+    shutil.move(victim, tmp_path / "elsewhere")
+    victim.symlink_to(tmp_path / "elsewhere")
+    before = snapshot(tmp_path / "elsewhere")
+    assert library.load(make_key()) is None
+    assert library.entries() == []
+    assert library.prune(unused_days=-1.0, limit_bytes=0) == []
+    entry = library.store(make_key(), {"engine.plan": b"new"}, {})
+    # Only the last one can make room without touching what is not the library's.
+    assert (entry.path is not None) is (level == 0)
+    assert dict(entry.files) == {"engine.plan": b"new"}
+    assert snapshot(tmp_path / "elsewhere") == before
+    assert ("cannot be written" in caplog.text) is (level > 0)
+
+
+def test_what_is_not_the_library_s_is_moved_aside_not_removed(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    (path / "thesis").mkdir()
+    (path / "thesis" / "chapter1").write_text("years of work")
+    (path / "entry.json").unlink()
+    assert library.load(make_key()) is None
+    assert library.prune(find_stale=lambda key: "", unused_days=-1.0, limit_bytes=0) == []
+    assert store(library) == path
+    assert library.load(make_key()) is not None
+    aside = [p for p in path.parent.iterdir() if p != path]
+    assert [(p / "thesis" / "chapter1").read_text() for p in aside] == ["years of work"]
+    assert os.fspath(aside[0]) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{"backend_version": "10.0.1"}, {"device": "NVIDIA H200, 9.0"}]
+)
+def test_an_entry_of_another_version_or_device_is_reported_once(
+    library: Library, changes: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    store(library, graph_hash="c" * 64)
+    for _ in range(2):
+        assert library.load(make_key(**changes)) is None
+    ((field, value),) = changes.items()
+    assert len(caplog.records) == 1, caplog.text
+    assert f"{field} {getattr(make_key(), field)} there, {value} here" in caplog.text
+    assert os.fspath(path) in caplog.text
+    assert library.load(make_key()) is not None
+    store(library, **changes)
+    assert library.load(make_key(**changes)) is not None
+    assert len(caplog.records) == 1
+
+
+def test_another_graph_or_shape_is_no_news(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(library)
+    assert library.load(make_key(graph_hash="c" * 64)) is None
+    assert library.load(make_key(shapes=((1,),))) is None
+    assert library.load(make_key(kind="measurement")) is None
+    assert not caplog.records
+
+
+# -- several at once ---------------------------------------------------------------------------
+
+_ROUNDS = 40
+_STORE_AGAIN_AND_AGAIN = """
+import json, sys
+from pathlib import Path
+from jetson_dnn_rt.variants.library import EntryKey, Library
+
+library, number = Library(Path(sys.argv[1])), sys.argv[2]
+key = EntryKey.from_json(json.loads(sys.argv[3]))
+print("ready", flush=True)
+sys.stdin.readline()
+for index in range(int(sys.argv[4])):
+    data = f"{number} {index}".encode() * 500
+    assert library.store(key, {"a": data, "b": data[::-1]}, {}).path is not None
+    found = library.load(key)
+    # None for the moment in which the other one changes the entry; never a half one.
+    assert found is None or found.files["a"] == found.files["b"][::-1]
+"""
+
+
+def test_two_processes_that_store_the_same_at_once(library: Library) -> None:
+    key = json.dumps(make_key().to_json())
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                _STORE_AGAIN_AND_AGAIN,
+                library.root,
+                str(n),
+                key,
+                str(_ROUNDS),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    # `communicate` would start one after the other.
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        # Nothing is reported either: no half entry was seen, and every store found its place.
+        assert (process.returncode, errors) == (0, "")
+    entry = library.load(make_key())
+    assert entry is not None
+    assert entry.files["a"].endswith(f" {_ROUNDS - 1}".encode())
+    assert [listing.problem for listing in library.entries()] == [""]
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+def test_a_reader_that_is_overtaken_reads_the_new_entry(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(library)
+    read = library_module.read_entry
+    overtaken = []
+
+    def overtake(folder: int, path: Path) -> Any:
+        if not overtaken:
+            overtaken.append(path)
+            library.store(make_key(), {"engine.plan": b"new"}, {})
+        return read(folder, path)
+
+    monkeypatch.setattr(library_module, "read_entry", overtake)
+    entry = library.load(make_key())
+    assert entry is not None
+    assert dict(entry.files) == {"engine.plan": b"new"}
+    assert not caplog.records
+
+
+# -- folders -----------------------------------------------------------------------------------
+
+
+def test_default_folder_honours_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path))
+    assert default_root() == tmp_path / "jetson_dnn_rt"
+    monkeypatch.setenv("HOME", "/home/me")
+    for value in ("", "relative/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert default_root() == Path("/home/me/.cache/jetson_dnn_rt")
+
+
+def test_a_user_without_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(ConfigurationError, match="engine_cache or XDG_CACHE_HOME"):
+        default_root()
+
+
+def test_a_file_in_the_place_of_the_library_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ConfigurationError, match="not a folder"):
+        Library(tmp_path / "cache")
+    with pytest.raises(ConfigurationError, match="cache"):
+        Library(tmp_path / "cache" / "inner")
+
+
+def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="chmod o-w"):
+        Library(tmp_path)
+
+
+def test_the_library_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    library = Library(tmp_path / "link")
+    store(library)
+    assert Library(tmp_path / "disk").load(make_key()) is not None
+
+
+def test_what_cannot_be_kept_is_used_and_said_once(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As for root the mode of a folder is no obstacle, the write itself fails.
+    def fail(folder: int, name: str, data: bytes) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(library_module, "write_file", fail)
+    for n in range(3):
+        entry = library.store(make_key(), FILES, {"n": n})
+        assert entry.path is None
+        assert dict(entry.files) == FILES
+        assert entry.facts == {"n": n}
+    assert len(caplog.records) == 1
+    assert "Read-only file system" in caplog.text
+    assert library.load(make_key()) is None
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(library: Library) -> None:
+    store(library)
+    library.root.chmod(0o555)
+    try:
+        assert library.load(make_key()) is not None
+        assert library.store(make_key(kind="weights"), {}, {}).path is None
+        with pytest.raises(ConfigurationError, match="cannot be written"):
+            library.check_writable()
+    finally:
+        library.root.chmod(0o755)
+
+
+def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Library(Path("/proc/jetson_dnn_rt")).check_writable()
+
+
+def test_a_place_that_can_be_written_leaves_nothing_behind(library: Library) -> None:
+    library.check_writable()
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+# -- look and prune ----------------------------------------------------------------------------
+
+
+def age(path: Path, days: float) -> None:
+    then = datetime.now(timezone.utc).timestamp() - days * 86_400
+    os.utime(path / "entry.json", (then, then))
+
+
+def test_entries_are_listed_with_their_sizes(library: Library) -> None:
+    paths = {store(library), store(library, precision="fp32"), store(library, model_hash="e" * 64)}
+    listings = library.entries()
+    assert {listing.path for listing in listings} == paths
+    for listing in listings:
+        assert isinstance(listing.header, Header)
+        assert listing.header.facts == FACTS
+        assert listing.problem == ""
+        assert listing.size_bytes == sum(file.stat().st_size for file in listing.path.iterdir())
+    assert library.size_bytes() == sum(listing.size_bytes for listing in listings)
+
+
+def test_a_truncated_entry_is_listed_with_its_problem(library: Library) -> None:
+    path = store(library)
+    os.truncate(path / "engine.plan", 1)
+    (listing,) = library.entries()
+    assert listing.problem == "engine.plan has 1 bytes, not 10240"
+    assert not listing.foreign
+
+
+def test_prune_by_age_keeps_what_is_used(library: Library) -> None:
+    old, used, young = (store(library, options=name) for name in ("old", "used", "young"))
+    for path, days in ((old, 40), (used, 40), (young, 10)):
+        age(path, days)
+    assert library.load(make_key(options="used")) is not None
+    removals = library.prune(unused_days=30, dry_run=True)
+    assert [(r.listing.path, r.reason) for r in removals] == [(old, "not used for 40 days")]
+    assert old.exists()
+    assert [r.listing.path for r in library.prune(unused_days=30)] == [old]
+    assert not old.exists()
+    assert library.load(make_key(options="used")) is not None
+    assert library.load(make_key(options="young")) is not None
+
+
+def test_prune_by_size_takes_the_oldest_first(library: Library) -> None:
+    paths = [store(library, options=f"{days} days") for days in (1, 3, 2)]
+    for path, days in zip(paths, (1, 3, 2), strict=True):
+        age(path, days)
+    one = library.entries()[0].size_bytes
+    removals = library.prune(limit_bytes=2 * one + 10)
+    assert [r.listing.path for r in removals] == [paths[1]]
+    assert library.prune(limit_bytes=2 * one + 10) == []
+    assert len(library.prune(limit_bytes=0)) == 2
+    assert library.entries() == []
+
+
+def test_prune_of_stale_ones_takes_damaged_ones_too(library: Library) -> None:
+    good = store(library)
+    stale = store(library, backend_version="7.0")
+    damaged = store(library, options="damaged")
+    (damaged / "entry.json").write_bytes(b"\0" * 10)
+    removals = library.prune(
+        find_stale=lambda key: "old TensorRT" if key.backend_version == "7.0" else ""
+    )
+    reasons = {r.listing.path: r.reason for r in removals}
+    assert set(reasons) == {stale, damaged}
+    assert reasons[stale] == "old TensorRT"
+    assert "entry.json cannot be read" in reasons[damaged]
+    assert good.exists()
+
+
+def test_prune_leaves_what_the_library_did_not_write(library: Library, tmp_path: Path) -> None:
+    path = store(library)
+    strangers = [
+        library.root / "notes.txt",
+        library.root / "models" / "variant" / ("a" * 64) / "entry.json",
+        path.parents[1] / "README",
+        path.parents[1] / "Not A Variant" / ("a" * 64) / "entry.json",
+        path.parent / "not-a-digest" / "entry.json",
+        path.parent / ("c" * 64) / "no_header",
+        path.parent / ("d" * 64),
+        tmp_path / "beside" / ("a" * 64) / "entry.json",
+    ]
+    for file in strangers:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    with_folder = store(library, options="with folder")
+    (with_folder / "folder").mkdir()
+    (path.parent / ("e" * 64)).symlink_to(tmp_path / "beside")
+    before = snapshot(tmp_path)
+    removals = library.prune(find_stale=lambda key: "all", unused_days=-1.0, limit_bytes=0)
+    assert [r.listing.path for r in removals] == [path]
+    after = snapshot(tmp_path)
+    gone = {name for name in before if name not in after}
+    prefix = os.fspath(path.relative_to(tmp_path))
+    assert gone == {name for name in before if name == prefix or name.startswith(f"{prefix}/")}
+    assert {name: after[name] for name in after} == {
+        name: content for name, content in before.items() if name not in gone
+    }
+    foreign = {listing.path.name: listing.problem for listing in library.entries()}
+    assert foreign["c" * 64] == "there is no entry.json"
+    assert foreign[with_folder.name] == "folder is no regular file"
+
+
+def test_prune_removes_empty_folders_and_what_a_dead_process_left(library: Library) -> None:
+    path = store(library)
+    temporary = library.root / ".tmp"
+    for name, days in (("1-dead", 2.0), ("2-alive", 0.0)):
+        (temporary / name).mkdir()
+        (temporary / name / "part").write_bytes(b"x")
+        then = datetime.now(timezone.utc).timestamp() - days * 86_400
+        os.utime(temporary / name, (then, then))
+    library.prune(unused_days=-1.0, dry_run=True)
+    assert path.exists()
+    assert (temporary / "1-dead").exists()
+    library.prune(unused_days=-1.0)
+    assert snapshot(library.root) == {
+        ".tmp": "folder",
+        ".tmp/2-alive": "folder",
+        ".tmp/2-alive/part": b"x",
+    }
