@@ -584,17 +584,23 @@ def test_what_cannot_be_kept_is_used_and_said_once(
     assert list((library.root / ".tmp").iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write(library: Library) -> None:
     store(library)
-    library.root.chmod(0o555)
+    folders = [library.root, *(p for p in library.root.rglob("*") if p.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    if os.access(library.root, os.W_OK):
+        pytest.skip("root may write everywhere")
     try:
         assert library.load(make_key()) is not None
         assert library.store(make_key(kind="weights"), {}, {}).path is None
         with pytest.raises(ConfigurationError, match="cannot be written"):
             library.check_writable()
+        with pytest.raises(ConfigurationError, match="cannot remove"):
+            library.prune(limit_bytes=0)
     finally:
-        library.root.chmod(0o755)
+        for folder in folders:
+            folder.chmod(0o755)
 
 
 def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point() -> None:
