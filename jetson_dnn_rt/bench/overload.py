@@ -42,8 +42,8 @@ from jetson_dnn_rt.bench.protocol import (
 )
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.clock import SteadyClock
-from jetson_dnn_rt.executor.warmup import measure_stages
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.variants.timing import measure_stages
 from jetson_dnn_rt.wcet.summary import order_statistic
 
 ADMITTED_BAR = 0.95
@@ -323,7 +323,7 @@ def _measure_alone(task: TaskSpec, threads: int, frames: Path) -> float:
     frame = Frame(np.asarray(image, np.uint8), "bgr8", 0, 0)
     pipeline = task.build_pipeline(threads)
     try:
-        times_ns = measure_stages(pipeline.stages, frame, ALONE_RUNS, SteadyClock())
+        times_ns = measure_stages(pipeline.stages, [frame], ALONE_RUNS, SteadyClock())
     finally:
         pipeline.close()
     return order_statistic(sorted(map(sum, times_ns)), 0.5) / 1e6

@@ -11,14 +11,14 @@ import numpy as np
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.executor.executor import Stages
-from jetson_dnn_rt.executor.warmup import measure_stages
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
-from jetson_dnn_rt.variants.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.timing import measure_stages
+from jetson_dnn_rt.variants.variant_set import VariantSet
 
 
 class LoadedTask:
@@ -142,7 +142,7 @@ class LoadedTask:
             begin_ns = time.monotonic_ns()
             try:
                 runs = measure_stages(
-                    pipeline.stages, frame, self._parameters.warmup_runs, self._clock
+                    pipeline.stages, [frame], self._parameters.warmup_runs, self._clock
                 )
             except Exception as error:
                 raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error

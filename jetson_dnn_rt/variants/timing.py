@@ -1,4 +1,4 @@
-"""Warm-up runs: they pay for lazy initialisation and seed the budgets."""
+"""Times of stages outside the executor: warm-up runs, and what a variant's measurement is."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ DISCARDED_RUNS = 3
 
 
 def measure_stages(
-    stages: Sequence[Stage], frame: Frame, runs: int, clock: Clock
+    stages: Sequence[Stage], frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[tuple[int, ...]]:
-    """Run the stages of one variant on a frame and time each of them.
+    """Run the stages of one variant and time each of them.
 
     Parameters
     ----------
     stages : sequence of Stage
         In their order.
-    frame : Frame
-        Of the size that the camera will deliver, since preprocessing depends on it.
+    frames : sequence of Frame
+        Taken in turn, at least one; of the size that the camera will deliver, since preprocessing
+        depends on it.
     runs : int
         Measured runs, after `DISCARDED_RUNS` cold ones; 0 = none at all.
     clock : Clock
@@ -36,7 +37,7 @@ def measure_stages(
     """
     times_ns: list[tuple[int, ...]] = []
     for index in range(runs + DISCARDED_RUNS if runs else 0):
-        work = Work(frame)
+        work = Work(frames[index % len(frames)])
         stamps_ns = [clock.now_ns()]
         for stage in stages:
             stage.run(work)
