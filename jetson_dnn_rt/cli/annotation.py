@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
-from typing import cast
 
 import cv2
 import numpy as np
 
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 
 _GOLDEN_RATIO = 0.618033988749895
 _MASK_WEIGHT = 0.35
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
-_TO_BGR = {
-    "rgb8": cv2.COLOR_RGB2BGR,
-    "mono8": cv2.COLOR_GRAY2BGR,
-    "rgba8": cv2.COLOR_RGBA2BGR,
-    "bgra8": cv2.COLOR_BGRA2BGR,
-}
 
 
 def class_color(class_id: int, value: float = 1.0) -> tuple[int, int, int]:
@@ -44,9 +38,7 @@ def draw_results(frame: Frame, results: Sequence[tuple[Result, Sequence[str]]]) 
     ndarray of uint8, [H, W, 3]
         In OpenCV's order of colours.
     """
-    image = frame.image
-    conversion = _TO_BGR.get(frame.encoding)
-    picture = image.copy() if conversion is None else cast(Image, cv2.cvtColor(image, conversion))
+    picture = copy_as_bgr(frame)
     for result, labels in results:
         if isinstance(result, Segmentation):
             _draw_mask(picture, result, labels)

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from sensor_msgs.msg import Image as ImageMessage
 
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.nodes.conversion import ImageWriter, make_palette, paint_mask
 from jetson_dnn_rt.nodes.mailbox import Mailbox
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 NICE = 10
 MASK_OPACITY = 0.5
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
-_TO_BGR = {
-    "rgb8": cv2.COLOR_RGB2BGR,
-    "rgba8": cv2.COLOR_RGBA2BGR,
-    "bgra8": cv2.COLOR_BGRA2BGR,
-    "mono8": cv2.COLOR_GRAY2BGR,
-}
 
 
 @dataclass(frozen=True)
@@ -80,11 +75,7 @@ class DebugImage:
 
     def _draw(self, item: DebugItem) -> None:
         frame = item.frame
-        canvas = self._writer.prepare(frame.height, frame.width, frame)
-        if frame.encoding == "bgr8":
-            canvas[:] = frame.image
-        else:
-            cv2.cvtColor(np.ascontiguousarray(frame.image), _TO_BGR[frame.encoding], dst=canvas)
+        canvas = copy_as_bgr(frame, self._writer.prepare(frame.height, frame.width, frame))
         if isinstance(item.result, Detections):
             draw_boxes(canvas, item.result, self._labels, self._palette)
         elif isinstance(item.result, Segmentation):

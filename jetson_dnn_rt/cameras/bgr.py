@@ -1,0 +1,39 @@
+"""A frame's pixels in OpenCV's order of colours, to be drawn on."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from jetson_dnn_rt.frames import Frame, Image
+
+_CONVERSIONS = {
+    "mono8": cv2.COLOR_GRAY2BGR,
+    "rgb8": cv2.COLOR_RGB2BGR,
+    "rgba8": cv2.COLOR_RGBA2BGR,
+    "bgra8": cv2.COLOR_BGRA2BGR,
+}
+
+
+def copy_as_bgr(frame: Frame, out: Image | None = None) -> Image:
+    """Copy a frame's pixels, blue first.
+
+    Parameters
+    ----------
+    frame : Frame
+        In ``bgr8``, ``rgb8``, ``bgra8``, ``rgba8`` or ``mono8``.
+    out : ndarray of uint8, [H, W, 3], optional
+        Where to; a new array by default.
+
+    Returns
+    -------
+    ndarray of uint8, [H, W, 3]
+        `out`, or the new array.
+    """
+    picture = np.empty((frame.height, frame.width, 3), np.uint8) if out is None else out
+    if frame.encoding == "bgr8":
+        picture[:] = frame.image
+    else:
+        image = np.ascontiguousarray(frame.image)
+        cv2.cvtColor(image, _CONVERSIONS[frame.encoding], dst=picture)
+    return picture

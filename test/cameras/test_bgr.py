@@ -1,0 +1,41 @@
+"""Pixels of every encoding, blue first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
+from jetson_dnn_rt.frames import Frame
+
+BGR = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+ALPHA = np.full((2, 3, 1), 7, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "image"),
+    [
+        ("bgr8", BGR),
+        ("rgb8", BGR[..., ::-1]),
+        ("bgra8", np.concatenate((BGR, ALPHA), -1)),
+        ("rgba8", np.concatenate((BGR[..., ::-1], ALPHA), -1)),
+    ],
+)
+def test_every_order_becomes_blue_first(encoding: str, image: np.ndarray) -> None:
+    np.testing.assert_array_equal(copy_as_bgr(Frame(image, encoding, 0, 0)), BGR)
+    padded = np.zeros((2, 5, image.shape[2]), np.uint8)
+    padded[:, :3] = image
+    out = np.zeros((2, 3, 3), np.uint8)
+    assert copy_as_bgr(Frame(padded[:, :3], encoding, 0, 0), out) is out
+    np.testing.assert_array_equal(out, BGR)
+
+
+def test_grey_is_the_same_in_all_colours() -> None:
+    found = copy_as_bgr(Frame(BGR[..., 0], "mono8", 0, 0))
+    np.testing.assert_array_equal(found, BGR[..., :1].repeat(3, -1))
+
+
+def test_what_is_returned_is_a_copy() -> None:
+    image = BGR.copy()
+    copy_as_bgr(Frame(image, "bgr8", 0, 0))[:] = 0
+    np.testing.assert_array_equal(image, BGR)
