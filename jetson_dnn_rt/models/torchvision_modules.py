@@ -81,6 +81,11 @@ class _Suppression(torch.nn.Module):
         self._size = size
         self.register_buffer("anchors", anchors.clone(), persistent=False)
 
+    @property
+    def score_threshold(self) -> float:
+        """Boxes of lower scores are dropped."""
+        return float(self._rules[0].score_thresh)
+
     def extra_repr(self) -> str:
         """Name the rules: hashes of graphs are made from this."""
         rules = self._rules[0]
