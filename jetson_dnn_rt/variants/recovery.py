@@ -1,0 +1,318 @@
+"""Recovery without labels: a decomposed network learns from the full one, on frames alone.
+
+The loss is the mean squared error of each value relative to the value's own spread: of what the
+network gives, and to a lesser part of what its layers give (see `distillation`). Chance is decided
+by the seed and the number of the step, so a run that was stopped and goes on from its checkpoint
+ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import fx
+
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.variants.checkpoints import load_checkpoint, save_checkpoint
+from jetson_dnn_rt.variants.distillation import (
+    can_batch,
+    expose,
+    find_targets,
+    measure_spreads,
+    vary,
+)
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+
+logger = logging.getLogger(__name__)
+
+_PHASE = "recovery"
+_PROBES = 2
+_SPREAD_FRAMES = 16
+
+State = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class RecoverySettings:
+    """How the decomposed network learns.
+
+    Attributes
+    ----------
+    learning_rate : float
+        Of AdamW, at its peak; it rises over the first twentieth and falls as a cosine.
+    weight_decay : float
+        Of AdamW.
+    batch : int
+        Frames in a step.
+    held_out : float
+        Share of the frames that only judge; the last ones, because neighbours in time look alike
+        and would hardly be unseen.
+    between : float
+        Weight of the layers' values beside that of the results.
+    evaluations : int
+        How often the held-out frames judge, and the checkpoint is written.
+    """
+
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    batch: int = 8
+    held_out: float = 0.1
+    between: float = 0.1
+    evaluations: int = 20
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What recovery came to.
+
+    Attributes
+    ----------
+    steps : int
+        Steps in all.
+    resumed_from : int
+        Step the checkpoint was of; 0 without one.
+    best_step : int
+        Step whose weights were kept; 0 are the weights before.
+    loss_before, loss_after : float
+        On the held-out frames.
+    frames, held_out : int
+        Frames learnt from, and frames that judged.
+    seconds : float
+        Time of this run.
+    """
+
+    steps: int
+    resumed_from: int
+    best_step: int
+    loss_before: float
+    loss_after: float
+    frames: int
+    held_out: int
+    seconds: float
+
+
+def recover(
+    full: fx.GraphModule,
+    reduced: fx.GraphModule,
+    inputs: Sequence[npt.NDArray[np.float32]],
+    *,
+    steps: int,
+    seed: int = 0,
+    checkpoint: Path | None = None,
+    progress: Progress = ignore_progress,
+    settings: RecoverySettings | None = None,
+) -> RecoveryReport:
+    """Train a decomposed network to do what the full one does.
+
+    Parameters
+    ----------
+    full : torch.fx.GraphModule
+        The teacher, batch norms folded.
+    reduced : torch.fx.GraphModule
+        The same graph with layers replaced; changed in place, to the state that was best on the
+        held-out frames. That may be the state it came with.
+    inputs : sequence of ndarray of float32, [1, 3, H, W]
+        Frames as the network takes them, two at least.
+    steps : int
+        At least 1.
+    seed : int
+        Decides which frames a step sees and how they are varied.
+    checkpoint : Path, optional
+        File to go on from where it is of this very run, and to write to.
+    progress : callable, optional
+        See `jetson_dnn_rt.variants.progress`.
+    settings : RecoverySettings, optional
+        How it learns.
+
+    Raises
+    ------
+    ConfigurationError
+        When there are fewer than two frames or no step.
+    ModelError
+        When the networks share no value, or the loss is not finite.
+    """
+    if steps < 1 or len(inputs) < 2:
+        raise ConfigurationError(
+            f"recovery needs a step and two frames at least: {steps} steps, {len(inputs)} frames"
+        )
+    begin = time.monotonic()
+    run = _Run(full, reduced, inputs, steps, seed, settings or RecoverySettings())
+    state = load_checkpoint(checkpoint, run.fingerprint) if checkpoint else None
+    if state is not None:
+        run.restore(state)
+        logger.info("recovery goes on from step %d of %d in %s", run.done, steps, checkpoint)
+    else:
+        run.judge()
+    resumed_from = run.done
+    progress(_PHASE, run.done, steps)
+    while run.done < steps:
+        run.step()
+        if run.done % run.period == 0 or run.done == steps:
+            run.judge()
+            if checkpoint:
+                save_checkpoint(checkpoint, run.fingerprint, run.state())
+        progress(_PHASE, run.done, steps)
+    run.finish()
+    return RecoveryReport(
+        steps,
+        resumed_from,
+        run.best_step,
+        run.loss_before,
+        run.best_loss,
+        len(run.learnt),
+        len(run.judges),
+        time.monotonic() - begin,
+    )
+
+
+class _Run:
+    """One run of recovery: its networks, its optimiser, and the best state so far."""
+
+    def __init__(
+        self,
+        full: fx.GraphModule,
+        reduced: fx.GraphModule,
+        inputs: Sequence[npt.NDArray[np.float32]],
+        steps: int,
+        seed: int,
+        settings: RecoverySettings,
+    ) -> None:
+        self.settings, self.steps, self.seed = settings, steps, seed
+        self.period = max(1, steps // settings.evaluations)
+        judges = min(len(inputs) - 1, max(1, round(settings.held_out * len(inputs))))
+        self.learnt, self.judges = inputs[:-judges], inputs[-judges:]
+        self.done, self.best_step = 0, 0
+        self.loss_before = self.best_loss = math.inf
+        self._reduced = reduced.eval()
+        probes = [torch.from_numpy(image) for image in self.learnt[:_PROBES]]
+        probes = probes if len(probes) > 1 else [*probes, torch.from_numpy(self.judges[0])]
+        targets = find_targets(full, reduced, probes)
+        self._teacher = expose(full, targets.names).eval()
+        self._student = expose(reduced, targets.names).eval()
+        # Dropout stays off and normalisations that could not be folded keep their statistics.
+        self._batched = can_batch(self._teacher, probes) and can_batch(self._student, probes)
+        self._parameters = [p for p in self._student.parameters() if p.is_floating_point()]
+        for parameter in self._parameters:
+            parameter.requires_grad_(True)
+        self._weights = self._weigh(len(targets.final), len(targets.between))
+        self._optimiser = torch.optim.AdamW(
+            self._parameters, settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        self.fingerprint = self._make_fingerprint(full)
+        self._best: State = copy.deepcopy(reduced.state_dict())
+
+    def _weigh(self, final: int, between: int) -> list[float]:
+        """Weight of each value's squared error, by the spread it has on frames."""
+        with torch.no_grad():
+            some = [self._teacher(torch.from_numpy(x)) for x in self.learnt[:_SPREAD_FRAMES]]
+        spreads = measure_spreads([torch.cat(values) for values in zip(*some, strict=True)])
+        shares = [1.0 / max(1, final)] * final
+        shares += [self.settings.between / max(1, between)] * between
+        return [share / spread for share, spread in zip(shares, spreads, strict=True)]
+
+    def _make_fingerprint(self, full: fx.GraphModule) -> str:
+        """What a checkpoint must agree with: everything that decides the result."""
+        digest = hashlib.sha256()
+        about = (self.steps, self.seed, sorted(asdict(self.settings).items()), torch.__version__)
+        digest.update(repr(about).encode())
+        for network in (full, self._reduced):
+            for name, value in network.state_dict().items():
+                digest.update(f"{name} {tuple(value.shape)}".encode())
+                digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        for images in (self.learnt, self.judges):
+            digest.update(str(len(images)).encode())
+            for image in images:
+                digest.update(np.ascontiguousarray(image).tobytes())
+        return digest.hexdigest()
+
+    def step(self) -> None:
+        """Learn from one batch."""
+        settings = self.settings
+        rng = np.random.default_rng([self.seed, self.done])
+        count = min(settings.batch, len(self.learnt))
+        chosen = rng.choice(len(self.learnt), count, replace=False)
+        images = torch.from_numpy(np.concatenate([self.learnt[i] for i in chosen]))
+        images = vary(images, rng)
+        for group in self._optimiser.param_groups:
+            group["lr"] = settings.learning_rate * _rate(self.done, self.steps)
+        self._optimiser.zero_grad()
+        loss = 0.0
+        parts = [images] if self._batched else list(torch.split(images, 1))
+        for part in parts:
+            error = self._error(part) / len(parts)
+            error.backward()  # type: ignore[no-untyped-call]
+            loss += float(error.detach())
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"recovery: the loss is {loss} at step {self.done}: take a lower learning rate"
+            )
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        self._optimiser.step()
+        self.done += 1
+
+    def _error(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            expected = self._teacher(images)
+        found = self._student(images)
+        terms = [
+            weight * (one - other).square().mean()
+            for weight, one, other in zip(self._weights, found, expected, strict=True)
+        ]
+        return torch.stack(terms).sum()
+
+    def judge(self) -> None:
+        """Measure the loss on the held-out frames and keep the state if it is the best."""
+        with torch.no_grad():
+            errors = [float(self._error(torch.from_numpy(image))) for image in self.judges]
+        loss = sum(errors) / len(errors)
+        if self.done == 0:
+            self.loss_before = loss
+        if loss < self.best_loss:
+            self.best_loss, self.best_step = loss, self.done
+            self._best = copy.deepcopy(self._reduced.state_dict())
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the run depends on."""
+        return {
+            "done": self.done,
+            "best_step": self.best_step,
+            "loss_before": self.loss_before,
+            "best_loss": self.best_loss,
+            "weights": self._reduced.state_dict(),
+            "best": self._best,
+            "optimiser": self._optimiser.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.done, self.best_step = state["done"], state["best_step"]
+        self.loss_before, self.best_loss = state["loss_before"], state["best_loss"]
+        self._reduced.load_state_dict(state["weights"])
+        self._best = state["best"]
+        self._optimiser.load_state_dict(state["optimiser"])
+
+    def finish(self) -> None:
+        """Put the best state in place."""
+        self._reduced.load_state_dict(self._best)
+        for parameter in self._parameters:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+
+
+def _rate(step: int, steps: int) -> float:
+    """Share of the peak learning rate: a short rise, then a cosine down to nothing."""
+    rise = max(1, steps // 20)
+    if step < rise:
+        return (step + 1) / rise
+    return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
