@@ -1,0 +1,73 @@
+"""Names of devices, and entries that are of no use here."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.variants.library import EntryKey
+from jetson_dnn_rt.variants.machine import (
+    describe_cpu,
+    describe_device,
+    describe_gpu,
+    device_of,
+    find_stale,
+)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / "proc" / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / "proc" / name).write_text(text)
+
+
+def test_cpu_of_a_pc_and_of_a_board(tmp_path: Path) -> None:
+    write(tmp_path, "cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n\nflags : a b\n")
+    assert describe_cpu(tmp_path) == "Some CPU @ 2 GHz"
+    write(tmp_path, "cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n")
+    write(tmp_path, "device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
+    assert describe_cpu(tmp_path).startswith("NVIDIA Jetson AGX Orin Developer Kit ")
+    assert describe_cpu()
+
+
+@pytest.mark.gpu
+def test_gpu_is_the_one_that_torch_sees() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    major, minor = torch.cuda.get_device_capability(0)
+    assert describe_gpu() == f"{torch.cuda.get_device_name(0)}, {major}.{minor}"
+    assert describe_device("cuda") == describe_gpu()
+
+
+def test_devices_of_back_ends() -> None:
+    assert device_of("openvino") == device_of("onnxruntime") == device_of("null") == "cpu"
+    assert device_of("tensorrt") == "cuda"
+    assert device_of("torch") == ("cuda" if describe_gpu() else "cpu")
+
+
+def test_stale_is_what_another_version_or_device_made() -> None:
+    version = inspect_backend("onnxruntime").version
+    if not version:
+        pytest.skip("ONNX Runtime is not installed")
+    cpu = describe_cpu()
+    key = EntryKey("a" * 64, "b" * 64, "full", "measurement", "onnxruntime", version, cpu, "fp32")
+    assert find_stale(key) == ""
+    old = dataclasses.replace(key, backend_version="0.1")
+    assert find_stale(old) == f"made by onnxruntime 0.1, here is {version}"
+    moved = dataclasses.replace(key, device="NVIDIA Tegra Orin, 8.7")
+    assert find_stale(moved) == "made for NVIDIA Tegra Orin, 8.7, which is not here"
+    weights = EntryKey("a" * 64, "b" * 64, "tucker-0.50", "weights")
+    assert find_stale(weights) == ""
+    # Another installation on this machine may have it.
+    missing = dataclasses.replace(key, backend="tvm", backend_version="0.9")
+    assert find_stale(missing) == ""
+
+
+def test_stale_export_of_another_torch() -> None:
+    torch = pytest.importorskip("torch")
+    key = EntryKey("a" * 64, "b" * 64, "full", "artefact", "onnx", f"torch {torch.__version__}")
+    assert find_stale(key) == ""
+    assert "torch 1.0" in find_stale(dataclasses.replace(key, backend_version="torch 1.0"))

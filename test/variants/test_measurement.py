@@ -1,0 +1,280 @@
+"""What is measured of a variant, and the rule by which it is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.clock import SteadyClock, VirtualClock
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.variants.agreement import Agreement
+from jetson_dnn_rt.variants.measurement import (
+    KEPT_TIMES,
+    Measurement,
+    TimeDistribution,
+    Trial,
+    decide,
+    make_measurement,
+    reference_of,
+    try_variant,
+)
+from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.timing import DISCARDED_RUNS
+
+MIB = 1 << 20
+TUCKER = VariantSpec.parse("tucker-0.50@torch-fp32")
+FULL = VariantSpec.parse("full@torch-fp32")
+
+
+def make(
+    spec: VariantSpec, time_ms: float = 5.0, memory: int = 10**7, device: int = 0
+) -> Measurement:
+    total = TimeDistribution.of("total", [round(time_ms * 1e6)])
+    stages = (TimeDistribution.of("inference", [round(time_ms * 1e6)]),)
+    return make_measurement(
+        spec,
+        Trial((), total, stages, memory, device),
+        agreement=Agreement(0.97, "mAP@0.5", 50, 311, "full@openvino-fp32"),
+        frames="synthetic",
+        frame_size=(480, 640),
+        threads=2,
+        parameters=1000,
+        macs=10**6,
+    )
+
+
+# -- distribution ------------------------------------------------------------------------------
+
+
+def test_quantiles_are_times_that_occurred() -> None:
+    times = TimeDistribution.of("stage", list(range(100, 0, -1)))
+    assert (times.count, times.mean_ns) == (100, 51)
+    assert (times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns) == (50, 90, 99, 100)
+    assert times.times_ns == tuple(range(100, 0, -1))
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
+def test_quantiles_are_in_order(times_ns: list[int]) -> None:
+    times = TimeDistribution.of("stage", times_ns)
+    assert times.p50_ns <= times.p90_ns <= times.p99_ns <= times.max_ns == max(times_ns)
+    assert {times.p50_ns, times.p90_ns, times.p99_ns} <= set(times_ns)
+    assert min(times_ns) <= times.mean_ns <= times.max_ns
+
+
+def test_the_last_times_are_kept_and_the_quantiles_are_of_all() -> None:
+    times = TimeDistribution.of("stage", [1] * KEPT_TIMES + [2])
+    assert times.times_ns == (*[1] * (KEPT_TIMES - 1), 2)
+    assert (times.count, times.max_ns) == (KEPT_TIMES + 1, 2)
+
+
+def test_no_time_is_no_distribution() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        TimeDistribution.of("stage", [])
+
+
+# -- trial -------------------------------------------------------------------------------------
+
+
+class SteppingClock(VirtualClock):
+    def step(self, time_ns: int) -> None:
+        self._now_ns += time_ns
+
+
+def make_frames(count: int) -> list[Frame]:
+    return [Frame(np.zeros((2, 3, 3), np.uint8), "bgr8", 0, n) for n in range(count)]
+
+
+def found(work: Work) -> None:
+    work.result = Detections(
+        np.zeros((1, 4), np.float32),
+        np.zeros(1, np.float32),
+        np.array([work.frame.sequence], np.int64),
+    )
+
+
+class Fake:
+    """Stages around memory of a given size."""
+
+    def __init__(self, run: Callable[[Work], None], memory_bytes: int = 0) -> None:
+        self.memory = np.ones(memory_bytes, np.uint8)
+        self.stages = (Stage("inference", run), Stage("decode", found))
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+        self.memory = np.zeros(0, np.uint8)
+
+
+def test_a_trial_gives_every_frame_s_result_and_the_times() -> None:
+    clock = SteppingClock()
+    frames = make_frames(3)
+    runs: list[int] = []
+
+    def run(work: Work) -> None:
+        runs.append(work.frame.sequence)
+        clock.step(10 + work.frame.sequence if len(runs) > 3 + DISCARDED_RUNS else 10_000)
+
+    trial = try_variant(lambda: Fake(run), frames, runs=6, clock=clock)
+    ids = [result.class_ids.tolist() for result in trial.results if isinstance(result, Detections)]
+    assert ids == [[0], [1], [2]]
+    assert trial.total.times_ns == (10, 11, 12, 10, 11, 12)
+    assert [stage.name for stage in trial.stages] == ["inference", "decode"]
+    assert trial.stages[0].times_ns == trial.total.times_ns
+    assert trial.stages[1].max_ns == 0
+
+
+def test_memory_is_what_closing_gives_back() -> None:
+    clock = SteadyClock()
+    size = 64 * MIB
+    trial = try_variant(lambda: Fake(lambda work: None, size), make_frames(1), runs=1, clock=clock)
+    assert size - MIB <= trial.memory_bytes <= size + 16 * MIB
+    small = try_variant(lambda: Fake(lambda work: None), make_frames(1), runs=1, clock=clock)
+    assert small.memory_bytes < 16 * MIB
+
+
+@pytest.mark.parametrize("fault", ["raises", "no result"])
+def test_a_variant_that_fails_is_closed_and_said(fault: str) -> None:
+    fakes: list[Fake] = []
+
+    def run(work: Work) -> None:
+        if fault == "raises" and work.frame.sequence == 1:
+            raise RuntimeError("out of memory")
+
+    def build() -> Fake:
+        fakes.append(Fake(run))
+        if fault == "no result":
+            fakes[0].stages = fakes[0].stages[:1]
+        return fakes[0]
+
+    text = {"raises": "after 1 frames: out of memory", "no result": "after 0 frames: there is no"}
+    with pytest.raises(ModelError, match=text[fault]):
+        try_variant(build, make_frames(2), runs=1, clock=VirtualClock())
+    assert fakes[0].closed == 1
+
+
+def test_a_trial_needs_frames_and_runs() -> None:
+    for frames, runs in (([], 1), (make_frames(1), 0)):
+        with pytest.raises(ValueError, match="at least one"):
+            try_variant(lambda: Fake(found), frames, runs=runs, clock=VirtualClock())
+
+
+# -- rule --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "memory", "accepted"),
+    [
+        (4.0, 10**7, True),
+        (5.0, 9 * 10**6, True),
+        (50.0, 9 * 10**6, True),
+        (4.0, 10**8, True),
+        (5.0, 10**7, False),
+        (6.0, 10**8, False),
+        # Within the margin of two measurements.
+        (4.95, 99 * 10**5, False),
+    ],
+)
+def test_what_is_neither_faster_nor_lighter_is_refused(
+    time_ms: float, memory: int, accepted: bool
+) -> None:
+    reason = decide(make(TUCKER, time_ms, memory), make(FULL))
+    assert (reason == "") is accepted
+    if not accepted:
+        assert reason == (
+            f"neither faster nor lighter than full@torch-fp32: {time_ms:.2f} ms against 5.00, "
+            f"{memory / 1e6:.1f} MB against 10.0"
+        )
+
+
+def test_memory_of_the_device_counts() -> None:
+    full = make(FULL, device=10**9)
+    assert decide(make(TUCKER, 5.0, 10**7, 5 * 10**8), full) == ""
+    assert decide(make(TUCKER, 5.0, 5 * 10**6, 10**9), full) != ""
+
+
+@pytest.mark.parametrize(
+    ("name", "refusable"),
+    [
+        ("full@torch-bf16", True),
+        ("full@tensorrt-fp16", True),
+        ("svd-energy-0.90@openvino-fp32", True),
+        ("full@torch-fp32", False),
+        ("full@openvino-fp32", False),
+        ("full@null", False),
+    ],
+)
+def test_only_what_approximates_can_be_refused(name: str, refusable: bool) -> None:
+    spec = VariantSpec.parse(name)
+    reference = reference_of(spec)
+    assert (reference.decomposition, reference.backend) == ("full", spec.backend)
+    slow = make(spec, 9.0)
+    assert (decide(slow, make(reference)) != "") is refusable
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refused", ["", "neither faster nor lighter"])
+def test_a_measurement_comes_back_from_json(refused: str) -> None:
+    measurement = make(TUCKER).refuse(refused)
+    for each in (measurement, dataclasses.replace(measurement, agreement=None, macs=None)):
+        assert Measurement.from_json(json.loads(json.dumps(each.to_json()))) == each
+    assert measurement.parameter_bytes == 4000
+    assert make(VariantSpec.parse("full@torch-bf16")).parameter_bytes == 2000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"variant": "fast"},
+        {"variant": None},
+        {"total": {}},
+        {"total": None},
+        {"stages": 3},
+        {"stages": [{"name": "a"}]},
+        {"memory_bytes": -1},
+        {"memory_bytes": 1.5},
+        {"memory_bytes": True},
+        {"threads": "2"},
+        {"macs": -1},
+        {"frame_size": [480]},
+        {"frame_size": ["480", "640"]},
+        {"agreement": {"value": 1.5, "metric": "", "frames": 1, "evidence": 1, "reference": ""}},
+        {"agreement": {"value": 1.0}},
+        {"machine": None},
+        {"date": "yesterday"},
+        {"date": "2026-01-01T00:00:00"},
+        {"refused": None},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_measurement_is_refused(change: dict[str, Any]) -> None:
+    value = {**json.loads(json.dumps(make(TUCKER).to_json())), **change}
+    with pytest.raises(ValueError, match=r"\w"):
+        Measurement.from_json(value)
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(TimeDistribution)])
+def test_times_that_cannot_be_are_refused(field: str) -> None:
+    value = json.loads(json.dumps(make(TUCKER).to_json()))
+    value["total"][field] = [-1] if field == "times_ns" else -1
+    with pytest.raises(ValueError, match=r"\w"):
+        Measurement.from_json(value)
+
+
+def test_the_machine_is_named() -> None:
+    machine = make(FULL).machine
+    assert machine["cpu"]
+    assert machine["cores"] >= 1
+    assert "jetson_dnn_rt" in machine["versions"]
