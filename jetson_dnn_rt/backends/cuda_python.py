@@ -1,0 +1,215 @@
+"""CUDA memory and a stream, owned by cuda-python."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.backends.cuda import CudaError, address_of
+from jetson_dnn_rt.errors import BackendUnavailableError
+
+T = TypeVar("T")
+
+# From CUDA 12.? on the one, up to there the other: the functions in them are the same.
+_MODULES = ("cuda.bindings.runtime", "cuda.cudart")
+
+
+def import_runtime() -> Any:
+    """The module of the CUDA runtime's functions, whatever cuda-python calls it.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When cuda-python is missing.
+    """
+    reason = ""
+    for name in _MODULES:
+        try:
+            with warnings.catch_warnings():  # the old name warns of the new one
+                warnings.simplefilter("ignore")
+                return importlib.import_module(name)
+        except Exception as error:  # a broken installation raises OSError and others
+            reason = reason or str(error)
+    raise BackendUnavailableError(f"cuda-python cannot be imported ({reason})")
+
+
+class DeviceArray:
+    """Device memory in C order; freed with the object.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the array.
+    dtype : numpy.dtype
+        Of its elements.
+    """
+
+    def __init__(
+        self, address: int, shape: Sequence[int], dtype: npt.DTypeLike, free: Callable[[], None]
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self._address = address
+        weakref.finalize(self, free)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+class _PinnedMemory:
+    """Page-locked bytes as numpy sees them; freed when the last view is gone."""
+
+    def __init__(self, address: int, size: int, free: Callable[[], None]) -> None:
+        self.__array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+        weakref.finalize(self, free)
+
+
+class PythonCuda:
+    """See `jetson_dnn_rt.backends.cuda.Cuda`.
+
+    Parameters
+    ----------
+    runtime : module, optional
+        The CUDA runtime's functions; cuda-python's by default.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When cuda-python is missing or finds no driver or device.
+    """
+
+    def __init__(self, runtime: Any = None) -> None:
+        self._runtime = runtime = runtime or import_runtime()
+        try:
+            count = self._call("cudaGetDeviceCount")
+        except Exception as error:  # without a driver the functions cannot be loaded at all
+            raise BackendUnavailableError(f"cuda-python has none ({error})") from error
+        if not count:
+            raise BackendUnavailableError("cuda-python has none (the driver lists no device)")
+        self.owner = "cuda-python"
+        self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
+        flags = runtime.cudaEventBlockingSync | runtime.cudaEventDisableTiming
+        self._done = self._call("cudaEventCreateWithFlags", flags)
+        self._held: list[npt.NDArray[Any]] = []
+        self._graphs: list[Any] = []
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        status, *values = getattr(self._runtime, name)(*arguments)
+        if int(status) != 0:
+            raise CudaError(f"{name}: {getattr(status, 'name', status)}")
+        return values[0] if values else None
+
+    def _freeing(self, name: str, address: int) -> Callable[[], None]:
+        function = getattr(self._runtime, name)
+
+        def free() -> None:
+            function(address)  # at the end of the process there may be no device any more
+
+        return free
+
+    def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """Make a device array, zeros."""
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        address = int(self._call("cudaMalloc", size))
+        array = DeviceArray(address, shape, dtype, self._freeing("cudaFree", address))
+        self._call("cudaMemsetAsync", address, 0, size, self._stream)
+        return array
+
+    def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros."""
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        address = int(self._call("cudaHostAlloc", size, self._runtime.cudaHostAllocDefault))
+        memory = _PinnedMemory(address, size, self._freeing("cudaFreeHost", address))
+        ctypes.memset(address, 0, size)
+        count = math.prod(shape)
+        array: npt.NDArray[Any] = np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
+        return array
+
+    def copy(self, destination: Array, source: Array) -> None:
+        """Queue a copy of memory in C order; a host array in another is put in order first."""
+        if isinstance(source, np.ndarray):
+            if not source.flags.c_contiguous:
+                source = np.ascontiguousarray(source)
+                self._held.append(source)  # until the copy is done
+            size = source.nbytes
+        else:
+            size = _contiguous_size(source.__cuda_array_interface__)
+        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDefault  # by the addresses
+        arguments = (address_of(destination), address_of(source), size, kind, self._stream)
+        self._call("cudaMemcpyAsync", *arguments)
+
+    def run(self, work: Callable[[int], T]) -> T:
+        """Call `work` with the stream's handle."""
+        return work(int(self._stream))
+
+    def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
+        """Record a graph on our own stream."""
+        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("cudaStreamBeginCapture", self._stream, mode)
+        try:
+            result = work(int(self._stream))
+        except BaseException:
+            # Ends the capture, which gives nothing now; the error above is the one to be seen.
+            self._runtime.cudaStreamEndCapture(self._stream)
+            self._runtime.cudaGetLastError()
+            raise
+        graph = self._call("cudaStreamEndCapture", self._stream)
+        executable = self._call("cudaGraphInstantiateWithFlags", graph, 0)
+        self._call("cudaGraphDestroy", graph)
+        self._graphs.append(executable)
+        return lambda: self._call("cudaGraphLaunch", executable, self._stream), result
+
+    def synchronize(self) -> None:
+        """Sleep until the stream is done."""
+        self._call("cudaEventRecord", self._done, self._stream)
+        self._call("cudaEventSynchronize", self._done)
+        self._held.clear()
+
+    def close(self) -> None:
+        """Destroy graphs, event and stream."""
+        if self._stream is None:
+            return
+        self.synchronize()
+        for graph in self._graphs:
+            self._call("cudaGraphExecDestroy", graph)
+        self._graphs.clear()
+        self._call("cudaEventDestroy", self._done)
+        self._call("cudaStreamDestroy", self._stream)
+        self._stream = None
+
+
+def _contiguous_size(interface: dict[str, Any]) -> int:
+    shape: tuple[int, ...] = tuple(interface["shape"])
+    item = np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides")
+    expected, step = [], item
+    for side in reversed(shape):
+        expected.append(step)
+        step *= side
+    if strides is not None and tuple(strides) != tuple(reversed(expected)):
+        raise CudaError(
+            "a device array whose channels are last in memory is put in order by torch alone: "
+            "install a torch that sees the device"
+        )
+    return int(math.prod(shape) * item)
