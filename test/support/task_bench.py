@@ -1,0 +1,74 @@
+"""A task node alone between a publisher and a subscription."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+from ros_graph import Inbox, Ros
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
+
+from jetson_dnn_rt.nodes.task_node import DetectorNode
+from jetson_dnn_rt.tasks import Outcome
+
+
+def make_image(ros: Ros, size: tuple[int, int] = (48, 64), /, **changes: Any) -> Image:
+    height, width = size
+    message = Image(height=height, width=width, encoding="bgr8", step=width * 3)
+    message.data = array.array("B", bytes(height * width * 3))
+    message.header.stamp = ros.probe.get_clock().now().to_msg()
+    message.header.frame_id = "front"
+    for name, value in changes.items():
+        setattr(message, name, value)
+    return message
+
+
+class Bench:
+    """A task node with a publisher before it and a subscription behind it."""
+
+    def __init__(self, ros: Ros, node_class: Any = DetectorNode, **values: Any) -> None:
+        self.ros = ros
+        self.node = ros.make(
+            node_class,
+            parameter_overrides=make_parameters({"model": "null:1", "warmup_runs": 2, **values}),
+        )
+        self.images = ros.advertise(Image, "image_raw")
+
+    def start(self) -> Inbox:
+        results = self.ros.listen(Detection2DArray, "detections")
+        assert self.ros.call(self.node.autostart), self.node.fault
+        self.ros.wait(lambda: self.images.get_subscription_count() == 1, "the subscription")
+        self.ros.wait(results.subscription.get_publisher_count, "the publisher")
+        self.ros.wait(lambda: self.node._results._publisher.get_subscription_count())
+        return results
+
+    def count(self, outcome: Outcome) -> int:
+        return self.node.snapshot.outcomes[outcome]
+
+    def send(self, message: Any, count: int) -> None:
+        """Send a message and wait until it is the `count`-th that is accounted for."""
+        self.images.publish(message)
+        self.ros.wait(
+            lambda: sum(self.node.snapshot.outcomes.values()) == count, f"outcome {count}"
+        )
+
+
+def make_parameters(values: dict[str, Any]) -> list[Any]:
+    from rclpy.parameter import Parameter
+
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def diagnostics_of(inbox: Inbox, name: str, level: bytes | None = None) -> dict[str, str]:
+    """Wait for a status of that name (and level) and return its message and values."""
+
+    def find(messages: list[Any]) -> Any:
+        for message in reversed(messages):
+            for status in message.status:
+                if status.name == name and level in (None, status.level):
+                    return status
+        return None
+
+    status = inbox.wait(find, f"diagnostics {name} at level {level!r}")
+    return {"": status.message, **{v.key: v.value for v in status.values}}
