@@ -1,0 +1,150 @@
+"""Where to spend a budget of multiply-accumulates: one choice per layer, least error in all.
+
+A multiple-choice knapsack. Each layer offers points (cost, error), the original among them. On the
+lower convex hulls the best answer to *some* budget is found greedily by the price of a saving
+(Lagrange); what the last step saved too much is then spent again, point by point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one layer can be.
+
+    Attributes
+    ----------
+    costs : ndarray [N] of int64
+        Multiply-accumulates of each option.
+    errors : ndarray [N] of float64
+        Error of each option, >= 0; those of all layers are added up.
+    """
+
+    costs: npt.NDArray[np.int64]
+    errors: npt.NDArray[np.float64]
+
+    def frontier(self) -> npt.NDArray[np.intp]:
+        """Indices of the options that none beats in both, cheapest first."""
+        order = np.lexsort((self.errors, self.costs))
+        best = np.minimum.accumulate(self.errors[order])
+        first = np.concatenate(([True], self.errors[order][1:] < best[:-1]))
+        return np.asarray(order[first])
+
+    def hull(self) -> list[int]:
+        """Indices of the options on the lower convex hull, cheapest first."""
+        hull: list[int] = []
+        for point in self.frontier():
+            while len(hull) > 1 and self._turns_up(hull[-2], hull[-1], int(point)):
+                hull.pop()
+            hull.append(int(point))
+        return hull
+
+    def _turns_up(self, a: int, b: int, c: int) -> bool:
+        """Whether b lies on or above the line from a to c."""
+        ab, bc = self.costs[b] - self.costs[a], self.costs[c] - self.costs[b]
+        drop, further = self.errors[a] - self.errors[b], self.errors[b] - self.errors[c]
+        return bool(further * float(ab) >= drop * float(bc))
+
+
+def allocate(options: Mapping[str, Options], limit: int) -> dict[str, int]:
+    """Choose an option for each layer so that the costs are at most the limit.
+
+    Parameters
+    ----------
+    options : mapping of str to Options
+        By layer.
+    limit : int
+        Of the sum of the costs. Where even the cheapest options cost more, those are chosen.
+
+    Returns
+    -------
+    dict of str to int
+        Index of the chosen option by layer.
+    """
+    hulls = {name: option.hull() for name, option in options.items()}
+    chosen = {name: hull[-1] for name, hull in hulls.items()}
+    left = limit - sum(int(options[name].costs[index]) for name, index in chosen.items())
+    steps: list[tuple[float, str, int]] = []
+    for name, hull in hulls.items():
+        costs, errors = options[name].costs, options[name].errors
+        for cheap, dear in zip(hull, hull[1:], strict=False):
+            saved = float(costs[dear] - costs[cheap])
+            steps.append(((errors[cheap] - errors[dear]) / saved, name, cheap))
+    # On a hull the price rises from step to step, so each layer's steps stay in their order.
+    for _, name, cheap in sorted(steps, key=lambda step: (step[0], step[1], -step[2])):
+        if left >= 0:
+            break
+        costs = options[name].costs
+        left += int(costs[chosen[name]] - costs[cheap])
+        chosen[name] = cheap
+    if left > 0:
+        _spend(options, chosen, left)
+    return chosen
+
+
+def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) -> None:
+    """Improve a choice step by step: one layer dearer, where that needs it another one cheaper."""
+    frontiers = {name: option.frontier() for name, option in options.items()}
+    for _ in range(8 * len(options)):
+        ups = _moves(options, frontiers, chosen)
+        best_gain, best = 1e-12, None
+        for name, (costs, gains) in ups.items():
+            fitting = np.flatnonzero((costs > 0) & (costs <= left))
+            if len(fitting):
+                move = fitting[np.argmax(gains[fitting])]
+                if gains[move] > best_gain:
+                    best_gain, best = float(gains[move]), ((name, move),)
+        if best is None:
+            best = _find_exchange(ups, left)
+        if best is None:
+            return
+        for name, move in best:
+            left -= int(ups[name][0][move])
+            chosen[name] = int(frontiers[name][move])
+
+
+Moves = dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
+
+
+def _moves(
+    options: Mapping[str, Options],
+    frontiers: Mapping[str, npt.NDArray[np.intp]],
+    chosen: Mapping[str, int],
+) -> Moves:
+    """What each option on a layer's frontier would cost more, and gain, than the chosen one."""
+    return {
+        name: (
+            options[name].costs[frontier] - options[name].costs[chosen[name]],
+            options[name].errors[chosen[name]] - options[name].errors[frontier],
+        )
+        for name, frontier in frontiers.items()
+    }
+
+
+def _find_exchange(moves: Moves, left: int) -> tuple[tuple[str, int], tuple[str, int]] | None:
+    """The best pair of a dearer and a cheaper layer that gains and fits in what is left."""
+    best_gain, best = 1e-9, None
+    cheaper = [
+        (name, int(move))
+        for name, (costs, _) in moves.items()
+        for move in np.flatnonzero(costs < 0)[-4:]
+    ]
+    for name, (costs, gains) in moves.items():
+        for other, back in cheaper:
+            if other == name:
+                continue
+            room = left - int(moves[other][0][back])
+            fitting = np.flatnonzero((costs > 0) & (costs <= room))
+            if len(fitting) == 0:
+                continue
+            move = int(fitting[-1])  # gains rise along a frontier
+            gain = float(gains[move] + moves[other][1][back])
+            if gain > best_gain:
+                best_gain, best = gain, ((name, move), (other, back))
+    return best
