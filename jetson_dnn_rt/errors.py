@@ -29,3 +29,17 @@ class SourceError(JetsonDnnRtError):
 
 class UnschedulableError(JetsonDnnRtError):
     """The task set cannot keep its deadlines and the configuration refuses to try."""
+
+
+class NotANumberError(JetsonDnnRtError):
+    """A network gave NaN.
+
+    Attributes
+    ----------
+    stage : str or None
+        The stage that did; None when only the outputs of the last one were looked at.
+    """
+
+    def __init__(self, message: str, stage: str | None = None) -> None:
+        super().__init__(message)
+        self.stage = stage

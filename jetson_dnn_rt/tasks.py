@@ -6,7 +6,7 @@ All times are integers in nanoseconds on one steady clock (`jetson_dnn_rt.clock`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jetson_dnn_rt.frames import Frame
@@ -66,15 +66,18 @@ class Stage:
         Unique inside its variant.
     run : callable
         Does the work; never called from two threads at once for one task.
+    span : int
+        How many of the task's stages it does: a back end may cover several with one run.
     """
 
     name: str
     run: Callable[[Work], None]
+    span: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """One executed stage."""
+    """One executed stage, or run of stages (``inference-1..4``)."""
 
     name: str
     variant: str
@@ -96,7 +99,8 @@ class JobRecord:
     task, sequence : str, int
         The task and the frame's number in its stream.
     variant : str
-        The variant the job ran, or would have run.
+        The variant the job ran, or would have run; where stages ran in different ones, their
+        names in the order of their first use, joined by ``+``.
     outcome, reason : Outcome, str
         The end; `reason` is a word for skipped, aborted and failed jobs, else empty.
     capture_ns, release_ns : int
@@ -172,7 +176,8 @@ class TaskParameters:
     period_ns : int
         Expected time between frames; used by the schedulability verdict only.
     stages : tuple of str
-        Names of the stages, the same for every variant.
+        Names of the stages, the same for every variant; between any two of them a job can be
+        aborted, preempted or switched to another variant.
     variants : tuple of str
         Names of the variants that may run.
     variant : str
@@ -212,3 +217,10 @@ class TaskParameters:
             raise ValueError(
                 f"budget_quantile of task {self.name!r} must be in (0, 1]: {self.budget_quantile}"
             )
+
+
+def stage_name(stages: Sequence[str], first: int, span: int) -> str:
+    """Name of a run of stages: ``inference-2``, or ``inference-1..4`` for several."""
+    if span == 1:
+        return stages[first]
+    return f"{stages[first]}..{stages[first + span - 1].rpartition('-')[2]}"

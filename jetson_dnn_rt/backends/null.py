@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from jetson_dnn_rt import __version__
-from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.models.null_source import STAGES, NullOrigin
 
 
@@ -17,8 +18,8 @@ class NullRunner(Runner):
 
     Parameters
     ----------
-    model : Model
-        From a ``null:`` source.
+    part : Part
+        The whole of a ``null:`` model.
     clock : Clock
         The clock to wait on; on a virtual one no real time passes. A script that spins needs a
         clock that moves by itself.
@@ -28,13 +29,14 @@ class NullRunner(Runner):
     version = __version__
     precision = "fp32"
 
-    def __init__(self, model: Model, clock: Clock) -> None:
-        if not isinstance(model.origin, NullOrigin):
+    def __init__(self, part: Part, clock: Clock) -> None:
+        origin = getattr(part, "origin", None)
+        if not isinstance(origin, NullOrigin):
             raise BackendUnavailableError(
-                f"the null back end runs null: models only, not {model.source}"
+                f"the null back end runs null: models only, not {part.name}"
             )
-        super().__init__(model.input_shape)
-        script = model.origin.script
+        super().__init__(part)
+        script = origin.script
         self._clock = clock
         self._spin = script.spin
         self._times = {
@@ -42,7 +44,7 @@ class NullRunner(Runner):
             for stage in STAGES
             if stage in script.times_ns
         }
-        self._outputs = model.origin.probe(*model.input_size)
+        self._outputs = origin.probe(*part.input_shapes[0][2:])
 
     def take_time(self, stage: str) -> None:
         """Wait for what the script gives the next run of `stage`, or not at all."""
@@ -55,7 +57,7 @@ class NullRunner(Runner):
         while self._clock.now_ns() < end_ns:
             pass
 
-    def _run(self) -> Outputs:
+    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
         self.take_time("inference")
         return self._outputs
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Part
 
 
 class OnnxRuntimeRunner(Runner):
@@ -19,8 +20,8 @@ class OnnxRuntimeRunner(Runner):
 
     Parameters
     ----------
-    model : Model
-        The network.
+    part : Part
+        The network, or a run of its stages.
     threads : int
         Threads of one run, >= 1; with 1 the calling thread does everything.
     """
@@ -28,9 +29,10 @@ class OnnxRuntimeRunner(Runner):
     backend = "onnxruntime"
     precision = "fp32"
 
-    def __init__(self, model: Model, threads: int) -> None:
+    def __init__(self, part: Part, threads: int) -> None:
         import onnxruntime
 
+        super().__init__(part)
         self.version = str(onnxruntime.__version__)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -41,18 +43,18 @@ class OnnxRuntimeRunner(Runner):
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:
             self._session: Any = onnxruntime.InferenceSession(
-                model.onnx_model(), options, providers=["CPUExecutionProvider"]
+                part.onnx_model(), options, providers=["CPUExecutionProvider"]
             )
         except JetsonDnnRtError:
             raise
         except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-            raise ModelError(f"{model.source} cannot be loaded by onnxruntime: {error}") from error
-        super().__init__(model.input_shape)
-        self._bind()
+            raise ModelError(f"{part.name} cannot be loaded by onnxruntime: {error}") from error
+        self._inputs = HostInputs(part.input_shapes)
+        self._names = [value.name for value in self._session.get_inputs()]
+        self._bind_outputs()
 
-    def _bind(self) -> None:
+    def _bind_outputs(self) -> None:
         binding: Any = self._session.io_binding()
-        binding.bind_cpu_input(self._session.get_inputs()[0].name, self.input)
         outputs: list[Any] = []
         self._listed: list[str] = []  # lists of boxes: their lengths are known after the run
         for output in self._session.get_outputs():
@@ -73,7 +75,11 @@ class OnnxRuntimeRunner(Runner):
         self._values: list[Any] = []
         self._outputs: tuple[Any, ...] = tuple(outputs)
 
-    def _run(self) -> Outputs:
+    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+        for index, array in self._inputs.place(values):
+            self._binding.bind_input(
+                self._names[index], "cpu", 0, np.float32, array.shape, array.ctypes.data
+            )
         for name in self._listed:  # bound once, it would keep the shape of the run before
             self._binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(self._binding)
@@ -87,5 +93,6 @@ class OnnxRuntimeRunner(Runner):
 
     def _close(self) -> None:
         self._binding = self._session = None
+        self._inputs = HostInputs(())
         self._outputs = ()
         self._values = []

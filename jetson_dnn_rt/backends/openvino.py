@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Part
 
 _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
 
@@ -25,8 +26,8 @@ class OpenVinoRunner(Runner):
 
     Parameters
     ----------
-    model : Model
-        The network.
+    part : Part
+        The network, or a run of its stages.
     precision : str
         ``fp32`` or ``bf16``.
     threads : int
@@ -43,20 +44,21 @@ class OpenVinoRunner(Runner):
 
     backend = "openvino"
 
-    def __init__(self, model: Model, precision: str, threads: int) -> None:
+    def __init__(self, part: Part, precision: str, threads: int) -> None:
         import openvino
 
+        super().__init__(part)
         if precision == "bf16" and not supports_bf16():
             raise BackendUnavailableError(
                 "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use openvino-fp32"
             )
         self.version = str(openvino.__version__).split("-")[0]
         self.precision = precision
-        data = model.onnx_model()
+        data = part.onnx_model()
         core = openvino.Core()
         try:
             network = core.read_model(model=data)
-            network.reshape(list(model.input_shape))
+            network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
             compiled = core.compile_model(
                 network,
                 "CPU",
@@ -69,10 +71,9 @@ class OpenVinoRunner(Runner):
                 },
             )
         except RuntimeError as error:
-            raise ModelError(f"{model.source} cannot be loaded by openvino: {error}") from error
-        super().__init__(model.input_shape)
+            raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
         self._request: Any = compiled.create_infer_request()
-        self._request.set_input_tensor(openvino.Tensor(self.input, shared_memory=True))
+        self._inputs = HostInputs(part.input_shapes)
         self._outputs: list[Any] = []
         for index, port in enumerate(compiled.outputs):
             if port.partial_shape.is_static and port.element_type == openvino.Type.f32:
@@ -82,7 +83,12 @@ class OpenVinoRunner(Runner):
             else:  # lists of boxes: their lengths are known after the run
                 self._outputs.append(None)
 
-    def _run(self) -> Outputs:
+    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+        import openvino
+
+        for index, array in self._inputs.place(values):
+            tensor = openvino.Tensor(array, shared_memory=True)
+            self._request.set_input_tensor(index, tensor)
         # The pair does what infer() does without building its dictionary of copied results.
         self._request.start_async()
         self._request.wait()
@@ -93,4 +99,5 @@ class OpenVinoRunner(Runner):
 
     def _close(self) -> None:
         self._request = None
+        self._inputs = HostInputs(())
         self._outputs = []

@@ -11,7 +11,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Part
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 
@@ -93,14 +93,14 @@ def is_installed(name: str) -> bool:
 
 
 def create_runner(
-    model: Model, backend: str, precision: str, *, threads: int, clock: Clock | None = None
+    part: Part, backend: str, precision: str, *, threads: int, clock: Clock | None = None
 ) -> Runner:
     """Make a network ready to run.
 
     Parameters
     ----------
-    model : Model
-        The network.
+    part : Part
+        The network (`Model.part`), or a run of its stages.
     backend, precision : str
         As in a variant's name, ``openvino`` and ``bf16`` of ``full@openvino-bf16``.
     threads : int
@@ -131,34 +131,38 @@ def create_runner(
             f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
             f"{precision}" + (f" ({info.reason})" if info.reason else "")
         )
-    return _CREATORS[backend](model, precision, threads, clock or SteadyClock())
+    return _CREATORS[backend](part, precision, threads, clock or SteadyClock())
 
 
-def _create_null(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+def _create_null(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
     from jetson_dnn_rt.backends.null import NullRunner
 
-    return NullRunner(model, clock)
+    return NullRunner(part, clock)
 
 
-def _create_onnxruntime(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+def _create_onnxruntime(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
     from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
 
-    return OnnxRuntimeRunner(model, threads)
+    return OnnxRuntimeRunner(part, threads)
 
 
-def _create_openvino(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
+def _create_openvino(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
     from jetson_dnn_rt.backends.openvino import OpenVinoRunner
 
-    return OpenVinoRunner(model, precision, threads)
+    return OpenVinoRunner(part, precision, threads)
 
 
-def _create_torch(model: Model, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.torch import TorchRunner
+def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.torch import TorchRunner, choose_device
 
-    return TorchRunner(model, precision, threads)
+    if choose_device() == "cuda":
+        from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner
+
+        return TorchCudaRunner(part, precision)
+    return TorchRunner(part, precision, threads)
 
 
-_CREATORS: dict[str, Callable[[Model, str, int, Clock], Runner]] = {
+_CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "null": _create_null,
     "onnxruntime": _create_onnxruntime,
     "openvino": _create_openvino,

@@ -1,21 +1,15 @@
-"""PyTorch, on the CPU or on a CUDA device."""
+"""PyTorch on the CPU; `jetson_dnn_rt.backends.torch_cuda` is its like for CUDA."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.backends.base import Array, Runner, as_host
 from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.models.model import Model
-
-if TYPE_CHECKING:
-    import torch
+from jetson_dnn_rt.models.model import Part
 
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
 
@@ -37,44 +31,39 @@ def supports_bf16() -> bool:
 
 
 class TorchRunner(Runner):
-    """A module called without gradients.
+    """A module called without gradients, on the CPU.
 
-    In bf16 and fp16 convolutions and matrix products are computed in the short type and the
-    rest, box arithmetic above all, stays in fp32: bf16 has steps of 2 pixels at x = 400.
-    The weights are converted once, here.
+    In bf16 convolutions and matrix products are computed in the short type and the rest, box
+    arithmetic above all, stays in fp32: bf16 has steps of 2 pixels at x = 400. The weights are
+    converted once, here.
 
     The number of threads is a setting of the whole process in torch: the runner created last
     decides for all.
 
     Parameters
     ----------
-    model : Model
-        The network.
+    part : Part
+        The network, or a run of its stages.
     precision : str
-        ``fp32``; ``bf16`` on the CPU; ``fp16`` on CUDA.
+        ``fp32`` or ``bf16``.
     threads : int
-        Threads of one run on the CPU, >= 1.
-    device : str, optional
-        ``cpu`` or ``cuda``; by default as `choose_device` says.
+        Threads of one run, >= 1.
 
     Raises
     ------
     BackendUnavailableError
-        When the device does not compute in `precision`.
+        When the CPU does not compute in `precision`.
     """
 
     backend = "torch"
 
-    def __init__(
-        self, model: Model, precision: str, threads: int, device: str | None = None
-    ) -> None:
+    def __init__(self, part: Part, precision: str, threads: int) -> None:
         import torch
 
-        self._device = device or choose_device()
-        if precision not in PRECISIONS[self._device]:
+        super().__init__(part)
+        if precision not in PRECISIONS["cpu"]:
             raise BackendUnavailableError(
-                f"torch on {self._device} computes in {', '.join(PRECISIONS[self._device])}, "
-                f"not in {precision}"
+                f"torch on cpu computes in {', '.join(PRECISIONS['cpu'])}, not in {precision}"
             )
         if precision == "bf16" and not supports_bf16():
             raise BackendUnavailableError(
@@ -84,68 +73,32 @@ class TorchRunner(Runner):
         self.precision = precision
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        module = model.torch_module()
+        module = part.torch_module()
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        module.to(self._device)
-        self._type = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-        if self._type is not None:
+        self._short = precision == "bf16"
+        if self._short:
             for layer in module.modules():
                 if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)):
-                    layer.to(self._type)
+                    layer.to(torch.bfloat16)
         self._module: Any = module.to(memory_format=torch.channels_last)
-        super().__init__(model.input_shape)
-        self._staged = self._input_tensor.to(self._device)
-        self._pinned: list[torch.Tensor] = []
 
-    def _allocate_input(self, shape: Sequence[int]) -> npt.NDArray[np.float32]:
-        import torch
-
-        pinned = self._device == "cuda"
-        self._input_tensor = torch.zeros(tuple(shape), dtype=torch.float32, pin_memory=pinned)
-        array: npt.NDArray[np.float32] = self._input_tensor.numpy()
-        return array
-
-    def _run(self) -> Outputs:
+    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
         import torch
 
         precision = (
-            contextlib.nullcontext()
-            if self._type is None
-            else torch.autocast(self._device, self._type, cache_enabled=False)
+            torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+            if self._short
+            else contextlib.nullcontext()
         )
         with torch.inference_mode(), precision:
-            if self._device == "cuda":
-                self._staged.copy_(self._input_tensor, non_blocking=True)
-            outputs = self._module(self._staged)
+            outputs = self._module(*[torch.from_numpy(as_host(value)) for value in values])
             if isinstance(outputs, torch.Tensor):
                 outputs = (outputs,)
-            if self._device == "cuda":
-                return self._fetch(outputs)
             return tuple(
                 (output.float() if output.is_floating_point() else output).numpy()
                 for output in outputs
             )
 
-    def _fetch(self, outputs: Sequence[torch.Tensor]) -> Outputs:
-        """Copy outputs from the device into pinned memory that is kept."""
-        import torch
-
-        if [tuple(output.shape) for output in outputs] != [tuple(p.shape) for p in self._pinned]:
-            self._pinned = [
-                torch.empty(
-                    output.shape,
-                    dtype=torch.float32 if output.is_floating_point() else output.dtype,
-                    pin_memory=True,
-                )
-                for output in outputs
-            ]
-        for pinned, output in zip(self._pinned, outputs, strict=True):
-            pinned.copy_(output, non_blocking=True)
-        torch.cuda.current_stream().synchronize()
-        return tuple(pinned.numpy() for pinned in self._pinned)
-
     def _close(self) -> None:
         self._module = None
-        self._staged = self._input_tensor = None  # type: ignore[assignment]
-        self._pinned = []

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
-from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.errors import FrameError, NotANumberError
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import Engine, TaskState
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
+from jetson_dnn_rt.scheduling.selection import Selector
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work, stage_name
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +56,16 @@ class TaskSnapshot:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    stages: Stages
+    stages: dict[str, tuple[Stage | None, ...]]
+    """For each variant what runs from each stage on; None where it cannot be entered."""
     observer: Observer
     restart: Callable[[], Stages] | None
     stage_timeout_ns: int
+
+    def next_stage(self, job: Job) -> Stage:
+        stage = self.stages[job.variant][job.next_stage]
+        assert stage is not None  # the engine enters a variant only where it can be
+        return stage
 
 
 @dataclass(slots=True, eq=False)
@@ -180,7 +187,7 @@ class Executor:
         parameters : TaskParameters
             Name, deadline, variants, names of the stages.
         stages : mapping of str to sequence of Stage
-            For each variant its stages, named as in `parameters`.
+            For each variant its stages in order; their spans add up to those in `parameters`.
         observer : callable
             Called with the record and the work of every job of this task.
         warm_up_times_ns : mapping, optional
@@ -191,17 +198,15 @@ class Executor:
             A stage that runs longer than this hangs.
         """
         for variant in parameters.variants:
-            names = tuple(stage.name for stage in stages[variant])
-            if names != parameters.stages:
-                raise ValueError(
-                    f"stages of variant {variant!r} of task {parameters.name!r} are {names}, "
-                    f"expected {parameters.stages}"
-                )
+            _check_names(parameters, variant, stages[variant])
         with self._condition:
-            self._engine.add_task(parameters)
+            self._engine.add_task(
+                parameters, {v: [stage.span for stage in stages[v]] for v in parameters.variants}
+            )
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
-            task = _Task(stages, observer, restart, stage_timeout_ns)
+            tables = {variant: _make_table(stages[variant]) for variant in parameters.variants}
+            task = _Task(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
         with self._watchdog_condition:
             self._watchdog_condition.notify_all()
@@ -225,6 +230,31 @@ class Executor:
             self._engine.remove_task(task)
             del self._tasks[task]
         self._wait_delivered(timeout_s)
+
+    def add_variant(
+        self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
+    ) -> None:
+        """Let a task run one more variant, warmed up, while its frames keep coming.
+
+        Parameters
+        ----------
+        task, variant : str
+            Names of both.
+        stages : sequence of Stage
+            In order; their spans add up to the task's stages.
+        times_ns : list of tuple of int
+            Stage times of the warm-up runs: the first budgets.
+        """
+        with self._condition:
+            _check_names(self._engine.tasks[task].parameters, variant, stages)
+            self._tasks[task].stages[variant] = _make_table(stages)
+            self._engine.add_variant(task, variant, [stage.span for stage in stages])
+            self._engine.seed_budgets(task, variant, times_ns)
+
+    def set_selector(self, selector: Selector) -> None:
+        """Let `selector` choose the variants, from the next boundary on."""
+        with self._condition:
+            self._engine.selector = selector
 
     def set_variant(self, task: str, variant: str) -> None:
         """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
@@ -344,7 +374,7 @@ class Executor:
                 self._hand_over()
                 if job is None:
                     return
-                stage = self._tasks[job.task].stages[job.variant][job.next_stage]
+                stage = self._tasks[job.task].next_stage(job)
                 worker.stage_start_ns = clock.now_ns()
                 worker.job = job
             start_ns = clock.now_ns()
@@ -355,12 +385,13 @@ class Executor:
             end_ns = clock.now_ns()
 
     def _fail(self, job: Job, error: Exception) -> None:
-        # A frame that is no image is the frame's fault, anything else the variant's.
+        # A frame that is no image is the frame's fault, anything else the variant's. Outputs that
+        # are no numbers, where several variants ran: from now on each stage is looked at.
         bad_frame = isinstance(error, FrameError)
+        unclear = isinstance(error, NotANumberError) and error.stage is None
+        blame = not (bad_frame or (unclear and len(job.variants) > 1))
         reason = str(error) if bad_frame else f"{type(error).__name__}: {error}"
-        withdrawn = self._engine.fail(
-            job, self.clock.now_ns(), reason, blame_variant=not bad_frame
-        )
+        withdrawn = self._engine.fail(job, self.clock.now_ns(), reason, blame_variant=blame)
         if withdrawn:
             logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
 
@@ -435,7 +466,7 @@ class Executor:
     def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
         """The worker's stage hangs: fail its job, replace the worker, restart the task."""
         task = self._tasks[job.task]
-        stage = task.stages[job.variant][job.next_stage].name
+        stage = task.next_stage(job).name
         seconds = task.stage_timeout_ns / 1e9
         reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
         logger.error("task %s: %s", job.task, reason)
@@ -464,9 +495,28 @@ class Executor:
             return
         with self._condition:
             if self._tasks.get(name) is task and not self._stopping:
-                task.stages = stages
+                task.stages = {variant: _make_table(runs) for variant, runs in stages.items()}
                 self._engine.resume(name)
                 logger.warning("task %s was restarted", name)
+
+
+def _make_table(stages: Sequence[Stage]) -> tuple[Stage | None, ...]:
+    return tuple(part for stage in stages for part in (stage, *(None,) * (stage.span - 1)))
+
+
+def _check_names(parameters: TaskParameters, variant: str, stages: Sequence[Stage]) -> None:
+    first, expected = 0, []
+    for stage in stages:
+        if first + stage.span > len(parameters.stages):
+            break
+        expected.append(stage_name(parameters.stages, first, stage.span))
+        first += stage.span
+    names = [stage.name for stage in stages]
+    if first != len(parameters.stages) or names != expected:
+        raise ValueError(
+            f"stages of variant {variant!r} of task {parameters.name!r} are {names}, expected "
+            f"runs of {parameters.stages}"
+        )
 
 
 def _demand(state: TaskState) -> TaskDemand:

@@ -167,10 +167,16 @@ def _make_module(program: Any) -> torch.nn.Module:
             super().__init__()
             # Its guards are Python text made of names in the file; one fixed shape needs none.
             guarded = "check_guards" in inspect.signature(program.module).parameters
-            self.graph = program.module(check_guards=False) if guarded else program.module()
+            self.graph: torch.nn.Module = (
+                program.module(check_guards=False) if guarded else program.module()
+            )
 
         def train(self, mode: bool = True) -> Program:
             return self  # the mode was fixed at the export
+
+        @property
+        def static_graph(self) -> torch.nn.Module:
+            return self.graph
 
         def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(pytree.tree_leaves(self.graph(image)))

@@ -20,6 +20,38 @@ if TYPE_CHECKING:
 PROBE_VALUE = 0.45
 
 
+class Part(Protocol):
+    """What a back end makes ready: a whole network, or a run of its stages.
+
+    Attributes
+    ----------
+    name : str
+        For messages: ``builtin:detector``, ``builtin:detector inference-2``.
+    input_shapes : tuple of tuple of int
+        Shapes of the inputs, all float32, batch 1, ``[1, C, H, W]`` where they are maps.
+    graph_hash : str
+        SHA-256 over the graph and the weights, hexadecimal.
+    """
+
+    @property
+    def name(self) -> str:
+        """See above."""
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """See above."""
+
+    @property
+    def graph_hash(self) -> str:
+        """See above."""
+
+    def torch_module(self) -> torch.nn.Module:
+        """A module of one's own in evaluation mode, from such tensors to a tuple of tensors."""
+
+    def onnx_model(self) -> bytes:
+        """The same as a serialized ONNX model of fixed shapes, inputs in the same order."""
+
+
 class Origin(Protocol):
     """The network itself, in the forms that back ends run."""
 
@@ -95,9 +127,43 @@ class Model:
         """
         return self.origin.onnx_model()
 
+    @property
+    def part(self) -> Part:
+        """The whole network, as a back end takes it."""
+        return _Whole(self)
+
     def create_decoder(self) -> Decoder:
         """Make a decoder of one's own for the outputs."""
         return create_decoder(self.head, self.input_size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """A model as a `Part`."""
+
+    model: Model
+
+    @property
+    def name(self) -> str:
+        return self.model.source
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.model.input_shape,)
+
+    @property
+    def graph_hash(self) -> str:
+        return self.model.model_hash
+
+    @property
+    def origin(self) -> Origin:
+        return self.model.origin
+
+    def torch_module(self) -> torch.nn.Module:
+        return self.model.torch_module()
+
+    def onnx_model(self) -> bytes:
+        return self.model.onnx_model()
 
 
 @dataclass(frozen=True)

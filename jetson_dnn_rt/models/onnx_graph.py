@@ -52,11 +52,15 @@ def fix_slices(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _find_constant(module: GraphModule, argument: Any) -> list[int] | None:
-    if not isinstance(argument, Node) or argument.op != "get_attr":
+    if not isinstance(argument, Node) or argument.op not in ("get_attr", "call_module"):
         return None
     value: Any = module
     for name in str(argument.target).split("."):
         value = getattr(value, name)
+    if argument.op == "call_module":
+        if type(value).__name__ != "OnnxConstant":
+            return None
+        value = value.value
     return [int(number) for number in value.reshape(-1).tolist()]
 
 

@@ -82,7 +82,7 @@ class OnnxOrigin:
         if importlib.util.find_spec("onnxruntime") is None:
             from jetson_dnn_rt.models.torch_source import run_module
 
-            return run_module(self.torch_module(), image, str(self._path))
+            return run_module(self.torch_module(), [image], str(self._path))
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -8,7 +8,7 @@ import inspect
 import io
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.files import MAX_MODEL_BYTES
-from jetson_dnn_rt.models.model import make_probe_input
+from jetson_dnn_rt.models.model import PROBE_VALUE, make_probe_input
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ _EXPORT_TOLERANCE = 1e-3
 
 
 def run_module(
-    module: torch.nn.Module, image: npt.NDArray[np.float32], name: str
+    module: torch.nn.Module, inputs: Sequence[npt.NDArray[np.float32]], name: str
 ) -> tuple[npt.NDArray[Any], ...]:
     """Run a module once on the CPU.
 
@@ -39,9 +39,10 @@ def run_module(
 
     try:
         with torch.inference_mode():
-            outputs = module(torch.from_numpy(image))
+            outputs = module(*map(torch.from_numpy, inputs))
     except Exception as error:  # a foreign module may raise anything
-        raise ModelError(f"{name} cannot be run on {list(image.shape)}: {error}") from error
+        shapes = ", ".join(str(list(value.shape)) for value in inputs)
+        raise ModelError(f"{name} cannot be run on {shapes}: {error}") from error
     if isinstance(outputs, torch.Tensor):
         outputs = (outputs,)
     if not isinstance(outputs, (tuple, list)) or not all(
@@ -84,23 +85,22 @@ class TorchOrigin:
         return self._make_module()
 
     def onnx_model(self) -> bytes:
-        """Export on the first call, and compare with torch where ONNX Runtime is installed."""
+        """Export on the first call; see `export_onnx`."""
         with self._lock:
             if self._onnx is None:
                 module = self._make_module()
-                data = export_onnx(module, self._input_size, self._name)
-                if importlib.util.find_spec("onnxruntime") is not None:
-                    _check_export(data, module, self._input_size, self._name)
-                self._onnx = data
+                self._onnx = export_onnx(module, ((1, 3, *self._input_size),), self._name)
             return self._onnx
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
         """Run once on torch."""
-        return run_module(self._make_module(), make_probe_input(height, width), self._name)
+        return run_module(self._make_module(), [make_probe_input(height, width)], self._name)
 
 
-def export_onnx(module: torch.nn.Module, input_size: tuple[int, int], name: str) -> bytes:
-    """Serialize a module as ONNX.
+def export_onnx(
+    module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
+) -> bytes:
+    """Serialize a module as ONNX, and compare with torch where ONNX Runtime is installed.
 
     The TorchScript exporter is taken where torch still has it: it needs no other package, and
     writes the same opset on torch 2.1 and later. The newer one needs onnxscript.
@@ -108,14 +108,15 @@ def export_onnx(module: torch.nn.Module, input_size: tuple[int, int], name: str)
     Raises
     ------
     ModelError
-        When the exporter fails.
+        When the exporter fails, or what it wrote computes something else.
     BackendUnavailableError
         When neither exporter can be used.
     """
     import torch
 
-    image = torch.from_numpy(make_probe_input(*input_size))
-    keywords: dict[str, Any] = {"input_names": ["image"]}
+    values = tuple(torch.full(shape, PROBE_VALUE) for shape in input_shapes)
+    names = ["image"] if len(values) == 1 else [f"input_{i}" for i in range(len(values))]
+    keywords: dict[str, Any] = {"input_names": names}
     if _has_old_exporter():
         keywords["opset_version"] = _OPSET
         if "dynamo" in inspect.signature(torch.onnx.export).parameters:
@@ -131,7 +132,7 @@ def export_onnx(module: torch.nn.Module, input_size: tuple[int, int], name: str)
         # The exporter warns of every Python branch it traces through; the result is compared.
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
-            program = export(module, (image,), buffer, **keywords)
+            program = export(module, values, buffer, **keywords)
             if not buffer.getbuffer().nbytes and program is not None:
                 program.save(buffer)
     except Exception as error:  # the exporter raises what the traced module raises
@@ -139,6 +140,8 @@ def export_onnx(module: torch.nn.Module, input_size: tuple[int, int], name: str)
     data = buffer.getvalue()
     if len(data) > MAX_MODEL_BYTES:
         raise ModelError(f"{name} as ONNX is larger than {MAX_MODEL_BYTES} bytes")
+    if importlib.util.find_spec("onnxruntime") is not None:
+        _check_export(data, module, input_shapes, name)
     return data
 
 
@@ -149,7 +152,7 @@ def _has_old_exporter() -> bool:
 
 
 def _check_export(
-    data: bytes, module: torch.nn.Module, input_size: tuple[int, int], name: str
+    data: bytes, module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
 ) -> None:
     """Compare the exported network with the module on noise.
 
@@ -160,13 +163,15 @@ def _check_export(
     """
     import onnxruntime
 
-    noise = np.random.default_rng(0).random((1, 3, *input_size), np.float32)
+    generator = np.random.default_rng(0)
+    noise = [generator.random(shape, np.float32) for shape in input_shapes]
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {session.get_inputs()[0].name: noise})
+        names = [value.name for value in session.get_inputs()]
+        found = session.run(None, dict(zip(names, noise, strict=True)))
     except Exception as error:  # ONNX Runtime's own classes share no base but Exception
         raise ModelError(f"{name} exported to ONNX cannot be run: {error}") from error
     expected = run_module(module, noise, name)

@@ -82,7 +82,7 @@ class LoadedTask:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """Names of the stages."""
-        return tuple(stage.name for stage in next(iter(self.stages.values())))
+        return self._variants.stage_names
 
     @property
     def stages(self) -> Stages:

@@ -138,4 +138,4 @@ def _percentiles(statistics: OnlineStatistics) -> dict[str, float]:
 
 
 def _stage_ms(record: JobRecord, name: str) -> float:
-    return sum(s.execution_time_ns for s in record.stages if s.name == name) / 1e6
+    return sum(s.execution_time_ns for s in record.stages if s.name.startswith(name)) / 1e6

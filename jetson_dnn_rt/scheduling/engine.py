@@ -16,6 +16,8 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
   previous job is done counts (blocking); work that merely waits does not, because it may be
   skipped itself.
 * At each boundary the last question again, about the remaining stages: no: ``aborted``.
+* At each boundary, and at the start, a `Selector` says which variant runs the next stage. A job is
+  hopeless when none of the variants that it may yet choose would do.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
 * A task that is kept out frame after frame would never learn that the machine got faster again.
@@ -26,12 +28,22 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue
-from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, TaskParameters, Work
+from jetson_dnn_rt.scheduling.selection import Selector, StaticSelector
+from jetson_dnn_rt.tasks import (
+    Admission,
+    JobRecord,
+    Outcome,
+    StageRecord,
+    TaskParameters,
+    Work,
+    stage_name,
+)
 
 PROBE_INTERVAL = 30
 """Every so many frames in a row that the budget keeps out, one is run as a probe."""
@@ -45,10 +57,15 @@ WITHDRAW_AFTER = 2
 
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """What the engine keeps of a task; others read it, under the driver's lock."""
+    """What the engine keeps of a task; others read it, under the driver's lock.
+
+    `spans` says for each variant and stage how many stages are run from there at once; 0 where
+    the variant cannot be entered, because it covers the stage together with earlier ones.
+    """
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]]
+    spans: dict[str, tuple[int, ...]]
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
@@ -59,6 +76,14 @@ class TaskState:
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+
+    def usable(self, variant: str, stage: int) -> bool:
+        """Whether a variant may run from this stage on."""
+        return (
+            variant in self.spans
+            and self.spans[variant][stage] > 0
+            and variant not in self.withdrawn
+        )
 
     def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
         """Budgets of the stages from `stage` to the last."""
@@ -80,6 +105,11 @@ class Engine:
         How many stages may run at once.
     discipline : str
         ``edf`` or ``fifo``, see `ReadyQueue`.
+
+    Attributes
+    ----------
+    selector : Selector
+        Chooses variants; may be exchanged at any time.
     """
 
     def __init__(self, workers: int = 1, discipline: str = "edf") -> None:
@@ -87,6 +117,7 @@ class Engine:
             raise ValueError(f"workers must be >= 1: {workers}")
         self.workers = workers
         self.tasks: dict[str, TaskState] = {}
+        self.selector: Selector = StaticSelector()
         self._queue = ReadyQueue(discipline)
         self._running: dict[Job, int] = {}
         self._saturated_ns = 0
@@ -95,16 +126,35 @@ class Engine:
 
     # -- tasks ---------------------------------------------------------------------------------
 
-    def add_task(self, parameters: TaskParameters) -> TaskState:
-        """Add a task; its budgets are empty, hence optimistic, until observed or seeded."""
+    def add_task(
+        self, parameters: TaskParameters, spans: Mapping[str, Sequence[int]] | None = None
+    ) -> TaskState:
+        """Add a task; its budgets are empty, hence optimistic, until observed or seeded.
+
+        Parameters
+        ----------
+        parameters : TaskParameters
+            The task.
+        spans : mapping of str to sequence of int, optional
+            For each variant how many stages each of its runs does; by default one each.
+        """
         if parameters.name in self.tasks:
             raise ValueError(f"task {parameters.name!r} is there already")
-        budgets = {
-            variant: [BudgetEstimator(parameters.budget_quantile) for _ in parameters.stages]
-            for variant in parameters.variants
-        }
-        state = self.tasks[parameters.name] = TaskState(parameters, budgets)
+        state = TaskState(parameters, {}, {})
+        for variant in parameters.variants:
+            _add_spans(state, variant, (spans or {}).get(variant))
+        self.tasks[parameters.name] = state
         return state
+
+    def add_variant(self, task: str, variant: str, spans: Sequence[int] | None = None) -> None:
+        """Let a task run one more variant, or one that was made anew after its withdrawal."""
+        state = self.tasks[task]
+        _add_spans(state, variant, spans)
+        state.withdrawn.pop(variant, None)
+        state.failures[variant] = 0
+        if variant not in state.parameters.variants:
+            variants = (*state.parameters.variants, variant)
+            state.parameters = replace(state.parameters, variants=variants)
 
     def remove_task(self, task: str) -> None:
         """Forget a task; it must be idle (see `flush`)."""
@@ -119,8 +169,10 @@ class Engine:
 
     def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
         """Start the budgets of a variant from warm-up runs, one tuple of stage times a run."""
-        for stage, estimator in enumerate(self.tasks[task].budgets[variant]):
-            estimator.reset(run[stage] for run in times_ns)
+        state = self.tasks[task]
+        entries = [stage for stage, span in enumerate(state.spans[variant]) if span]
+        for index, stage in enumerate(entries):
+            state.budgets[variant][stage].reset(run[index] for run in times_ns)
 
     def set_variant(self, task: str, variant: str) -> None:
         """Choose the variant of the jobs that start from now on.
@@ -204,9 +256,9 @@ class Engine:
         on_spare_time: list[Job] = []
         while (job := self._queue.pop()) is not None:
             state = self.tasks[job.task]
-            if job.start_ns is None:
-                job.variant = state.parameters.variant
-            if not self._can_make_it(state, job, now_ns):
+            if not self._select(state, job, now_ns):
+                self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
+            elif not self._can_make_it(state, job, now_ns):
                 self._end_hopeless(job, now_ns)
             elif self._is_admitted(state, job, now_ns):
                 break
@@ -238,13 +290,16 @@ class Engine:
             return
         self._stop_running(job, now_ns)
         state = self.tasks[job.task]
-        stage = state.parameters.stages[job.next_stage]
-        job.stages.append(StageRecord(stage, job.variant, start_ns, end_ns))
+        span = state.spans[job.variant][job.next_stage]
+        name = stage_name(state.parameters.stages, job.next_stage, span)
+        job.stages.append(StageRecord(name, job.variant, start_ns, end_ns))
+        job.path.append((job.variant, job.next_stage))
         state.budgets[job.variant][job.next_stage].observe(end_ns - start_ns)
-        job.next_stage += 1
+        job.next_stage += span
         if job.next_stage == len(state.parameters.stages):
             in_time = now_ns <= job.absolute_deadline_ns
-            state.failures[job.variant] = 0
+            for variant in job.variants:
+                state.failures[variant] = 0
             self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
         elif job.cancel_reason:
             self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
@@ -308,7 +363,7 @@ class Engine:
         if state.kept_out == PROBE_INTERVAL - 1:
             job.admission = Admission.PROBE
             return ""
-        usual_ns = state.remaining_usual_ns(job.variant)
+        usual_ns = self._shortest_usual_ns(state, job)
         if usual_ns > parameters.deadline_ns:
             return "budget"
         earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
@@ -330,9 +385,28 @@ class Engine:
         rest_ns = state.remaining_usual_ns(job.variant, job.next_stage + 1)
         return max(0, self._running[job] - now_ns) + rest_ns
 
+    def _select(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Choose the variant of the next stage; False when none can go on from here."""
+        chosen = self.selector.choose(state, job, now_ns)
+        for variant in (chosen, job.variant, state.parameters.variant, *state.parameters.variants):
+            if state.usable(variant, job.next_stage):
+                job.variant = variant
+                return True
+        return False
+
+    def _shortest_usual_ns(self, state: TaskState, job: Job) -> int:
+        """Usual time of what is left of a job, in the fastest variant that it may choose."""
+        stage = job.next_stage
+        times_ns = [
+            state.remaining_usual_ns(variant, stage)
+            for variant in self.selector.allowed(state, job)
+            if state.usable(variant, stage)
+        ]
+        return min(times_ns) if times_ns else state.remaining_usual_ns(job.variant, stage)
+
     def _can_make_it(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether it will more likely than not be done in time; a probe may try all the same."""
-        usual_ns = state.remaining_usual_ns(job.variant, job.next_stage)
+        usual_ns = self._shortest_usual_ns(state, job)
         in_time = now_ns + usual_ns <= job.absolute_deadline_ns
         return in_time or job.admission is Admission.PROBE
 
@@ -394,8 +468,8 @@ class Engine:
         if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
             state.kept_out += 1
         if job.admission is Admission.PROBE and outcome in (Outcome.MET, Outcome.LATE):
-            for estimator, stage in zip(state.budgets[job.variant], job.stages, strict=True):
-                estimator.reset((stage.execution_time_ns,))
+            for (variant, index), stage in zip(job.path, job.stages, strict=True):
+                state.budgets[variant][index].reset((stage.execution_time_ns,))
         if state.waiting is job:
             state.waiting = None
         if state.in_flight is job:
@@ -407,7 +481,7 @@ class Engine:
         record = JobRecord(
             task=job.task,
             sequence=job.sequence,
-            variant=job.variant,
+            variant="+".join(job.variants),
             outcome=outcome,
             reason=reason,
             capture_ns=job.capture_ns,
@@ -430,10 +504,24 @@ class Engine:
         Sub-deadline of stage l: D * e_l / sum(e), with e the median observed times
         (Bateni & Liu 2020, section 4; REFERENCE 1.1 and 1.2).
         """
-        profile = [estimator.median_ns for estimator in state.budgets[job.variant]]
+        # Of the variant that the frame began with: one that is faster shows as being ahead.
+        profile = [estimator.median_ns for estimator in state.budgets[job.variants[0]]]
         total_ns = sum(profile)
         if not job.stages or not total_ns:
             return 0
         deadline_ns = job.absolute_deadline_ns - job.release_ns
         elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
-        return deadline_ns * sum(profile[: len(job.stages)]) // total_ns - elapsed_ns
+        return deadline_ns * sum(profile[: job.next_stage]) // total_ns - elapsed_ns
+
+
+def _add_spans(state: TaskState, variant: str, spans: Sequence[int] | None) -> None:
+    count = len(state.parameters.stages)
+    runs = (1,) * count if spans is None else tuple(spans)
+    if sum(runs) != count or min(runs) < 1:
+        raise ValueError(
+            f"runs of variant {variant!r} of task {state.parameters.name!r} do {runs} stages, "
+            f"the task has {count}"
+        )
+    state.spans[variant] = tuple(part for span in runs for part in (span, *(0,) * (span - 1)))
+    quantile = state.parameters.budget_quantile
+    state.budgets[variant] = [BudgetEstimator(quantile) for _ in range(count)]

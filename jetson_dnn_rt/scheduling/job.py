@@ -33,3 +33,10 @@ class Job:
     waiting_ns: int = 0
     saturated_at_ready_ns: int = 0
     stages: list[StageRecord] = field(default_factory=list)
+    path: list[tuple[str, int]] = field(default_factory=list)
+    """For each executed stage its variant and index."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that ran, in the order of their first use; before that the chosen one."""
+        return tuple(dict.fromkeys(variant for variant, _ in self.path)) or (self.variant,)

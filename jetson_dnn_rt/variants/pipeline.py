@@ -1,72 +1,106 @@
-"""The stages of one task in one variant: preprocess, inference, decode."""
+"""The stages of one task in one variant: preprocess, the network in one or more parts, decode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
-from jetson_dnn_rt.backends.base import Outputs, Runner
+from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.backends.null import NullRunner
-from jetson_dnn_rt.backends.registry import create_runner
-from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.preprocessing import Geometry, Preprocessor
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.errors import NotANumberError
+from jetson_dnn_rt.tasks import Stage, Work, stage_name
+from jetson_dnn_rt.variants.envelope import OUTPUTS, VALUES, Envelope, holds_nan
+from jetson_dnn_rt.variants.network import Piece
 from jetson_dnn_rt.variants.spec import VariantSpec
 
-STAGE_NAMES = ("preprocess", "inference", "decode")
 
-_GEOMETRY = "geometry"
-_OUTPUTS = "outputs"
+def name_stages(count: int) -> tuple[str, ...]:
+    """Names of a task's stages whose network is cut into `count`."""
+    inner = [f"inference-{i + 1}" for i in range(count)] if count > 1 else ["inference"]
+    return ("preprocess", *inner, "decode")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of stages of the network, and the runner that does it."""
+
+    piece: Piece
+    runner: Runner
 
 
 class Pipeline:
-    """What a task runs for each frame, with all the memory it needs.
+    """What a task runs for each frame in one variant, with all the memory it needs.
 
-    The frame's pixels are read once, by the preprocessor, which writes into the runner's own
-    input buffer. The result owns its arrays; everything between belongs to the pipeline and is
-    written over by the next frame. One frame at a time.
+    The frame's pixels are read once, by the preprocessor, which writes into the input buffer. The
+    result owns its arrays; everything between belongs to the runners and is written over by the
+    next frame. One frame at a time, of all pipelines that share an envelope.
 
     Parameters
     ----------
-    model : Model
-        The network.
     spec : VariantSpec
         How it runs.
-    runner : Runner
-        Made for both; the pipeline closes it.
-    settings : DecoderSettings
-        Read anew for every frame.
+    envelope : Envelope
+        Preprocessing and decoding, shared with the other variants of the task.
+    segments : sequence of Segment
+        The network; the pipeline closes their runners.
+    names : sequence of str
+        Of the task's stages, see `name_stages`.
+    memory_bytes : int
+        By how much the process grew when it was made.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        In order.
     """
 
     def __init__(
-        self, model: Model, spec: VariantSpec, runner: Runner, settings: DecoderSettings
+        self,
+        spec: VariantSpec,
+        envelope: Envelope,
+        segments: Sequence[Segment],
+        names: Sequence[str],
+        memory_bytes: int = 0,
     ) -> None:
         self.spec = spec
-        self.runner = runner
-        self._settings = settings
-        self._preprocessor = Preprocessor(model.preprocessing, runner.input)
-        self._decode = model.create_decoder()
+        self.envelope = envelope
+        self.segments = tuple(segments)
+        self.memory_bytes = memory_bytes
+        runner = segments[0].runner
         self._script = runner if isinstance(runner, NullRunner) else None
         self.stages = (
             Stage("preprocess", self._run_preprocess),
-            Stage("inference", self._run_inference),
+            *(self._make_stage(segment, names) for segment in self.segments),
             Stage("decode", self._run_decode),
         )
 
     def _run_preprocess(self, work: Work) -> None:
-        work.scratch[_GEOMETRY] = self._preprocessor.write(work.frame)
+        self.envelope.preprocess(work)
         if self._script is not None:
             self._script.take_time("preprocess")
 
-    def _run_inference(self, work: Work) -> None:
-        work.scratch[_OUTPUTS] = self.runner.run()
+    def _make_stage(self, segment: Segment, names: Sequence[str]) -> Stage:
+        piece, runner, envelope = segment.piece, segment.runner, self.envelope
+        inputs, outputs, dead, results = piece.inputs, piece.outputs, piece.dead, piece.results
+        name = stage_name(names, piece.first + 1, piece.span)
+
+        def run(work: Work) -> None:
+            values = cast("dict[str, Array]", work.scratch[VALUES])
+            given = runner.run([values[key] for key in inputs])
+            if envelope.suspicious and holds_nan(given):
+                raise NotANumberError(f"stage {name} of {self.spec} gives NaN", name)
+            for key in dead:
+                del values[key]
+            values.update(zip(outputs, given))  # noqa: B905  # the whole network names none
+            if results or not outputs:
+                last = [values[key] for key in results] if results else given
+                work.scratch[OUTPUTS] = runner.to_host(last)
+
+        return Stage(name, run, piece.span)
 
     def _run_decode(self, work: Work) -> None:
-        outputs = cast(Outputs, work.scratch[_OUTPUTS])
-        geometry = cast(Geometry, work.scratch[_GEOMETRY])
-        work.result = self._decode(outputs, geometry, self._settings)
+        self.envelope.decode(work)
         if self._script is not None:
             self._script.take_time("decode")
 
@@ -76,47 +110,6 @@ class Pipeline:
             stage.run(work)
 
     def close(self) -> None:
-        """Give the runner back; a second call does nothing."""
-        self.runner.close()
-
-
-def build_pipeline(
-    model: Model,
-    spec: VariantSpec,
-    settings: DecoderSettings,
-    *,
-    threads: int,
-    clock: Clock | None = None,
-) -> Pipeline:
-    """Make the stages of a model in a variant.
-
-    Parameters
-    ----------
-    model : Model
-        The network.
-    spec : VariantSpec
-        How it is to run.
-    settings : DecoderSettings
-        Thresholds, which the caller may change at any time.
-    threads : int
-        Threads of one inference, >= 1.
-    clock : Clock, optional
-        What the null back end waits on; the steady clock by default.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When the variant cannot be had on this machine or in this release.
-    ModelError
-        When the back end cannot run the network.
-    """
-    if spec.decomposition != "full":
-        raise BackendUnavailableError(
-            f"variant {spec}: decomposition {spec.decomposition} is not in this release; use full"
-        )
-    runner = create_runner(model, spec.backend, spec.precision, threads=threads, clock=clock)
-    try:
-        return Pipeline(model, spec, runner, settings)
-    except BaseException:
-        runner.close()
-        raise
+        """Give the runners back; a second call does nothing."""
+        for segment in self.segments:
+            segment.runner.close()

@@ -8,7 +8,91 @@ from dataclasses import dataclass
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.errors import ConfigurationError
 
-_DECOMPOSITION = re.compile(r"full|tucker-(0\.\d{2}|1\.00)")
+METHODS = ("tucker", "svd")
+RULES = ("macs", "ratio", "energy", "evbmf")
+FULL = "full"
+
+_DECOMPOSITION = re.compile(
+    rf"({'|'.join(METHODS)})-(?:({'|'.join(RULES[1:])})-)?(0\.\d{{2}}|1\.00)"
+)
+
+
+@dataclass(frozen=True)
+class DecompositionSpec:
+    """How a network is decomposed.
+
+    Attributes
+    ----------
+    method : str
+        ``tucker`` for convolutions (and linear layers by SVD), ``svd`` for linear layers only.
+    rule : str
+        What the ranks follow from: ``macs``, the share of the network's multiply-accumulates that
+        is kept; ``ratio`` of each rank; ``energy`` kept of each mode; ``evbmf`` weakened so much.
+    value : float
+        In (0, 1], of two decimals.
+
+    Raises
+    ------
+    ConfigurationError
+        When a part is unknown or out of range.
+    """
+
+    method: str
+    rule: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigurationError(
+                f"decomposition method must be one of {', '.join(METHODS)}: {self.method!r}"
+            )
+        if self.rule not in RULES:
+            raise ConfigurationError(f"ranks must be one of {', '.join(RULES)}: {self.rule!r}")
+        if not 0.0 < self.value <= 1.0 or round(self.value, 2) != self.value:
+            raise ConfigurationError(
+                f"{self.rule} must be in (0, 1] with at most two decimals: {self.value}"
+            )
+
+    @staticmethod
+    def parse(text: str) -> DecompositionSpec:
+        """Read ``tucker-0.50`` (of the multiply-accumulates) or ``tucker-energy-0.95``.
+
+        Raises
+        ------
+        ConfigurationError
+            When the text has another form.
+        """
+        found = _DECOMPOSITION.fullmatch(text)
+        if not found:
+            raise ConfigurationError(
+                "decomposition must be tucker-R or svd-R, R the share of multiply-accumulates kept, "
+                f"as 0.50, or tucker-RULE-R with RULE one of {', '.join(RULES[1:])}: {text!r}"
+            )
+        return DecompositionSpec(found[1], found[2] or "macs", float(found[3]))
+
+    @staticmethod
+    def parse_ranks(method: str, ranks: str) -> DecompositionSpec:
+        """Read the command line's form, ``tucker`` and ``macs:0.5``.
+
+        Raises
+        ------
+        ConfigurationError
+            When it has another form.
+        """
+        rule, colon, value = ranks.partition(":")
+        try:
+            number = float(value)
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise ConfigurationError(
+                f"ranks {ranks!r} must look like macs:0.5, RULE one of {', '.join(RULES)}"
+            )
+        return DecompositionSpec(method, rule, number)
+
+    def __str__(self) -> str:
+        rule = "" if self.rule == "macs" else f"{self.rule}-"
+        return f"{self.method}-{rule}{self.value:.2f}"
 
 
 @dataclass(frozen=True)
@@ -18,7 +102,7 @@ class VariantSpec:
     Attributes
     ----------
     decomposition : str
-        ``full``, or ``tucker-R`` with the ratio R of two decimals.
+        ``full``, or as `DecompositionSpec` writes itself.
     backend, precision : str
         As in `jetson_dnn_rt.backends.registry`.
 
@@ -34,15 +118,21 @@ class VariantSpec:
 
     def __post_init__(self) -> None:
         name = f"variant {self.decomposition}@{self.backend}-{self.precision}"
-        if not _DECOMPOSITION.fullmatch(self.decomposition):
-            raise ConfigurationError(
-                f"{name}: decomposition must be 'full' or 'tucker-R' with R as 0.50: "
-                f"{self.decomposition!r}"
-            )
+        if self.decomposition != FULL:
+            try:
+                parsed = DecompositionSpec.parse(self.decomposition)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{name}: {error}; or {FULL}") from error
+            object.__setattr__(self, "decomposition", str(parsed))
         if self.backend not in BACKENDS:
             raise ConfigurationError(f"{name}: back end must be one of {', '.join(BACKENDS)}")
         if self.precision not in PRECISIONS:
             raise ConfigurationError(f"{name}: precision must be one of {', '.join(PRECISIONS)}")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the network's layers are those of the model."""
+        return self.decomposition == FULL
 
     @staticmethod
     def parse(text: str) -> VariantSpec:

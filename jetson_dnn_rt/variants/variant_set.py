@@ -1,20 +1,44 @@
-"""Several variants of one model, built and ready."""
+"""Several variants of one model, loaded and ready."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
-from jetson_dnn_rt.backends.registry import is_installed
+import psutil
+
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.registry import create_runner, is_installed
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.variants.pipeline import Pipeline, build_pipeline
-from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
+from jetson_dnn_rt.variants.envelope import Envelope
+from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.variants.pipeline import Pipeline, Segment, name_stages
+from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+
+logger = logging.getLogger(__name__)
+
+MAX_STAGES = 64
+STAGE_NS = 2_000_000
+"""How long a stage shall take where the number of stages is found automatically: for about so
+long a job that just started blocks a more urgent one."""
+MAX_AUTOMATIC_STAGES = 8
 
 # The fastest on a CPU first, as measured with YOLOX-nano on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
+
+
+class NotBuiltError(BackendUnavailableError):
+    """A decomposed variant is not in the library yet."""
+
+
+class MemoryLimitError(ConfigurationError):
+    """A variant does not fit into the memory that is left."""
 
 
 def choose_default(model: Model) -> VariantSpec:
@@ -29,15 +53,15 @@ def choose_default(model: Model) -> VariantSpec:
         When none is installed.
     """
     if isinstance(model.origin, NullOrigin):
-        return VariantSpec("full", "null")
+        return VariantSpec(FULL, "null")
     for backend in _PREFERENCE:
         if is_installed(backend):
-            return VariantSpec("full", backend)
+            return VariantSpec(FULL, backend)
     raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
 
 
 class VariantSet:
-    """The variants of one task. Nothing that changes is shared between them or with other sets.
+    """The variants of one task. They share the input buffer, so one frame at a time.
 
     Parameters
     ----------
@@ -51,20 +75,32 @@ class VariantSet:
         Threads of one inference, >= 1.
     clock : Clock, optional
         What the null back end waits on.
+    stages : int
+        Into how many stages the network is cut, 1 to `MAX_STAGES`; 0 = so many that one takes
+        about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`.
+    library : Library, optional
+        Where decomposed networks come from, and what is slow to make is kept.
+    memory_limit_mb : float
+        What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
+        whatever it takes.
 
     Attributes
     ----------
     pipelines : dict of str to Pipeline
-        By full name, in the order given.
+        Those that are loaded, by full name, in the order given.
     default : str
-        Name of the first.
+        Name of the first that is loaded.
+    left_out : dict of str to str
+        Those that are not, with the reason; `missing` are those of them that may yet be built.
+    stage_names : tuple of str
+        The same for all variants.
 
     Raises
     ------
     ConfigurationError
-        When a name is none, or there twice.
+        When a name is none, or there twice, or `stages` is out of range.
     BackendUnavailableError, ModelError
-        When one of them cannot be built; those built before are closed.
+        When a variant of the full network cannot be built; those built before are closed.
     """
 
     def __init__(
@@ -75,23 +111,165 @@ class VariantSet:
         *,
         threads: int,
         clock: Clock | None = None,
+        stages: int = 1,
+        library: Library | None = None,
+        memory_limit_mb: float = 0.0,
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
             raise ConfigurationError(f"variants: a name is there twice: {list(map(str, specs))}")
+        if not 0 <= stages <= MAX_STAGES:
+            raise ConfigurationError(f"stages must be in [0, {MAX_STAGES}]: {stages}")
         self.model = model
+        self.library = library
         self.pipelines: dict[str, Pipeline] = {}
+        self.left_out: dict[str, str] = {}
+        self.missing: tuple[str, ...] = ()
+        self._settings = settings
+        self._threads, self._clock = threads, clock
+        self._limit_bytes = int(memory_limit_mb * 1e6)
+        self._envelope: Envelope | None = None
+        full = next((spec for spec in specs if spec.is_full), None) or choose_default(model)
+        self._network = Network(model, stages or self._count_stages(full), library)
+        self.stage_names = name_stages(self._network.stages)
         try:
             for spec in specs:
-                self.pipelines[str(spec)] = build_pipeline(
-                    model, spec, settings, threads=threads, clock=clock
-                )
+                self._try_add(spec)
+            if not self.pipelines:
+                logger.warning("%s runs as %s until another variant is there", model.source, full)
+                self._try_add(full)
         except BaseException:
             self.close()
             raise
-        self.default = str(specs[0])
+        self.default = next(iter(self.pipelines))
+
+    def add(self, name: str) -> Pipeline:
+        """Load one more variant; may be called while the others run, from any one thread.
+
+        Raises
+        ------
+        NotBuiltError
+            When the network is not there in that decomposition.
+        MemoryLimitError
+            When it does not fit.
+        BackendUnavailableError, ModelError
+            When it cannot be built.
+        """
+        spec = VariantSpec.parse(name)
+        if str(spec) not in self.pipelines:
+            self.pipelines[str(spec)] = self._build(spec)
+            self.left_out.pop(str(spec), None)
+            self.missing = tuple(other for other in self.missing if other != str(spec))
+        return self.pipelines[str(spec)]
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the loaded variants take together."""
+        return sum(pipeline.memory_bytes for pipeline in self.pipelines.values())
 
     def close(self) -> None:
         """Close every pipeline; a second call does nothing."""
         for pipeline in self.pipelines.values():
             pipeline.close()
+
+    def _try_add(self, spec: VariantSpec) -> None:
+        try:
+            self.add(str(spec))
+        except NotBuiltError as error:
+            self.left_out[str(spec)] = str(error)
+            self.missing = (*self.missing, str(spec))
+            logger.warning("%s", error)
+        except MemoryLimitError as error:
+            self.left_out[str(spec)] = str(error)
+            logger.warning("%s", error)
+
+    def _build(self, spec: VariantSpec) -> Pipeline:
+        if not self._network.has(spec.decomposition):
+            self._load_decomposed(spec)
+        before = psutil.Process().memory_info().rss
+        segments = self._make_segments(spec)
+        pipeline = None
+        try:
+            if self._envelope is None:
+                image = segments[0].runner.allocate_input()
+                self._envelope = Envelope(self.model, self._settings, image)
+            if spec.backend != "null":  # whose runs take as long as its script says
+                measure_segments(segments, runs=1)
+            grown = max(0, psutil.Process().memory_info().rss - before)
+            pipeline = Pipeline(spec, self._envelope, segments, self.stage_names, grown)
+            left = self._limit_bytes - self.memory_bytes
+            if self._limit_bytes and self.pipelines and grown > left:
+                raise MemoryLimitError(
+                    f"variant {spec} of {self.model.source} is left out: it takes "
+                    f"{grown / 1e6:.0f} MB, {max(0, left) / 1e6:.0f} of "
+                    f"{self._limit_bytes / 1e6:.0f} MB are left (memory_limit_mb)"
+                )
+        except BaseException:
+            for segment in segments:
+                segment.runner.close()
+            raise
+        return pipeline
+
+    def _load_decomposed(self, spec: VariantSpec) -> None:
+        from jetson_dnn_rt.variants.compression import load_reduced
+
+        graph = None
+        if self.library is not None:
+            decomposition = DecompositionSpec.parse(spec.decomposition)
+            graph = load_reduced(self.model, decomposition, self.library)
+        if graph is None:
+            raise NotBuiltError(
+                f"variant {spec} of {self.model.source} is not in the library: run jetson-dnn-rt "
+                "build, or jetson-dnn-rt compress"
+            )
+        self._network.add_decomposed(spec.decomposition, graph)
+
+    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+        def make_runner(part: Part) -> Runner:
+            return create_runner(
+                part, spec.backend, spec.precision, threads=self._threads, clock=self._clock
+            )
+
+        if spec.backend != "torch":
+            return choose_cover(self._network, spec.decomposition, make_runner)
+        # torch runs operator by operator: stages cost it nothing.
+        segments: list[Segment] = []
+        try:
+            for piece in self._network.pieces(spec.decomposition):
+                segments.append(Segment(piece, make_runner(piece.part)))
+        except BaseException:
+            for segment in segments:
+                segment.runner.close()
+            raise
+        return segments
+
+    def _count_stages(self, spec: VariantSpec) -> int:
+        if isinstance(self.model.origin, NullOrigin):
+            return 1
+        (piece,) = Network(self.model, 1, self.library).pieces(FULL)
+        runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)
+        try:
+            time_ns = measure_segments([Segment(piece, runner)])
+        finally:
+            runner.close()
+        return max(1, min(MAX_AUTOMATIC_STAGES, round(time_ns / STAGE_NS)))
+
+
+def build_pipeline(
+    model: Model,
+    spec: VariantSpec,
+    settings: DecoderSettings,
+    *,
+    threads: int,
+    clock: Clock | None = None,
+    stages: int = 1,
+    library: Library | None = None,
+) -> Pipeline:
+    """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
+    variants = VariantSet(
+        model, [str(spec)], settings, threads=threads, clock=clock, stages=stages, library=library
+    )
+    if str(spec) not in variants.pipelines:
+        variants.close()
+        raise BackendUnavailableError(variants.left_out[str(spec)])
+    return variants.pipelines[str(spec)]

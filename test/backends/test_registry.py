@@ -66,7 +66,7 @@ def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("backend", ["tensorrt", "tvm"])
 def test_later_back_ends(backend: str) -> None:
     with pytest.raises(BackendUnavailableError, match="not in this release"):
-        create_runner(make_model(Classifier(), (8, 8)), backend, "fp32", threads=1)
+        create_runner(make_model(Classifier(), (8, 8)).part, backend, "fp32", threads=1)
 
 
 def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +77,9 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, "supports_bf16", lambda: False)
         monkeypatch.setattr(torch_backend, "choose_device", lambda: "cpu")
         with pytest.raises(BackendUnavailableError, match=r"not in bf16 \(no bf16"):
-            create_runner(model, backend, "bf16", threads=1)
+            create_runner(model.part, backend, "bf16", threads=1)
     with pytest.raises(BackendUnavailableError, match="no bf16 instructions"):
-        torch_backend.TorchRunner(model, "bf16", 1, "cpu")
+        torch_backend.TorchRunner(model.part, "bf16", 1)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatc
 )
 def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None:
     with pytest.raises(BackendUnavailableError, match="computes in fp32"):
-        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=1)
+        create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=1)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None
 )
 def test_bad_arguments(backend: str, precision: str, threads: int, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=threads)
+        create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=threads)
 
 
 def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

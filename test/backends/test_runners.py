@@ -53,7 +53,7 @@ def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runn
         pytest.skip(f"{backend}: {info.reason}")
     if precision not in info.precisions:
         pytest.skip(f"{backend} has no {precision} here: {info.reason}")
-    return create_runner(model, backend, precision, threads=threads)
+    return create_runner(model.part, backend, precision, threads=threads)
 
 
 def make_image(seed: int) -> np.ndarray:
@@ -66,14 +66,14 @@ def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precisi
     model = make_model(network(), SIZE)
     module = model.torch_module()
     runner = create(model, backend, precision)
-    assert runner.input.shape == (1, 3, *SIZE)
-    assert runner.input.dtype == np.float32
+    assert runner.allocate_input().shape == (1, 3, *SIZE)
+    assert runner.allocate_input().dtype == np.float32
+    assert runner.input_shapes == ((1, 3, *SIZE),)
     assert (runner.backend, runner.precision) == (backend, precision)
     assert runner.version
     for seed in range(3):
         image = make_image(seed)
-        runner.input[:] = image
-        outputs = runner.run()
+        outputs = runner.run([image])
         with torch.inference_mode():
             expected = module(torch.from_numpy(image))
         expected = expected if isinstance(expected, tuple) else (expected,)
@@ -90,22 +90,20 @@ def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precisi
 def test_short_types_are_really_used(backend: str, precision: str) -> None:
     model = make_model(Classifier(), SIZE)
     runner = create(model, backend, precision)
-    runner.input[:] = make_image(0)
     with torch.inference_mode():
         exact = model.torch_module()(torch.from_numpy(make_image(0))).numpy()
-    error = float(np.abs(runner.run()[0] - exact).max())
+    error = float(np.abs(runner.run([make_image(0)])[0] - exact).max())
     assert (error > 1e-4) == (precision == "bf16")
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_the_input_is_one_buffer_and_inputs_are_not_changed(backend: str, precision: str) -> None:
+def test_inputs_are_not_changed(backend: str, precision: str) -> None:
     runner = create(make_model(Classifier(), SIZE), backend, precision)
-    buffer = runner.input
+    buffer = runner.allocate_input()
     buffer[:] = make_image(1)
-    first = [output.copy() for output in runner.run()]
+    first = [output.copy() for output in runner.run([buffer])]
     np.testing.assert_array_equal(buffer, make_image(1))
-    assert runner.input is buffer
-    again = runner.run()
+    again = runner.run([buffer])
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -116,18 +114,32 @@ def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
     runner = create(make_model(TwoOutputs(), SIZE), backend, precision)
     addresses = []
     for seed in range(3):
-        runner.input[:] = make_image(seed)
-        addresses.append([output.ctypes.data for output in runner.run()])
+        addresses.append([output.ctypes.data for output in runner.run([make_image(seed)])])
     assert addresses[0] == addresses[1] == addresses[2]
+
+
+@pytest.mark.parametrize(("backend", "precision"), VARIANTS)
+def test_either_memory_layout_and_changing_buffers(backend: str, precision: str) -> None:
+    """Boundary tensors come from other back ends: in C order or channels last, anywhere."""
+    runner = create(make_model(TwoOutputs(), SIZE), backend, precision)
+    for seed in range(3):
+        image = make_image(seed)
+        expected = [output.copy() for output in runner.run([image])]
+        channels_last = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        assert not channels_last.flags.c_contiguous
+        for value in (channels_last, image.copy(), channels_last.copy(order="K")):
+            for one, other in zip(runner.run([value]), expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
     runner = create(make_model(List(), SIZE), backend, precision)
+    image = runner.allocate_input()
     for count in (3, 0, 7, 48):
-        runner.input[:] = 0.0
-        runner.input[0, 0, 0, :count] = 0.75
-        boxes, labels, scores = runner.run()
+        image[:] = 0.0
+        image[0, 0, 0, :count] = 0.75
+        boxes, labels, scores = runner.run([image])
         assert boxes.shape == (count, 4)
         np.testing.assert_array_equal(labels, np.arange(count))
         assert np.issubdtype(labels.dtype, np.integer)
@@ -137,28 +149,24 @@ def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_closed_is_closed(backend: str, precision: str) -> None:
     runner = create(make_model(Classifier(), SIZE), backend, precision)
-    runner.run()
+    runner.run([make_image(0)])
     runner.close()
     runner.close()
     with pytest.raises(RunnerClosedError, match=backend):
-        runner.run()
-    with pytest.raises(RunnerClosedError, match=backend):
-        _ = runner.input
+        runner.run([make_image(0)])
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision: str) -> None:
     model = make_model(Classifier(), SIZE)
     one, other = create(model, backend, precision), create(model, backend, precision)
-    one.input[:] = make_image(1)
-    other.input[:] = make_image(2)
-    first = one.run()[0]
+    first = one.run([make_image(1)])[0]
     before = first.copy()
-    second = other.run()[0]
+    second = other.run([make_image(2)])[0]
     np.testing.assert_array_equal(first, before)
     assert not np.array_equal(first, second)
     one.close()
-    np.testing.assert_array_equal(other.run()[0], second)
+    np.testing.assert_array_equal(other.run([make_image(2)])[0], second)
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
@@ -171,8 +179,7 @@ def test_two_threads_compute_the_same(backend: str) -> None:
             runner = create(model, backend, "fp32", threads)
             if backend == "torch":
                 assert torch.get_num_threads() == threads
-            runner.input[:] = make_image(0)
-            results.append(runner.run()[0].copy())
+            results.append(runner.run([make_image(0)])[0].copy())
     finally:
         torch.set_num_threads(before)
     np.testing.assert_allclose(results[0], results[1], atol=1e-5)

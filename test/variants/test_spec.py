@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jetson_dnn_rt.backends.registry import BACKENDS, PRECISIONS
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,13 @@ def test_names_of_the_design(text: str, spec: VariantSpec) -> None:
 @settings(deadline=None)
 @given(
     decomposition=st.one_of(
-        st.just("full"), st.integers(0, 100).map(lambda percent: f"tucker-{percent / 100:.2f}")
+        st.just("full"),
+        st.builds(
+            "{}-{}{:.2f}".format,
+            st.sampled_from(["tucker", "svd"]),
+            st.sampled_from(["", "ratio-", "energy-", "evbmf-"]),
+            st.integers(1, 100).map(lambda percent: percent / 100),
+        ),
     ),
     backend=st.sampled_from([backend for backend in BACKENDS if backend != "null"]),
     precision=st.sampled_from(PRECISIONS),
@@ -49,6 +55,8 @@ def test_what_is_written_can_be_read(decomposition: str, backend: str, precision
         ("half@torch-fp32", "decomposition must be"),
         ("tucker-0.5@torch-fp32", "decomposition must be"),
         ("tucker-1.50@torch-fp32", "decomposition must be"),
+        ("tucker-0.00@torch-fp32", r"macs must be in \(0, 1\]"),
+        ("tucker-rank-0.50@torch-fp32", "decomposition must be"),
         ("full@caffe-fp32", "back end must be one of"),
         ("full@torch-fp64", "precision must be one of"),
         ("full@torch-", "precision must be one of"),
@@ -59,3 +67,21 @@ def test_what_is_written_can_be_read(decomposition: str, backend: str, precision
 def test_what_is_no_name_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         VariantSpec.parse(text)
+
+
+def test_ranks_of_the_command_line() -> None:
+    assert DecompositionSpec.parse_ranks("tucker", "macs:0.5") == DecompositionSpec.parse(
+        "tucker-0.50"
+    )
+    assert str(DecompositionSpec.parse_ranks("svd", "energy:0.95")) == "svd-energy-0.95"
+    for method, ranks, words in (
+        ("cp", "macs:0.5", "method must be one of tucker, svd"),
+        ("tucker", "rank:0.5", "ranks must be one of macs"),
+        ("tucker", "macs", "must look like macs:0.5"),
+        ("tucker", "macs:half", "must look like macs:0.5"),
+        ("tucker", "macs:1.5", r"in \(0, 1\]"),
+        ("tucker", "macs:0.333", "two decimals"),
+        ("tucker", "macs:nan", r"in \(0, 1\]"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            DecompositionSpec.parse_ranks(method, ranks)

@@ -1,0 +1,88 @@
+"""Into how many runs a back end takes a network's stages."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jetson_dnn_rt.backends.base import Array, Runner
+from jetson_dnn_rt.variants.envelope import IMAGE
+from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.variants.pipeline import Segment
+
+TOLERANCE = 1.05
+"""A finer cover may take this much longer: every boundary is a chance to switch or to stop."""
+
+_RUNS = 9
+_WARM_UP_RUNS = 2
+
+
+def choose_cover(
+    network: Network, decomposition: str, make_runner: Callable[..., Runner]
+) -> list[Segment]:
+    """Make the finest cover that is nearly as fast as the fastest.
+
+    Back ends that fuse layers and choose memory layouts for a whole network lose at every
+    boundary; torch does not. So one run per stage is tried first, then half as many, and so on
+    down to one.
+
+    Parameters
+    ----------
+    network : Network
+        Its parts.
+    decomposition : str
+        Of the network, see `Network.has`.
+    make_runner : callable
+        Makes a `Part` ready.
+
+    Returns
+    -------
+    list of Segment
+        In order; the runners of the covers that were not chosen are closed.
+    """
+    covers: dict[int, list[Segment]] = {}
+    times_ns: dict[int, float] = {}
+    count = network.stages
+    chosen = count
+    try:
+        for count in _list_counts(network.stages):
+            pieces = network.pieces(decomposition, count)
+            covers[count] = segments = []
+            for piece in pieces:
+                segments.append(Segment(piece, make_runner(piece.part)))
+        if len(covers) > 1:
+            for count, segments in covers.items():
+                times_ns[count] = measure_segments(segments)
+            limit = min(times_ns.values()) * TOLERANCE
+            chosen = max(count for count, time_ns in times_ns.items() if time_ns <= limit)
+        return covers.pop(chosen)
+    finally:
+        for segments in covers.values():
+            for segment in segments:
+                segment.runner.close()
+
+
+def _list_counts(stages: int) -> list[int]:
+    counts = [stages]
+    while counts[-1] > 1:
+        counts.append(counts[-1] // 2)
+    return counts
+
+
+def measure_segments(segments: Sequence[Segment], runs: int = _RUNS) -> float:
+    """Median time of the network over some runs on a grey picture, in nanoseconds."""
+    image = segments[0].runner.allocate_input()
+    image[:] = np.float32(0.45)
+    times_ns = []
+    for _ in range(_WARM_UP_RUNS + runs):
+        values: dict[str, Array] = {IMAGE: image}
+        start_ns = time.perf_counter_ns()
+        for segment in segments:
+            piece = segment.piece
+            given = segment.runner.run([values[name] for name in piece.inputs])
+            values.update(zip(piece.outputs, given))  # noqa: B905  # the whole names none
+        times_ns.append(time.perf_counter_ns() - start_ns)
+    return statistics.median(times_ns[_WARM_UP_RUNS:])

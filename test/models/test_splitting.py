@@ -1,0 +1,215 @@
+"""Networks cut into stages: the same outputs, sensible cuts, parts for every back end."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import Classifier, calibrate, make_model, make_onnx
+
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models import splitting
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.splitting import Split, split
+from jetson_dnn_rt.models.tracing import TraceError, trace
+
+SIZE = (32, 48)
+
+
+class Branches(torch.nn.Module):
+    """A value that skips stages, boxes that are there early, and operators that work in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
+            self.norm = torch.nn.BatchNorm2d(8)
+            self.inner = torch.nn.ModuleList(torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(4))
+            self.boxes = torch.nn.Conv2d(8, 4, 1)
+            self.head = torch.nn.Conv2d(8, 6, 1)
+        self.act = torch.nn.ReLU(inplace=True)
+        self.register_buffer("offset", torch.linspace(0, 1, 8).reshape(1, 8, 1, 1))
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        skip = self.act(self.norm(self.first(image)))
+        x = skip + self.offset
+        early = self.boxes(x).flatten(2).transpose(1, 2)
+        for layer in self.inner:
+            x = self.act(layer(x))
+        x = torch.cat((x, skip), 1)[:, :8]
+        return early, self.head(x).flatten(2).transpose(1, 2)
+
+
+class Branching(torch.nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image.mean((2, 3)) if image.max() > 0.5 else image.amax((2, 3))
+
+
+def run_stages(found: Split, backend: str, image: np.ndarray) -> list[np.ndarray]:
+    values = {found.image: image}
+    runners: list[Runner] = []
+    for part in found.parts:
+        runner = create_runner(part, backend, "fp32", threads=1)
+        given_values = runner.run([values[name] for name in part.inputs])
+        values.update(zip(part.outputs, given_values, strict=True))
+        runners.append(runner)
+    return [values[name] for name in found.outputs]
+
+
+def make_image(model: Model, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(model.input_shape, np.float32)
+
+
+@pytest.fixture(scope="module")
+def branches() -> Model:
+    return make_model(Branches().eval(), SIZE, tuple("abcdef"))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+def test_stages_give_what_the_network_gives(branches: Model, stages: int) -> None:
+    found = split(branches, stages)
+    assert len(found) == stages
+    image = make_image(branches)
+    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
+    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(image, make_image(branches))  # nothing wrote into it
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_stages_on_other_back_ends(branches: Model, backend: str) -> None:
+    if not inspect_backend(backend).available:
+        pytest.skip(f"{backend} is not installed")
+    image = make_image(branches)
+    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
+    for one, other in zip(run_stages(split(branches, 3), backend, image), whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["builtin:detector", "builtin:segmenter"])
+def test_builtin_networks_bit_for_bit(source: str) -> None:
+    model = load_model(source)
+    found = split(model, 8)
+    assert len(found) == 8
+    image = make_image(model)
+    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
+    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v3_small", "lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"]
+)
+def test_torchvision_bit_for_bit(name: str) -> None:
+    size = (320, 320) if name.startswith("ssd") else (64, 96)
+    model = load_model(f"torchvision:{name}", weights="none", input_size=size)
+    found = split(model, 4)
+    assert len(found) == 4
+    image = make_image(model)
+    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
+    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_exported_programs_and_onnx_files_can_be_split(tmp_path: Path, branches: Model) -> None:
+    program = torch.export.export(branches.torch_module(), (torch.zeros(1, 3, *SIZE),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    (tmp_path / "m.onnx").write_bytes(branches.onnx_model())
+    image = make_image(branches)
+    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
+    for source in (f"exported:{tmp_path / 'm.pt2'}", f"onnx:{tmp_path / 'm.onnx'}"):
+        model = load_model(source, labels=["a", "b", "c", "d", "e", "f"], head="boxes_scores")
+        found = split(model, 3)
+        assert len(found) == 3
+        for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_what_cannot_be_traced_says_why() -> None:
+    with pytest.raises(TraceError, match="cannot be traced: TraceError"):
+        trace(Branching())
+
+
+def test_fewer_cuts_than_asked_for(tmp_path: Path) -> None:
+    model = load_model(f"onnx:{make_onnx(tmp_path / 'm.onnx')}", kind="segmentation")
+    assert len(split(model, 8)) == 1  # a single convolution
+
+
+def test_cuts_keep_fused_layers_together() -> None:
+    model = make_model(calibrate(Classifier(), SIZE), SIZE)
+    found = split(model, 4)
+    for cut in found.cuts:
+        module = dict(found.graph.named_modules()).get(cut.replace("_", "."))
+        assert not isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU))
+
+
+def test_given_cuts_are_taken_and_wrong_ones_refused(branches: Model) -> None:
+    found = split(branches, 3)
+    again = split(branches, 3, found.cuts)
+    assert again.cuts == found.cuts
+    assert [part.graph_hash for part in again.parts] == [part.graph_hash for part in found.parts]
+    with pytest.raises(ModelError, match="has no node 'nowhere'"):
+        split(branches, 2, ["nowhere"])
+    with pytest.raises(ModelError, match="not in the order"):
+        split(branches, 3, found.cuts[::-1])
+
+
+def test_hashes_follow_graph_and_weights(branches: Model) -> None:
+    found = split(branches, 2)
+    hashes = {part.graph_hash for part in found.parts}
+    other = Branches()
+    with torch.no_grad():
+        other.head.weight[0, 0] += 1.0
+    changed = split(make_model(other.eval(), SIZE, tuple("abcdef")), 2, found.cuts)
+    assert len(hashes) == 2
+    pairs = zip(found.parts, changed.parts, strict=True)
+    assert [a.graph_hash == b.graph_hash for a, b in pairs] == [True, False]
+
+
+def test_runs_of_stages_are_parts_too(branches: Model) -> None:
+    found = split(branches, 4)
+    image = make_image(branches)
+    values = {found.image: image}
+    for first, span in ((0, 3), (3, 1)):
+        part = found.part(first, span)
+        given_values = create_runner(part, "torch", "fp32", threads=1).run(
+            [values[name] for name in part.inputs]
+        )
+        values.update(zip(part.outputs, given_values, strict=True))
+    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
+    for name, expected in zip(found.outputs, whole, strict=True):
+        np.testing.assert_array_equal(values[name], expected)
+    assert found.part(1, 2).name == "test:network inference-2 to inference-3"
+
+
+@settings(deadline=None, max_examples=60)
+@given(times=st.lists(st.integers(0, 1000), min_size=1, max_size=12), stages=st.integers(1, 6))
+def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: int) -> None:
+    stages = min(stages, len(times))
+    ends = [sum(times[:index]) for index in range(len(times) + 1)]
+    cuts = splitting._balance(ends, [0] * len(ends), stages)
+    assert cuts == sorted(set(cuts))
+    assert len(cuts) == stages - 1
+    assert all(0 < cut < len(times) for cut in cuts)
+
+    def longest(bounds: list[int]) -> int:
+        return max(ends[b] - ends[a] for a, b in pairwise(bounds))
+
+    best = min(
+        longest([0, *chosen, len(times)])
+        for chosen in combinations(range(1, len(times)), stages - 1)
+    )
+    assert longest([0, *cuts, len(times)]) <= best * splitting.IMBALANCE
+
+
+def test_of_equal_balances_the_one_that_moves_least() -> None:
+    assert splitting._balance([0, 100, 101, 200], [0, 4000, 8, 0], 2) == [2]
