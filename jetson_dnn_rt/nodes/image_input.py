@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rclpy.node import Node
     from sensor_msgs.msg import CompressedImage, Image
 
-TRANSPORTS = ("raw", "compressed")
-
 
 @dataclass(frozen=True)
 class InputKey:

@@ -1,15 +1,14 @@
-"""Parameters: a frozen dataclass is the declaration, the description and the checked value.
+"""Parameters of a node, from their declaration (`jetson_dnn_rt.nodes.declaration`).
 
-Each field says its default, unit, range and whether it may change while the node runs. From it
-come the ROS descriptor, the check of a new value with a reason, and the value the node works with.
+From it come the ROS descriptor, the check of a new value with a reason, and the value the node
+works with.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -19,142 +18,31 @@ from rcl_interfaces.msg import (
 )
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.declaration import Item, Values, describe, parameter
 
 if TYPE_CHECKING:
     from rclpy.node import Node
     from rclpy.parameter import Parameter
 
-Values = TypeVar("Values")
-
-_EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
-"""What an empty list is written as: ROS cannot tell the type of ``[]``."""
+__all__ = ["ParameterSet", "describe", "make_descriptor", "parameter"]
 
 
-def parameter(
-    default: Any,
-    description: str,
-    *,
-    name: str = "",
-    unit: str = "",
-    limits: tuple[float, float] | None = None,
-    choices: Sequence[str] = (),
-    dynamic: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """Describe a field that is a ROS parameter.
-
-    Parameters
-    ----------
-    default : object
-        Value without any configuration.
-    description : str
-        For ``ros2 param describe``.
-    name : str
-        ROS name where it differs from the field's (dots).
-    unit : str
-        Appended to the description.
-    limits : tuple of float, optional
-        Smallest and largest value of a number.
-    choices : sequence of str
-        The only values of a string.
-    dynamic : bool
-        May change while the node is configured.
-    read_only : bool
-        Never changes after the node was made.
-    """
-    metadata = {
-        "name": name,
-        "description": description + (f" [{unit}]" if unit else ""),
-        "limits": limits,
-        "choices": tuple(choices),
-        "dynamic": dynamic,
-        "read_only": read_only,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Item:
-    """One parameter of a dataclass of parameters."""
-
-    field: str
-    name: str
-    kind: Any
-    default: Any
-    description: str
-    limits: tuple[float, float] | None
-    choices: tuple[str, ...]
-    dynamic: bool
-    read_only: bool
-
-    def descriptor(self) -> ParameterDescriptor:
-        descriptor = ParameterDescriptor(description=self.description, read_only=self.read_only)
-        if self.choices:
-            descriptor.additional_constraints = "one of " + ", ".join(self.choices)
-        if self.limits is not None and self.kind is int:
-            low, high = self.limits
-            descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
-        elif self.limits is not None:
-            low, high = self.limits
-            descriptor.floating_point_range = [
-                FloatingPointRange(from_value=float(low), to_value=float(high))
-            ]
-        # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
-        descriptor.dynamic_typing = self.kind in (float, tuple[float, ...])
-        return descriptor
-
-    def to_ros(self, value: Any) -> Any:
-        if self.kind in _EMPTY:
-            return list(value) or [_EMPTY[self.kind]]
-        return value
-
-    def check(self, value: Any) -> Any:
-        """Return the value in the field's type, or raise ConfigurationError with the reason."""
-        if self.kind in _EMPTY:
-            return self._check_list(value)
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
-            raise ConfigurationError(f"{self.name} must be a {self.kind.__name__}: {value!r}")
-        if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
-            low, high = self.limits
-            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
-        if self.choices and value not in self.choices:
-            raise ConfigurationError(
-                f"{self.name} must be one of {', '.join(self.choices)}: {value!r}"
-            )
-        return value
-
-    def _check_list(self, value: Any) -> Any:
-        element = typing.get_args(self.kind)[0]
-        # rclpy gives lists of numbers as array.array.
-        values = value.tolist() if hasattr(value, "tolist") else value
-        if element is float and isinstance(values, (list, tuple)):
-            values = [float(v) if type(v) is int else v for v in values]
-        if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
-            raise ConfigurationError(
-                f"{self.name} must be a list of {element.__name__}: {value!r}"
-            )
-        return tuple(v for v in values if v != _EMPTY[self.kind])
-
-
-def describe(declaration: type[Any]) -> list[_Item]:
-    """List the parameters of a dataclass, nested ones by their ROS names."""
-    kinds = typing.get_type_hints(declaration)
-    return [
-        _Item(
-            field=field.name,
-            name=field.metadata["name"] or field.name,
-            kind=kinds[field.name],
-            default=field.default,
-            description=field.metadata["description"],
-            limits=field.metadata["limits"],
-            choices=field.metadata["choices"],
-            dynamic=field.metadata["dynamic"],
-            read_only=field.metadata["read_only"],
-        )
-        for field in dataclasses.fields(declaration)
-    ]
+def make_descriptor(item: Item) -> ParameterDescriptor:
+    """Describe a parameter for ``ros2 param describe``."""
+    descriptor = ParameterDescriptor(description=item.description, read_only=item.read_only)
+    if item.choices:
+        descriptor.additional_constraints = "one of " + ", ".join(item.choices)
+    if item.limits is not None and item.kind is int:
+        low, high = item.limits
+        descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
+    elif item.limits is not None:
+        low, high = item.limits
+        descriptor.floating_point_range = [
+            FloatingPointRange(from_value=float(low), to_value=float(high))
+        ]
+    # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
+    descriptor.dynamic_typing = item.kind in (float, tuple[float, ...])
+    return descriptor
 
 
 class ParameterSet(Generic[Values]):
@@ -197,7 +85,7 @@ class ParameterSet(Generic[Values]):
             for item in self._items.values():
                 default = (defaults or {}).get(item.field, item.default)
                 declared = node.declare_parameter(
-                    item.name, item.to_ros(default), item.descriptor()
+                    item.name, item.to_ros(default), make_descriptor(item)
                 )
                 values[item.field] = item.check(declared.value)
             self.value: Values = declaration(**values)

@@ -27,12 +27,12 @@ except ImportError:  # Humble
         UnsupportedEventTypeError,
     )
 
+from jetson_dnn_rt.nodes.declaration import QOS_NAMES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rclpy.node import Node
-
-QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
 
 __all__ = [
     "LATCHED",

@@ -21,7 +21,11 @@ from jetson_dnn_rt.nodes.loading import LoadedTask
 from jetson_dnn_rt.nodes.parameters import ParameterSet
 from jetson_dnn_rt.nodes.qos import make_qos
 from jetson_dnn_rt.nodes.result_topics import LabelTopics, ResultTopics, make_result_topics
-from jetson_dnn_rt.nodes.task_parameters import DEFAULT_FREQUENCY_HZ, TaskNodeParameters
+from jetson_dnn_rt.nodes.task_parameters import (
+    DEFAULT_FREQUENCY_HZ,
+    TaskNodeParameters,
+    defaults_of,
+)
 from jetson_dnn_rt.nodes.task_status import processing_limits, task_status
 from jetson_dnn_rt.nodes.task_timing import FINISHED, METRICS, TaskTiming
 from jetson_dnn_rt.nodes.timing_topics import StatisticsTopic, TimingTopics
@@ -390,7 +394,7 @@ class DetectorNode(TaskNode):
     """A task node whose defaults are those of detection."""
 
     def __init__(self, name: str = "detector", **options: Any) -> None:
-        kind = {"kind": "detection", "model": "builtin:detector"}
+        kind = defaults_of("detector")
         super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)
 
 
@@ -398,5 +402,5 @@ class SegmenterNode(TaskNode):
     """A task node whose defaults are those of segmentation."""
 
     def __init__(self, name: str = "segmenter", **options: Any) -> None:
-        kind = {"kind": "segmentation", "model": "builtin:segmenter"}
+        kind = defaults_of("segmenter")
         super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.image_input import TRANSPORTS
-from jetson_dnn_rt.nodes.parameters import parameter
-from jetson_dnn_rt.nodes.qos import QOS_NAMES
+from jetson_dnn_rt.nodes.declaration import QOS_NAMES, TRANSPORTS, parameter
 
 DEFAULT_FREQUENCY_HZ = 30.0
 """Taken where neither the camera nor the configuration says how fast frames come."""
@@ -178,3 +176,10 @@ class TaskNodeParameters:
             "std": (self.preprocess_std, ()),
         }
         return {key: value for key, (value, auto) in given.items() if value != auto}
+
+
+def defaults_of(task: str) -> dict[str, str]:
+    """Defaults of a task by its name: ``segmenter`` segments, all others detect."""
+    if task.rpartition("/")[2] == "segmenter":
+        return {"kind": "segmentation", "model": "builtin:segmenter"}
+    return {"kind": "detection", "model": "builtin:detector"}

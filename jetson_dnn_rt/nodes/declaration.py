@@ -1,0 +1,160 @@
+"""Declarations of parameters, without ROS: the command line reads parameter files with them.
+
+A frozen dataclass is the declaration, the description and the checked value. Each field says its
+default, unit, range and whether it may change while the node runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+Values = TypeVar("Values")
+
+QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
+TRANSPORTS = ("raw", "compressed")
+
+_EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
+"""What an empty list is written as: ROS cannot tell the type of ``[]``."""
+
+
+def parameter(
+    default: Any,
+    description: str,
+    *,
+    name: str = "",
+    unit: str = "",
+    limits: tuple[float, float] | None = None,
+    choices: Sequence[str] = (),
+    dynamic: bool = False,
+    read_only: bool = False,
+) -> Any:
+    """Describe a field that is a ROS parameter.
+
+    Parameters
+    ----------
+    default : object
+        Value without any configuration.
+    description : str
+        For ``ros2 param describe``.
+    name : str
+        ROS name where it differs from the field's (dots).
+    unit : str
+        Appended to the description.
+    limits : tuple of float, optional
+        Smallest and largest value of a number.
+    choices : sequence of str
+        The only values of a string.
+    dynamic : bool
+        May change while the node is configured.
+    read_only : bool
+        Never changes after the node was made.
+    """
+    metadata = {
+        "name": name,
+        "description": description + (f" [{unit}]" if unit else ""),
+        "limits": limits,
+        "choices": tuple(choices),
+        "dynamic": dynamic,
+        "read_only": read_only,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One parameter of a dataclass of parameters, as `parameter` described it."""
+
+    field: str
+    name: str
+    kind: Any
+    default: Any
+    description: str
+    limits: tuple[float, float] | None
+    choices: tuple[str, ...]
+    dynamic: bool
+    read_only: bool
+
+    def to_ros(self, value: Any) -> Any:
+        """The value as ROS has it: a list is never empty."""
+        if self.kind in _EMPTY:
+            return list(value) or [_EMPTY[self.kind]]
+        return value
+
+    def check(self, value: Any) -> Any:
+        """Return the value in the field's type, or raise ConfigurationError with the reason."""
+        if self.kind in _EMPTY:
+            return self._check_list(value)
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
+            raise ConfigurationError(f"{self.name} must be a {self.kind.__name__}: {value!r}")
+        if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
+            low, high = self.limits
+            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
+        if self.choices and value not in self.choices:
+            raise ConfigurationError(
+                f"{self.name} must be one of {', '.join(self.choices)}: {value!r}"
+            )
+        return value
+
+    def _check_list(self, value: Any) -> Any:
+        element = typing.get_args(self.kind)[0]
+        # rclpy gives lists of numbers as array.array.
+        values = value.tolist() if hasattr(value, "tolist") else value
+        if element is float and isinstance(values, (list, tuple)):
+            values = [float(v) if type(v) is int else v for v in values]
+        if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
+            raise ConfigurationError(
+                f"{self.name} must be a list of {element.__name__}: {value!r}"
+            )
+        return tuple(v for v in values if v != _EMPTY[self.kind])
+
+
+def describe(declaration: type[Any]) -> list[Item]:
+    """List the parameters of a dataclass, nested ones by their ROS names."""
+    kinds = typing.get_type_hints(declaration)
+    return [
+        Item(
+            field=field.name,
+            name=field.metadata["name"] or field.name,
+            kind=kinds[field.name],
+            default=field.default,
+            description=field.metadata["description"],
+            limits=field.metadata["limits"],
+            choices=field.metadata["choices"],
+            dynamic=field.metadata["dynamic"],
+            read_only=field.metadata["read_only"],
+        )
+        for field in dataclasses.fields(declaration)
+    ]
+
+
+def read_values(
+    declaration: type[Values], given: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Values:
+    """Make a dataclass of parameters from values by their ROS names.
+
+    Parameters
+    ----------
+    declaration : type
+        A dataclass whose fields are made by `parameter`.
+    given : mapping
+        Values by ROS name; names that are not declared are not looked at.
+    defaults : mapping
+        Defaults by field that differ from the declaration's.
+
+    Raises
+    ------
+    ConfigurationError
+        When a value, or their combination, cannot be used.
+    """
+    values = {
+        item.field: item.check(given.get(item.name, defaults.get(item.field, item.default)))
+        for item in describe(declaration)
+    }
+    return declaration(**values)
