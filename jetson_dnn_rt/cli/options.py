@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
 import yaml
-
-from jetson_dnn_rt.errors import ConfigurationError
 
 Overrides = dict[str, dict[str, object]]
 """Parameters by the name of the node or task that they belong to."""
@@ -78,26 +75,6 @@ def parse_count(text: str) -> int:
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return int(text)
-
-
-def read_tasks(params: Path) -> list[str]:
-    """Names of the tasks in a ROS parameter file; those of the node's defaults where it has none.
-
-    Raises
-    ------
-    ConfigurationError
-        When the file is missing or is no YAML.
-    """
-    try:
-        content = yaml.safe_load(params.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"parameter file {params}: {error}") from error
-    for node, section in content.items() if isinstance(content, dict) else ():
-        if str(node).strip("/").split("/")[-1] in ("perception", "**"):
-            tasks = (section or {}).get("ros__parameters", {}).get("tasks")
-            if tasks:
-                return list(tasks)
-    return ["detector", "segmenter"]
 
 
 def collect_overrides(

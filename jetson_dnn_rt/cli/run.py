@@ -25,8 +25,8 @@ from jetson_dnn_rt.cli.options import (
     parse_deadline,
     parse_positive,
     parse_setting,
-    read_tasks,
 )
+from jetson_dnn_rt.cli.parameter_file import read_parameter_file
 from jetson_dnn_rt.cli.progress import Progress
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -118,7 +118,7 @@ def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
     """What the options say, as parameters of the nodes."""
     endless = args.frames is not None or args.seconds is not None
     return collect_overrides(
-        tasks=read_tasks(params),
+        tasks=read_parameter_file(params).tasks,
         source=args.source,
         rate_hz=args.rate,
         # What has an end is seen once, unless a length is asked for.

@@ -9,7 +9,6 @@ import pytest
 
 from jetson_dnn_rt.cli import main, options
 from jetson_dnn_rt.cli.run import make_overrides
-from jetson_dnn_rt.errors import ConfigurationError
 
 
 def parse(*arguments: str) -> Namespace:
@@ -141,14 +140,3 @@ def test_segmenter_none_takes_it_out_of_the_tasks(
 ) -> None:
     overrides = make_overrides(parse("--segmenter", "none"), write(tmp_path, text))
     assert overrides == {"perception": {"tasks": tasks}}
-
-
-@pytest.mark.parametrize("text", ["[1, 2", "\x00"])
-def test_damaged_parameter_file_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"params\.yaml"):
-        options.read_tasks(write(tmp_path, text))
-
-
-def test_missing_parameter_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no\.yaml"):
-        options.read_tasks(tmp_path / "no.yaml")

@@ -1,0 +1,145 @@
+"""A ROS parameter file, read without ROS: which values a node of a name would get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+PERCEPTION = "perception"
+DEFAULT_TASKS = ("detector", "segmenter")
+
+_VALUES = "ros__parameters"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads ``1e-3`` as a number, as ROS does and YAML 1.1 does not."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+@dataclass(frozen=True)
+class ParameterFile:
+    """The sections of a file, in its order.
+
+    Attributes
+    ----------
+    path : Path
+        Of the file.
+    sections : tuple of (str, dict)
+        Pattern of the full names of nodes, as ``/**/detector``, and the values by their names
+        with dots.
+    """
+
+    path: Path
+    sections: tuple[tuple[str, dict[str, Any]], ...]
+
+    def of(self, name: str) -> dict[str, Any]:
+        """Values of the node of a full name, ``/rear/detector``; later sections win, as in rcl."""
+        values: dict[str, Any] = {}
+        for pattern, section in self.sections:
+            if _compile(pattern).fullmatch(name):
+                values |= section
+        return values
+
+    @property
+    def namespace(self) -> str:
+        """Where `perception` is, as far as the file says: ``/`` or ``/robot/``."""
+        for pattern, _ in self.sections:
+            space, _, name = pattern.rpartition("/")
+            if name == PERCEPTION and "*" not in space:
+                return f"{space}/"
+        return "/"
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks of `perception`; its default where the file says none.
+
+        Raises
+        ------
+        ConfigurationError
+            When they are no list of names.
+        """
+        tasks = self.of(f"{self.namespace}{PERCEPTION}").get("tasks")
+        if tasks is None:
+            return list(DEFAULT_TASKS)
+        if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+            raise ConfigurationError(f"{self.path}: tasks must be a list of names: {tasks!r}")
+        return [task for task in tasks if task]
+
+    def of_task(self, task: str) -> dict[str, Any]:
+        """Values of a task of `perception`, ``rear/detector``."""
+        return self.of(f"{self.namespace}{task}")
+
+
+def read_parameter_file(path: Path) -> ParameterFile:
+    """Read a file of ROS parameters.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is missing, no YAML, or has another form.
+    """
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        sections = tuple(_find_sections(root, "")) if root is not None else ()
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"parameter file {path}: {error}") from error
+    return ParameterFile(path, sections)
+
+
+def _find_sections(node: yaml.Node, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    # Walked as nodes and not as a dict, in which a name that comes twice would be there once.
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError(f"{space or 'the file'} must hold names of nodes with {_VALUES}")
+    for key, value in node.value:
+        if key.value == _VALUES:
+            yield space, _flatten(value)
+        else:
+            yield from _find_sections(value, f"{space}/{key.value.strip('/')}")
+
+
+def _flatten(node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.ScalarNode) and not node.value:
+        return {}
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError(f"{_VALUES} must hold names with values")
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        if isinstance(value, yaml.MappingNode):
+            values |= {f"{key.value}.{name}": inner for name, inner in _flatten(value).items()}
+        else:
+            values[key.value] = _construct(value)
+    return values
+
+
+def _construct(node: yaml.Node) -> Any:
+    loader = _Loader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    finally:
+        loader.dispose()
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """``/**`` stands for any number of names, ``/*`` for one."""
+    parts = []
+    for part in pattern.strip("/").split("/"):
+        if part == "**":
+            parts.append(r"(/\w+)*")
+        elif part == "*":
+            parts.append(r"/\w+")
+        else:
+            parts.append("/" + re.escape(part))
+    return re.compile("".join(parts))
