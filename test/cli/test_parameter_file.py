@@ -104,7 +104,7 @@ def test_tasks_are_in_the_namespace_of_perception(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[1, 2", "\x00", "[1, 2]", "a: 3", "a: {b: 3}", 
+    ["[1, 2", "\x00", "[1, 2]", "a: 3", "a: {b: 3}",
      "a: {ros__parameters: {b: &y {c: *y}}}", "a: {ros__parameters: [1]}",
      "perception: {ros__parameters: {tasks: detector}}",
      "perception: {ros__parameters: {tasks: [1]}}"],
