@@ -148,13 +148,12 @@ class PythonCuda:
 
     def copy(self, destination: Array, source: Array) -> None:
         """Queue a copy of memory in C order; a host array in another is put in order first."""
-        if isinstance(source, np.ndarray):
-            if not source.flags.c_contiguous:
-                source = np.ascontiguousarray(source)
-                self._held.append(source)  # until the copy is done
-            size = source.nbytes
-        else:
-            size = _contiguous_size(source.__cuda_array_interface__)
+        if isinstance(source, np.ndarray) and not source.flags.c_contiguous:
+            source = np.ascontiguousarray(source)
+            self._held.append(source)  # until the copy is done
+        size = _size_of(source)
+        if size != _size_of(destination):
+            raise CudaError(f"{size} bytes do not fit where {_size_of(destination)} are expected")
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyDefault  # by the addresses
         arguments = (address_of(destination), address_of(source), size, kind, self._stream)
         self._call("cudaMemcpyAsync", *arguments)
@@ -199,7 +198,10 @@ class PythonCuda:
         self._stream = None
 
 
-def _contiguous_size(interface: dict[str, Any]) -> int:
+def _size_of(array: Array) -> int:
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    interface = array.__cuda_array_interface__
     shape: tuple[int, ...] = tuple(interface["shape"])
     item = np.dtype(interface["typestr"]).itemsize
     strides = interface.get("strides")

@@ -85,7 +85,15 @@ class CudaRunner(Runner):
 
     def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
         assert self._launch is not None, "_prepare was not called"
-        for buffer, value in zip(self._inputs, values, strict=True):
+        if len(values) != len(self._inputs):
+            raise ValueError(f"{self.name} takes {len(self._inputs)} values, not {len(values)}")
+        for index, (buffer, value) in enumerate(zip(self._inputs, values, strict=True)):
+            # Before anything is written: the copy itself knows addresses alone.
+            if tuple(value.shape) != self.input_shapes[index]:
+                raise ValueError(
+                    f"value {index} of {self.name} must be of shape {self.input_shapes[index]}: "
+                    f"{tuple(value.shape)}"
+                )
             self._cuda.copy(buffer, value)
         outputs = self._launch()
         self._cuda.synchronize()

@@ -1,0 +1,425 @@
+"""What the adapter asks of TensorRT 8.5, 8.6, 10 and 11, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from fake_cuda import FakeArray, FakeCuda
+from fake_tensorrt import NO_DRIVER, make_tensorrt
+from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, make_list, make_tail
+
+from jetson_dnn_rt.backends import tensorrt_api as api
+from jetson_dnn_rt.backends.base import RunnerClosedError
+from jetson_dnn_rt.backends.cuda import CudaError
+from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
+from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine, find_node
+from jetson_dnn_rt.backends.tensorrt_errors import find_mend
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+
+VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")
+
+
+@pytest.fixture(params=VERSIONS)
+def trt(request: pytest.FixtureRequest) -> Any:
+    return make_tensorrt(request.param)
+
+
+def create(part: OnnxPart, precision: str, trt: Any, **options: Any) -> TensorRtRunner:
+    options.setdefault("cuda", FakeCuda())
+    return TensorRtRunner(part, precision, module=trt, **options)
+
+
+def make_image(part: OnnxPart, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(part.input_shapes[0], np.float32)
+
+
+def compute(part: OnnxPart, *values: np.ndarray) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(part.data, providers=["CPUExecutionProvider"])
+    return session.run(
+        None, {i.name: v for i, v in zip(session.get_inputs(), values, strict=True)}
+    )
+
+
+# ---- the build -------------------------------------------------------------------------------
+
+
+def test_batch_is_explicit(trt: Any) -> None:
+    """On 8.x the flag decides whether ONNX can be read at all."""
+    build_engine(make_classifier(), "fp32", module=trt)
+    network, _ = trt.builds[-1]
+    assert network.explicit
+
+
+def test_fp32_is_ieee(trt: Any) -> None:
+    build_engine(make_classifier(), "fp32", module=trt)
+    network, config = trt.builds[-1]
+    assert config.set == set()  # TF32 is on by default
+    assert network.data == make_classifier().data
+
+
+@pytest.mark.parametrize("version", VERSIONS[:3])
+def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version: str) -> None:
+    trt = make_tensorrt(version)
+    build_engine(make_classifier(), "fp16", module=trt)
+    network, config = trt.builds[-1]
+    assert config.set == {trt.BuilderFlag.FP16, trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS}
+    assert network.data == make_classifier().data
+    pinned = {layer.name for layer in network.layers if layer.pinned is trt.DataType.FLOAT}
+    # The mean, what follows it as far as it is fp32, and softmax; not the matrix product.
+    assert pinned == {"GlobalAveragePool_mean", "Reshape_vector", "Softmax_scores"}
+    for layer in network.layers:
+        expected = {0: trt.DataType.FLOAT} if layer.name in pinned else {}
+        assert layer.types == expected
+
+
+def test_fp16_from_11_on_is_written_in_the_network() -> None:
+    trt = make_tensorrt("11.1.0")
+    build_engine(make_classifier(), "fp16", module=trt)
+    network, config = trt.builds[-1]
+    assert config.set == set()
+    tensors = {
+        t.name: t.data_type for t in onnx.load_model_from_string(network.data).graph.initializer
+    }
+    assert tensors["weight__fp16"] == onnx.TensorProto.FLOAT16
+    types = {t.name: t.dtype for layer in network.layers for t in layer._outputs}
+    assert types["maps"] is trt.DataType.HALF
+    assert types["mean"] is trt.DataType.FLOAT
+    assert network.inputs[0].dtype is trt.DataType.FLOAT
+
+
+def test_workspace(trt: Any) -> None:
+    build_engine(make_classifier(), "fp32", BuildOptions(workspace_mib=64), module=trt)
+    assert trt.builds[-1][1].pools == {trt.MemoryPoolType.WORKSPACE: 64 << 20}
+
+
+def test_timing_cache_goes_round(trt: Any, caplog: pytest.LogCaptureFixture) -> None:
+    first = build_engine(make_classifier(), "fp32", module=trt)
+    assert first.timing_cache
+    options = BuildOptions(timing_cache=first.timing_cache)
+    again = build_engine(make_classifier(), "fp32", options, module=trt)
+    assert trt.builds[-1][1].cache.data == first.timing_cache == again.timing_cache
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("damage", ["other version", "no cache"])
+def test_a_timing_cache_that_does_not_fit(
+    trt: Any, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = b"garbage"
+    if damage == "other version":
+        other = make_tensorrt("10.9.0")
+        cache = build_engine(make_classifier(), "fp32", module=other).timing_cache
+    built = build_engine(make_classifier(), "fp32", BuildOptions(timing_cache=cache), module=trt)
+    assert built.timing_cache != cache
+    assert "timing cache of another GPU or TensorRT" in caplog.text
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_dla(version: str) -> None:
+    trt = make_tensorrt(version, dla_cores=2)
+    options = BuildOptions(dla_core=1)
+    runner = create(make_classifier(), "fp16", trt, options=options)
+    config = trt.builds[-1][1]
+    assert config.default_device_type is trt.DeviceType.DLA
+    assert config.DLA_core == 1
+    assert trt.BuilderFlag.GPU_FALLBACK in config.set
+    assert runner._runtime.DLA_core == 1
+    with pytest.raises(
+        BackendUnavailableError, match="dla_core 2 is not there: this machine has 2"
+    ):
+        build_engine(make_classifier(), "fp16", BuildOptions(dla_core=2), module=trt)
+    with pytest.raises(BackendUnavailableError, match="a DLA computes in fp16, not in fp32"):
+        build_engine(make_classifier(), "fp32", options, module=trt)
+
+
+def test_without_dla_the_gpu_is_the_device(trt: Any) -> None:
+    build_engine(make_classifier(), "fp16", module=trt)
+    config = trt.builds[-1][1]
+    assert config.default_device_type is trt.DeviceType.GPU
+    assert trt.BuilderFlag.GPU_FALLBACK not in config.set
+
+
+@pytest.mark.parametrize("values", [{"workspace_mib": 0}, {"dla_core": -1}])
+def test_bad_options(values: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(values))):
+        BuildOptions(**values)
+
+
+@pytest.mark.parametrize(
+    ("layer", "node"),
+    [("/Exp", "/Exp"), ("/Exp_1", "/Exp_1"), ("/Exp_17", "/Exp"), ("/Conv_0_3", "/Conv_0")],
+)
+def test_layers_find_their_nodes(layer: str, node: str) -> None:
+    assert find_node(layer, {"/Exp", "/Exp_1", "/Conv_0"}) == node
+
+
+# ---- errors ----------------------------------------------------------------------------------
+
+
+def test_an_operator_that_tensorrt_lacks(trt: Any) -> None:
+    trt.unsupported = {"Softmax"}
+    with pytest.raises(ModelError) as caught:
+        build_engine(make_classifier(), "fp32", module=trt)
+    text = str(caught.value)
+    assert "test:part cannot be read by TensorRT: Softmax 'Softmax_scores': No importer" in text
+    assert text.endswith("TensorRT cannot run this operator: take another back end for this stage")
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        (
+            "10: Could not find any implementation for node {ForeignNode[/head/Conv]}.",
+            "raise workspace_mib",
+        ),
+        (
+            "2: [virtualMemoryBuffer.cpp] Error Code 2: OutOfMemory (no further information)",
+            "raise",
+        ),
+    ],
+)
+def test_a_build_that_fails(trt: Any, said: str, mend: str) -> None:
+    trt.refuse = said
+    with pytest.raises(ModelError, match="cannot be built by TensorRT") as caught:
+        build_engine(make_classifier(), "fp16", module=trt)
+    assert said in str(caught.value)
+    assert mend in str(caught.value)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_driver(version: str) -> None:
+    """TensorRT warns, and its constructors raise a TypeError without a reason."""
+    trt = make_tensorrt(version, driver=False)
+    with pytest.raises(BackendUnavailableError) as caught:
+        build_engine(make_classifier(), "fp32", module=trt)
+    assert NO_DRIVER in str(caught.value)
+    assert "install a newer one" in str(caught.value)
+    with pytest.raises(BackendUnavailableError, match="driver"):
+        create(make_classifier(), "fp32", trt, engine=b"any")
+
+
+def test_a_message_without_a_known_mend_stays_as_it_is() -> None:
+    assert find_mend("an error that nobody has seen") == ""
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_precisions(trt: Any, precision: str) -> None:
+    for make in (create, lambda *args: build_engine(args[0], args[1], module=args[2])):
+        with pytest.raises(BackendUnavailableError, match=f"fp32, fp16, not in {precision}"):
+            make(make_classifier(), precision, trt)
+
+
+def test_outputs_without_a_fixed_shape(trt: Any) -> None:
+    with pytest.raises(ModelError, match=r"output found has the open shape .* list of boxes"):
+        create(make_list(), "fp32", trt)
+
+
+# ---- the engine ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_results(trt: Any, precision: str) -> None:
+    part = make_classifier()
+    runner = create(part, precision, trt)
+    assert (runner.backend, runner.precision, runner.device) == ("tensorrt", precision, "cuda")
+    assert runner.version == trt.__version__
+    assert runner.cuda_graph
+    buffer = runner.allocate_input()
+    assert buffer.shape == part.input_shapes[0]
+    for seed in range(3):
+        buffer[:] = make_image(part, seed)
+        scores, best = runner.to_host(runner.run([buffer]))
+        expected, number = compute(part, buffer)
+        np.testing.assert_allclose(scores, expected, atol=1e-6 if precision == "fp32" else 2e-3)
+        np.testing.assert_array_equal(best, number)
+        # 8.x has no 64-bit integers.
+        assert best.dtype == (np.int32 if trt.__version__.startswith("8") else np.int64)
+
+
+def test_an_engine_is_stored_and_taken_again(trt: Any) -> None:
+    part = make_classifier()
+    built = build_engine(part, "fp16", module=trt)
+    assert built.build_ms > 0
+    count = len(trt.builds)
+    runner = create(part, "fp16", trt, engine=built.engine)
+    assert len(trt.builds) == count
+    outputs = runner.to_host(runner.run([make_image(part)]))
+    np.testing.assert_allclose(outputs[0], compute(part, make_image(part))[0], atol=2e-3)
+
+
+def test_an_engine_of_another_version(trt: Any) -> None:
+    engine = build_engine(make_classifier(), "fp32", module=make_tensorrt("10.9.0")).engine
+    with pytest.raises(EngineError, match=r"Version tag does not match.*build it again here"):
+        create(make_classifier(), "fp32", trt, engine=engine)
+
+
+def test_an_engine_of_another_part(trt: Any) -> None:
+    engine = build_engine(make_exponential(), "fp32", module=trt).engine
+    with pytest.raises(
+        EngineError, match=r"takes \[\(1, 3, 4, 4\)\], needed is \[\(1, 3, 16, 24\)"
+    ):
+        create(make_classifier(), "fp32", trt, engine=engine)
+
+
+def test_two_inputs_keep_their_order(trt: Any) -> None:
+    part = make_join()
+    left, right = (
+        np.random.default_rng(seed).standard_normal(part.input_shapes[0]).astype(np.float32)
+        for seed in (1, 2)
+    )
+    runner = create(part, "fp32", trt)
+    for values in ((left, right), (right, left)):
+        (joined,) = runner.to_host(runner.run(values))
+        np.testing.assert_allclose(joined, compute(part, *values)[0], atol=1e-6)
+
+
+def test_inputs_from_the_device_in_either_layout(trt: Any) -> None:
+    part = make_classifier()
+    image = make_image(part)
+    last = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    runner = create(part, "fp32", trt)
+    expected = compute(part, image)[0]
+    for value in (FakeArray(image.copy()), FakeArray(last)):
+        outputs = runner.run([value])
+        np.testing.assert_allclose(runner.to_host(outputs)[0], expected, atol=1e-6)
+
+
+def test_one_stage_hands_device_arrays_to_the_next(trt: Any) -> None:
+    first, second = make_exponential(), make_tail()
+    image = make_image(first)
+    one, other = create(first, "fp32", trt), create(second, "fp32", trt)
+    maps = one.run([image])
+    assert all(isinstance(array, FakeArray) for array in maps)
+    (found,) = other.to_host(other.run(maps))
+    np.testing.assert_allclose(found, compute(second, *compute(first, image))[0], atol=1e-6)
+
+
+def test_values_of_another_shape_or_number(trt: Any) -> None:
+    part = make_join()
+    runner = create(part, "fp32", trt)
+    image = make_image(part)
+    with pytest.raises(ValueError, match="takes 2 values, not 1"):
+        runner.run([image])
+    with pytest.raises(ValueError, match=r"value 1 .*must be of shape \(1, 4, 5, 6\)"):
+        runner.run([image, image[:, :1]])
+
+
+def test_a_frame_is_a_copy_and_a_launch(trt: Any) -> None:
+    cuda = FakeCuda()
+    runner = create(make_classifier(), "fp16", trt, cuda=cuda)
+    cuda.calls.clear()
+    outputs = runner.run([make_image(make_classifier())])
+    assert cuda.calls == ["copy", "graph"]
+    assert not cuda.queue  # done when it returns
+    addresses = [array.__cuda_array_interface__["data"] for array in outputs]
+    again = runner.run([make_image(make_classifier(), 5)])
+    assert [array.__cuda_array_interface__["data"] for array in again] == addresses
+
+
+class NoCapture(FakeCuda):
+    """A device whose stream cannot be captured."""
+
+    def capture(self, work: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_without_a_graph_it_is_queued_and_said_once(
+    trt: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    part, cuda = make_classifier(), NoCapture()
+    runner = create(part, "fp32", trt, cuda=cuda)
+    assert not runner.cuda_graph
+    cuda.calls.clear()
+    for seed in range(3):
+        image = make_image(part, seed)
+        outputs = runner.to_host(runner.run([image]))
+        np.testing.assert_allclose(outputs[0], compute(part, image)[0], atol=1e-6)
+    assert "graph" not in cuda.calls
+    assert cuda.calls.count("enqueue") == 3
+    told = [record for record in caplog.records if "without a CUDA graph" in record.getMessage()]
+    assert len(told) == 1
+    assert "test:part on tensorrt" in told[0].getMessage()
+    assert "not permitted" in told[0].getMessage()
+    assert told[0].levelno == logging.WARNING
+
+
+def test_a_graph_that_is_not_wanted(trt: Any, caplog: pytest.LogCaptureFixture) -> None:
+    cuda = FakeCuda()
+    runner = create(make_classifier(), "fp32", trt, cuda=cuda, cuda_graph=False)
+    cuda.calls.clear()
+    runner.run([make_image(make_classifier())])
+    assert cuda.calls == ["copy", "enqueue"]
+    assert not caplog.records
+
+
+def test_a_run_that_fails_says_why(trt: Any) -> None:
+    part = make_classifier()
+    runner = create(part, "fp32", trt, cuda=FakeCuda(), cuda_graph=False)
+    trt.refuse_run = "1: [runner.cpp::execute] Error Code 1: Cuda Runtime (an illegal access)"
+    with pytest.raises(CudaError, match=r"test:part failed in TensorRT: 1: .* illegal access"):
+        runner.run([make_image(part)])
+
+
+def test_closed_is_closed(trt: Any) -> None:
+    part, cuda = make_classifier(), FakeCuda()
+    runner = create(part, "fp32", trt, cuda=cuda)
+    runner.run([make_image(part)])
+    runner.close()
+    runner.close()
+    assert cuda.closed
+    with pytest.raises(RunnerClosedError, match="tensorrt"):
+        runner.run([make_image(part)])
+
+
+# ---- the library itself ----------------------------------------------------------------------
+
+
+def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
+        api.import_tensorrt()
+
+
+@pytest.mark.parametrize(
+    ("version", "works"), [("8.4.1.5", False), ("8.5.0", True), ("10.0", True)]
+)
+def test_oldest_version(monkeypatch: pytest.MonkeyPatch, version: str, works: bool) -> None:
+    module = ModuleType("tensorrt")
+    module.__version__ = version  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorrt", module)
+    if works:
+        assert api.import_tensorrt() is module
+        return
+    with pytest.raises(BackendUnavailableError, match=f"{version} is too old, needed is 8.5"):
+        api.import_tensorrt()
+
+
+def test_an_installation_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pip install tensorrt` leaves where the libraries could not be fetched."""
+    monkeypatch.setitem(sys.modules, "tensorrt", ModuleType("tensorrt"))
+    with pytest.raises(BackendUnavailableError, match="cannot be imported"):
+        api.import_tensorrt()
+
+
+def test_one_logger_for_the_process(trt: Any) -> None:
+    """TensorRT takes the first one it is given, and warns of each other."""
+    assert api.messages_of(trt).logger is api.messages_of(trt).logger
+
+
+def test_messages_are_heard_while_listening(trt: Any) -> None:
+    messages = api.messages_of(trt)
+    severity = trt.ILogger.Severity
+    with messages.listen() as heard:
+        for level in ("ERROR", "INTERNAL_ERROR", "WARNING", "INFO", "VERBOSE"):
+            for _ in range(2):
+                messages.logger.log(severity[level], level.lower())
+    messages.logger.log(severity.ERROR, "after")
+    assert heard.errors == ["error", "internal_error"]
+    assert heard.warnings == ["warning"]

@@ -1,0 +1,127 @@
+"""The fake's names and signatures against the protocols, and against the real TensorRT."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from typing import Any
+
+import pytest
+from fake_tensorrt import make_tensorrt
+
+from jetson_dnn_rt.backends import tensorrt_api as api
+from jetson_dnn_rt.errors import BackendUnavailableError
+
+VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")
+
+
+def import_real() -> Any:
+    try:
+        return api.import_tensorrt()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+
+
+def needed(name: str, trt: Any) -> set[str]:
+    """What the protocol of a class asks for, in this version."""
+    protocol = api.CLASSES[name]
+    names = {key for key in public(protocol) if key != "parse"} | set(protocol.__annotations__)
+    late = api.ONLY_BEFORE_11.get(name, ()) if api.is_strongly_typed(trt) else ()
+    return names - set(late)
+
+
+def has(kind: type, name: str) -> bool:
+    if hasattr(kind, name):
+        return True
+    # The fake sets some in its constructors.
+    return f"self.{name}" in inspect.getsource(kind)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_fake_has_what_is_used(version: str) -> None:
+    trt = make_tensorrt(version)
+    for name in api.CLASSES:
+        for member in needed(name, trt):
+            assert has(getattr(trt, name), member), f"{name}.{member}"
+    for name, members in api.ENUMERATIONS.items():
+        for member in members:
+            assert hasattr(getattr(trt, name), member), f"{name}.{member}"
+    for name, members in api.ONLY_BEFORE_11.items():
+        for member in members:
+            assert hasattr(getattr(trt, name), member) != version.startswith("11")
+
+
+def test_the_real_one_has_what_is_used() -> None:
+    trt = import_real()
+    for name in api.CLASSES:
+        for member in needed(name, trt):
+            assert hasattr(getattr(trt, name), member), f"{name}.{member}"
+    for name, members in api.ENUMERATIONS.items():
+        for member in members:
+            assert member in getattr(trt, name).__members__, f"{name}.{member}"
+    if not api.is_strongly_typed(trt):
+        for name, members in api.ONLY_BEFORE_11.items():
+            for member in members:
+                assert hasattr(getattr(trt, name), member), f"{name}.{member}"
+
+
+def test_the_fake_is_like_the_real_one() -> None:
+    """Everything the fake has, the real module of that version has, with the same parameters."""
+    real = import_real()
+    fake = make_tensorrt(real.__version__)
+    compared = 0
+    for name, kind in vars(fake).items():
+        if isinstance(kind, enum.EnumMeta):
+            assert set(kind.__members__) <= set(getattr(real, name).__members__), name
+        elif isinstance(kind, type):
+            compared += compare_class(kind, getattr(real, name))
+    severities = set(fake.ILogger.Severity.__members__)
+    assert severities == set(real.ILogger.Severity.__members__)
+    assert compared > 25
+
+
+def compare_class(fake: type, real: type) -> int:
+    compared = 0
+    for name, member in public(fake).items():
+        assert hasattr(real, name), f"{fake.__name__}.{name}"
+        other = getattr(real, name)
+        if isinstance(member, property):
+            assert not callable(other), f"{fake.__name__}.{name} is a method"
+        elif inspect.isfunction(member):
+            compare_signature(member, other, f"{fake.__name__}.{name}")
+            compared += 1
+    if "__init__" in vars(fake) and "logger" in inspect.signature(fake).parameters:
+        first = list(inspect.signature(fake).parameters)
+        if fake.__name__ in ("Builder", "Runtime", "OnnxParser"):
+            overloads = read_parameters(real.__init__.__doc__, "__init__")
+            assert first in [names[1:] for names in overloads], (fake.__name__, overloads)
+            compared += 1
+    return compared
+
+
+def compare_signature(fake: Any, real: Any, name: str) -> None:
+    parameters = list(inspect.signature(fake).parameters)
+    overloads = read_parameters(real.__doc__, real.__name__)
+    assert overloads, f"{name} says nothing of its parameters: {real.__doc__!r}"
+    assert parameters in overloads, f"{name}: {parameters}, not {overloads}"
+
+
+def read_parameters(text: str | None, name: str) -> list[list[str]]:
+    """Names of the parameters as pybind11 writes them at the beginning of a docstring."""
+    found = re.findall(rf"^(?:\d+\. )?{name}\((.*)\) ->", text or "", re.MULTILINE)
+    found = [line for line in found if not line.startswith("*args")]
+    # Types may hold commas: `List[int, int]`.
+    plain = [re.sub(r"\[[^\]]*\]", "", line) for line in found]
+    return [[part.split(":")[0].strip() for part in line.split(",")] for line in plain]
+
+
+def test_the_reader_of_signatures() -> None:
+    text = "parse(self: tensorrt.OnnxParser, model: buffer, path: str = None) -> bool\n\nmore"
+    assert read_parameters(text, "parse") == [["self", "model", "path"]]
+    text = "f(*args, **kwargs)\nOverloaded function.\n\n1. f(self: X, a: Tuple[int, int]) -> None"
+    assert read_parameters(text, "f") == [["self", "a"]]

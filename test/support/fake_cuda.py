@@ -1,0 +1,100 @@
+"""A CUDA device made of host memory: what is queued happens when the stream is waited for."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+
+class FakeArray:
+    """Memory that stands for a device's; `memory` is what the device sees."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.memory = memory
+        self.shape = memory.shape
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        contiguous = self.memory.flags.c_contiguous
+        return {
+            "shape": self.memory.shape,
+            "typestr": self.memory.dtype.str,
+            "data": (self.memory.ctypes.data, False),
+            "strides": None if contiguous else self.memory.strides,
+            "version": 3,
+        }
+
+
+class FakeCuda:
+    """See `jetson_dnn_rt.backends.cuda.Cuda`; also the stream that fake engines are queued on."""
+
+    owner = "fake"
+    streams: ClassVar[dict[int, FakeCuda]] = {}
+    _handles = itertools.count(1)
+
+    def __init__(self) -> None:
+        self.handle = next(self._handles)
+        self.streams[self.handle] = self
+        self.queue: list[Callable[[], None]] = []
+        self.recorded: list[Callable[[], None]] | None = None
+        self.calls: list[str] = []
+        self.closed = False
+
+    def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> FakeArray:
+        return FakeArray(np.full(tuple(shape), 77, dtype))
+
+    def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.zeros(tuple(shape), dtype)
+
+    def submit(self, name: str, work: Callable[[], None]) -> None:
+        """Queue work, or record it while a graph is captured."""
+        if self.recorded is not None:
+            self.recorded.append(work)
+            return
+        self.calls.append(name)
+        self.queue.append(work)
+
+    def copy(self, destination: Any, source: Any) -> None:
+        target, origin = (getattr(array, "memory", array) for array in (destination, source))
+        assert target.shape == origin.shape
+        assert target.dtype == origin.dtype
+        self.submit("copy", lambda: np.copyto(target, origin))
+
+    def run(self, work: Callable[[int], Any]) -> Any:
+        return work(self.handle)
+
+    def capture(self, work: Callable[[int], Any]) -> tuple[Callable[[], None], Any]:
+        self.recorded = []
+        try:
+            result = work(self.handle)
+            recorded = self.recorded
+        finally:
+            self.recorded = None
+
+        def play() -> None:
+            for step in recorded:
+                step()
+
+        return lambda: self.submit("graph", play), result
+
+    def synchronize(self) -> None:
+        if self.recorded is not None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        queue, self.queue = self.queue, []
+        for work in queue:
+            work()
+
+    def close(self) -> None:
+        self.synchronize()
+        self.closed = True
+
+
+def view_memory(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
+    """The array at an address, as a kernel sees it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype).reshape(shape)

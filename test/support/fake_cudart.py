@@ -1,0 +1,138 @@
+"""The functions of the CUDA runtime as cuda-python gives them, on host memory."""
+
+# ruff: noqa: N802, N803, N815 - the names are the library's
+from __future__ import annotations
+
+import ctypes
+import enum
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+Status = enum.IntEnum(
+    "cudaError_t",
+    {
+        "cudaSuccess": 0,
+        "cudaErrorMemoryAllocation": 2,
+        "cudaErrorInsufficientDriver": 35,
+        "cudaErrorStreamCaptureUnsupported": 900,
+    },
+)
+
+
+class FakeCudart:
+    """Functions return a status and their values; what is queued runs when it is waited for."""
+
+    cudaStreamNonBlocking = 1
+    cudaEventBlockingSync = 1
+    cudaEventDisableTiming = 2
+    cudaHostAllocDefault = 0
+    cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
+    cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
+
+    def __init__(self, devices: int = 1) -> None:
+        self.devices = devices
+        self.memory: dict[int, Any] = {}
+        self.queue: list[Callable[[], object]] = []
+        self.recorded: list[Callable[[], object]] | None = None
+        self.alive: set[int] = set()
+        self.event_flags = 0
+        self._handles = itertools.count(1_000_000)  # unlike those of `FakeCuda`
+
+    def _make(self) -> int:
+        handle = next(self._handles)
+        self.alive.add(handle)
+        return handle
+
+    def submit(self, work: Callable[[], object]) -> tuple[Status]:
+        """Queue work, or record it while a graph is captured."""
+        (self.queue if self.recorded is None else self.recorded).append(work)
+        return (Status.cudaSuccess,)
+
+    def _allocate(self, size: int) -> tuple[Status, int]:
+        if size > 1 << 30:
+            return Status.cudaErrorMemoryAllocation, 0
+        buffer = ctypes.create_string_buffer(b"\x55" * size, size)
+        address = ctypes.addressof(buffer)
+        self.memory[address] = buffer
+        return Status.cudaSuccess, address
+
+    def cudaGetDeviceCount(self) -> tuple[Status, int]:
+        return Status.cudaSuccess, self.devices
+
+    def cudaGetLastError(self) -> tuple[Status]:
+        return (Status.cudaSuccess,)
+
+    def cudaStreamCreateWithFlags(self, flags: int) -> tuple[Status, int]:
+        return Status.cudaSuccess, self._make()
+
+    def cudaStreamDestroy(self, stream: int) -> tuple[Status]:
+        self.alive.remove(stream)
+        return (Status.cudaSuccess,)
+
+    def cudaEventCreateWithFlags(self, flags: int) -> tuple[Status, int]:
+        self.event_flags = flags
+        return Status.cudaSuccess, self._make()
+
+    def cudaEventDestroy(self, event: int) -> tuple[Status]:
+        self.alive.remove(event)
+        return (Status.cudaSuccess,)
+
+    def cudaEventRecord(self, event: int, stream: int) -> tuple[Status]:
+        return (Status.cudaSuccess,)
+
+    def cudaEventSynchronize(self, event: int) -> tuple[Status]:
+        if self.recorded is not None:
+            return (Status.cudaErrorStreamCaptureUnsupported,)
+        queue, self.queue = self.queue, []
+        for work in queue:
+            work()
+        return (Status.cudaSuccess,)
+
+    def cudaMalloc(self, size: int) -> tuple[Status, int]:
+        return self._allocate(size)
+
+    def cudaFree(self, devPtr: int) -> tuple[Status]:
+        del self.memory[devPtr]
+        return (Status.cudaSuccess,)
+
+    def cudaHostAlloc(self, size: int, flags: int) -> tuple[Status, int]:
+        return self._allocate(size)
+
+    def cudaFreeHost(self, ptr: int) -> tuple[Status]:
+        del self.memory[ptr]
+        return (Status.cudaSuccess,)
+
+    def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: int) -> tuple[Status]:
+        return self.submit(lambda: ctypes.memset(devPtr, value, count))
+
+    def cudaMemcpyAsync(
+        self, dst: int, src: int, count: int, kind: Any, stream: int
+    ) -> tuple[Status]:
+        assert kind == 4
+        return self.submit(lambda: ctypes.memmove(dst, src, count))
+
+    def cudaStreamBeginCapture(self, stream: int, mode: Any) -> tuple[Status]:
+        self.recorded = []
+        return (Status.cudaSuccess,)
+
+    def cudaStreamEndCapture(self, stream: int) -> tuple[Status, Any]:
+        recorded, self.recorded = self.recorded, None
+        return Status.cudaSuccess, recorded
+
+    def cudaGraphInstantiateWithFlags(self, graph: Any, flags: int) -> tuple[Status, Any]:
+        handle = self._make()
+        self._graph = list(graph)
+        return Status.cudaSuccess, handle
+
+    def cudaGraphDestroy(self, graph: Any) -> tuple[Status]:
+        return (Status.cudaSuccess,)
+
+    def cudaGraphExecDestroy(self, graphExec: Any) -> tuple[Status]:
+        self.alive.remove(graphExec)
+        return (Status.cudaSuccess,)
+
+    def cudaGraphLaunch(self, graphExec: Any, stream: int) -> tuple[Status]:
+        self.queue.extend(self._graph)
+        return (Status.cudaSuccess,)

@@ -1,0 +1,397 @@
+"""A TensorRT that computes on the CPU: names, signatures and complaints of the real one.
+
+`make_tensorrt` gives a module of a version, with what that version has and nothing of the
+others. Networks are run by ONNX Runtime, when the stream of `fake_cuda` is waited for. The tests
+hold its names against the real module wherever one can be imported.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from fake_cuda import FakeCuda, view_memory
+from onnx import TensorProto
+
+_MAGIC = b"FAKE"
+_CACHE = b"CACHE"
+NO_DRIVER = "CUDA initialization failure with error: 35. Please check your CUDA installation"
+
+
+class IHostMemory(bytes):
+    """Bytes of the library."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self)
+
+
+def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> Any:
+    """Make a module.
+
+    Parameters
+    ----------
+    version : str
+        ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
+    driver : bool
+        Whether there is one.
+    dla_cores : int
+        How many there are.
+
+    Returns
+    -------
+    module
+        With the real one's names, and ``builds`` (what was built, how), ``refuse`` (what
+        builds fail with), ``refuse_run`` and ``unsupported`` (operators without importer).
+    """
+    major = int(version.split(".")[0])
+    trt: Any = ModuleType("tensorrt")
+    trt.__version__ = version
+    trt.builds = []
+    trt.refuse = trt.refuse_run = ""
+    trt.unsupported = set()
+
+    # Numbers are not the real ones; code must not depend on them.
+    flags = ["GPU_FALLBACK", "TF32"]
+    if major < 11:
+        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"]
+    creation = {8: ["EXPLICIT_BATCH"], 10: ["EXPLICIT_BATCH", "STRONGLY_TYPED"]}
+    types = ["FLOAT", "HALF", "INT8", "INT32", "BOOL", "UINT8"] + ["INT64"] * (major >= 10)
+    trt.BuilderFlag = enum.IntEnum("BuilderFlag", flags, start=0)
+    trt.NetworkDefinitionCreationFlag = enum.IntEnum(
+        "NetworkDefinitionCreationFlag", creation.get(major, ["STRONGLY_TYPED"]), start=0
+    )
+    trt.DataType = enum.Enum("DataType", types)
+    trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE", "DLA_MANAGED_SRAM"])
+    trt.DeviceType = enum.Enum("DeviceType", ["GPU", "DLA"])
+    trt.TensorIOMode = enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"])
+    trt.TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
+    data_types = {
+        TensorProto.FLOAT: trt.DataType.FLOAT,
+        TensorProto.FLOAT16: trt.DataType.HALF,
+        TensorProto.INT32: trt.DataType.INT32,
+        TensorProto.BOOL: trt.DataType.BOOL,
+        # 8.x has no 64-bit integers: it casts them down.
+        TensorProto.INT64: trt.DataType.INT64 if major >= 10 else trt.DataType.INT32,
+    }
+
+    class ILogger:
+        Severity = enum.Enum("Severity", "INTERNAL_ERROR ERROR WARNING INFO VERBOSE")
+
+        def __init__(self) -> None:
+            self._initialised = True
+
+        def log(self, severity: Any, msg: str) -> None:
+            raise NotImplementedError
+
+    def need_logger(logger: Any) -> None:
+        # pybind11 refuses an object whose constructor was not called.
+        if not isinstance(logger, ILogger) or not getattr(logger, "_initialised", False):
+            raise TypeError("incompatible constructor arguments")
+
+    def complain(logger: Any, text: str) -> None:
+        logger.log(ILogger.Severity.ERROR, text)
+
+    def open_device(logger: Any) -> None:
+        need_logger(logger)
+        logger.log(ILogger.Severity.INFO, "[MemUsageChange] Init CUDA: CPU +0, GPU +0")
+        if not driver:
+            logger.log(ILogger.Severity.WARNING, NO_DRIVER)
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    class ITensor:
+        def __init__(self, value: Any) -> None:
+            self._value = value
+
+        @property
+        def name(self) -> str:
+            return self._value.name
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            dims = self._value.type.tensor_type.shape.dim
+            return tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
+
+        @property
+        def dtype(self) -> Any:
+            return data_types[self._value.type.tensor_type.elem_type]
+
+    class ILayer:
+        def __init__(self, name: str, outputs: list[ITensor]) -> None:
+            self._name = name
+            self._outputs = outputs
+            self.types: dict[int, Any] = {}
+            self.pinned: Any = None
+
+        @property
+        def name(self) -> str:
+            return self._name
+
+        @property
+        def num_outputs(self) -> int:
+            return len(self._outputs)
+
+        def get_output(self, index: int) -> ITensor:
+            return self._outputs[index]
+
+        if major < 11:
+
+            @property
+            def precision(self) -> Any:
+                return self.pinned
+
+            @precision.setter
+            def precision(self, value: Any) -> None:
+                assert isinstance(value, trt.DataType)
+                self.pinned = value
+
+            def set_output_type(self, index: int, dtype: Any) -> None:
+                assert 0 <= index < len(self._outputs)
+                self.types[index] = dtype
+
+    class INetworkDefinition:
+        def __init__(self, explicit: bool) -> None:
+            self.explicit = explicit
+            self.data = b""
+            self.layers: list[ILayer] = []
+            self.inputs: list[ITensor] = []
+            self.outputs: list[ITensor] = []
+
+        @property
+        def num_layers(self) -> int:
+            return len(self.layers)
+
+        @property
+        def num_inputs(self) -> int:
+            return len(self.inputs)
+
+        @property
+        def num_outputs(self) -> int:
+            return len(self.outputs)
+
+        def get_layer(self, index: int) -> ILayer:
+            return self.layers[index]
+
+        def get_input(self, index: int) -> ITensor:
+            return self.inputs[index]
+
+        def get_output(self, index: int) -> ITensor:
+            return self.outputs[index]
+
+    class ParserError:
+        def __init__(self, node: int, desc: str) -> None:
+            self._node, self._desc = node, desc
+
+        def node(self) -> int:
+            return self._node
+
+        def desc(self) -> str:
+            return self._desc
+
+    class OnnxParser:
+        def __init__(self, network: INetworkDefinition, logger: Any) -> None:
+            need_logger(logger)
+            self._network, self._logger = network, logger
+            self._errors: list[ParserError] = []
+
+        @property
+        def num_errors(self) -> int:
+            return len(self._errors)
+
+        def get_error(self, index: int) -> ParserError:
+            return self._errors[index]
+
+        def parse(self, model: bytes, path: str | None = None) -> bool:
+            if not self._network.explicit:
+                text = "This version of the ONNX parser only supports explicit batch networks"
+                self._errors.append(ParserError(-1, text))
+                return False
+            net = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(model))
+            graph = net.graph
+            values = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
+            for index, node in enumerate(graph.node):
+                if node.op_type in trt.unsupported:
+                    text = f"No importer registered for op: {node.op_type}. Attempting plugin"
+                    complain(self._logger, text)
+                    self._errors.append(ParserError(index, text))
+                    return False
+                outputs = [ITensor(values[name]) for name in node.output if name in values]
+                name = node.name or f"(Unnamed Layer* {index}) [{node.op_type}]"
+                self._network.layers.append(ILayer(name, outputs))
+                if node.op_type == "Gemm":  # product and sum: two layers of one node
+                    self._network.layers.append(ILayer(f"{name}_{index}", outputs))
+            self._network.data = bytes(model)
+            self._network.inputs = [ITensor(values[v.name]) for v in graph.input]
+            self._network.outputs = [ITensor(values[v.name]) for v in graph.output]
+            return True
+
+    class ITimingCache:
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def serialize(self) -> IHostMemory:
+            return IHostMemory(self.data)
+
+    class IBuilderConfig:
+        def __init__(self, logger: Any) -> None:
+            self._logger = logger
+            self.set = {trt.BuilderFlag.TF32}
+            self.pools: dict[Any, int] = {}
+            self.default_device_type = trt.DeviceType.GPU
+            self.DLA_core = -1
+            self.cache: ITimingCache | None = None
+
+        def set_flag(self, flag: Any) -> None:
+            self.set.add(trt.BuilderFlag(flag))
+
+        def clear_flag(self, flag: Any) -> None:
+            self.set.discard(trt.BuilderFlag(flag))
+
+        def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
+            assert isinstance(pool, trt.MemoryPoolType)
+            self.pools[pool] = pool_size
+
+        def create_timing_cache(self, serialized_timing_cache: bytes) -> ITimingCache | None:
+            data = bytes(serialized_timing_cache)
+            if data and not data.startswith(_CACHE):
+                complain(self._logger, "Could not read the timing cache")
+                return None
+            return ITimingCache(data)
+
+        def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
+            own = _CACHE + version.encode()
+            if cache.data and not cache.data.startswith(own) and not ignore_mismatch:
+                return False
+            self.cache = cache
+            return True
+
+        def get_timing_cache(self) -> ITimingCache | None:
+            return self.cache
+
+    class Builder:
+        def __init__(self, logger: Any) -> None:
+            open_device(logger)
+            self._logger = logger
+
+        @property
+        def num_DLA_cores(self) -> int:  # noqa: N802
+            return dla_cores
+
+        def create_network(self, flags: int = 0) -> INetworkDefinition:
+            assert flags < 1 << len(trt.NetworkDefinitionCreationFlag)
+            bit = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
+            return INetworkDefinition(major >= 10 or bool(flags >> int(bit) & 1))
+
+        def create_builder_config(self) -> IBuilderConfig:
+            return IBuilderConfig(self._logger)
+
+        def build_serialized_network(
+            self, network: INetworkDefinition, config: IBuilderConfig
+        ) -> IHostMemory | None:
+            trt.builds.append((network, config))
+            if trt.refuse:
+                complain(self._logger, trt.refuse)
+                return None
+            if config.cache is not None and not config.cache.data.startswith(_CACHE):
+                config.cache.data = _CACHE + version.encode()
+            return IHostMemory(_MAGIC + json.dumps(version).encode() + b"\n" + network.data)
+
+    class Runtime:
+        def __init__(self, logger: Any) -> None:
+            open_device(logger)
+            self._logger = logger
+            self.DLA_core = -1
+
+        def deserialize_cuda_engine(self, serialized_engine: bytes) -> ICudaEngine | None:
+            head, _, data = bytes(serialized_engine).partition(b"\n")
+            if head != _MAGIC + json.dumps(version).encode():
+                complain(
+                    self._logger,
+                    "1: [stdArchiveReader.cpp::StdArchiveReader::40] Error Code 1: Serialization "
+                    "(Serialization assertion stdVersionRead == serializationVersion failed."
+                    "Version tag does not match.)",
+                )
+                return None
+            return ICudaEngine(data, self._logger)
+
+    class ICudaEngine:
+        def __init__(self, data: bytes, logger: Any) -> None:
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = 1
+            options.log_severity_level = 4
+            self.session = onnxruntime.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"]
+            )
+            self.logger = logger
+            model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
+            self.inputs = [ITensor(value) for value in model.graph.input]
+            self.outputs = [ITensor(value) for value in model.graph.output]
+
+        @property
+        def num_io_tensors(self) -> int:
+            return len(self.inputs) + len(self.outputs)
+
+        def _find(self, name: str) -> ITensor:
+            return next(t for t in (*self.inputs, *self.outputs) if t.name == name)
+
+        def get_tensor_name(self, index: int) -> str:
+            return (*self.inputs, *self.outputs)[index].name
+
+        def get_tensor_mode(self, name: str) -> Any:
+            is_input = any(t.name == name for t in self.inputs)
+            return trt.TensorIOMode.INPUT if is_input else trt.TensorIOMode.OUTPUT
+
+        def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+            return self._find(name).shape
+
+        def get_tensor_dtype(self, name: str) -> Any:
+            return self._find(name).dtype
+
+        def get_tensor_location(self, name: str) -> Any:
+            return trt.TensorLocation.DEVICE
+
+        def create_execution_context(self) -> IExecutionContext | None:
+            return IExecutionContext(self)
+
+    class IExecutionContext:
+        def __init__(self, engine: ICudaEngine) -> None:
+            self._engine = engine
+            self._addresses: dict[str, int] = {}
+
+        def set_tensor_address(self, name: str, memory: int) -> bool:
+            if name not in [t.name for t in (*self._engine.inputs, *self._engine.outputs)]:
+                return False
+            self._addresses[name] = memory
+            return True
+
+        def execute_async_v3(self, stream_handle: int) -> bool:
+            engine = self._engine
+            if len(self._addresses) != engine.num_io_tensors or trt.refuse_run:
+                complain(engine.logger, trt.refuse_run or "Address is not set")
+                return False
+            FakeCuda.streams[stream_handle].submit("enqueue", self._compute)
+            return True
+
+        def _compute(self) -> None:
+            engine = self._engine
+            values = {
+                t.name: view_memory(self._addresses[t.name], t.shape, np.float32)
+                for t in engine.inputs
+            }
+            results: Sequence[Any] = engine.session.run(None, values)
+            for tensor, result in zip(engine.outputs, results, strict=True):
+                kind = np.int32 if tensor.dtype is trt.DataType.INT32 else result.dtype
+                view_memory(self._addresses[tensor.name], result.shape, kind)[...] = result
+
+    for kind in (
+        *(ILogger, ITensor, ILayer, INetworkDefinition, ParserError, OnnxParser, ITimingCache),
+        *(IBuilderConfig, Builder, Runtime, ICudaEngine, IExecutionContext, IHostMemory),
+    ):
+        setattr(trt, kind.__name__, kind)
+    return trt
