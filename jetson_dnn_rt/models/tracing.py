@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph_modules import lift_modules
 
 LEAF_ATTRIBUTE = "fx_leaf"
 """A module whose class has this attribute, and it is true, stays one node of the graph."""
@@ -58,6 +59,7 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
     output_names(graph)
     # Graphs of torch.export flatten their arguments in a wrapper; here there is but one.
     graph.graph.set_codegen(fx.graph.CodeGen())
+    lift_modules(graph)
     graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
     graph.recompile()

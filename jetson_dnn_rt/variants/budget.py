@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ def allocate(options: Mapping[str, Options], limit: int) -> dict[str, int]:
     steps: list[tuple[float, str, int]] = []
     for name, hull in hulls.items():
         costs, errors = options[name].costs, options[name].errors
-        for cheap, dear in zip(hull, hull[1:], strict=False):
+        for cheap, dear in pairwise(hull):
             saved = float(costs[dear] - costs[cheap])
             steps.append(((errors[cheap] - errors[dear]) / saved, name, cheap))
     # On a hull the price rises from step to step, so each layer's steps stay in their order.
@@ -93,13 +94,14 @@ def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) ->
     frontiers = {name: option.frontier() for name, option in options.items()}
     for _ in range(8 * len(options)):
         ups = _moves(options, frontiers, chosen)
-        best_gain, best = 1e-12, None
+        best_gain = 1e-12
+        best: tuple[tuple[str, int], ...] | None = None
         for name, (costs, gains) in ups.items():
             fitting = np.flatnonzero((costs > 0) & (costs <= left))
             if len(fitting):
                 move = fitting[np.argmax(gains[fitting])]
                 if gains[move] > best_gain:
-                    best_gain, best = float(gains[move]), ((name, move),)
+                    best_gain, best = float(gains[move]), ((name, int(move)),)
         if best is None:
             best = _find_exchange(ups, left)
         if best is None:

@@ -131,7 +131,7 @@ def _create_sums(graph: fx.GraphModule, layers: Sequence[str]) -> dict[str, _Sum
             raise ModelError(f"{name!r} is a {type(layer).__name__}, not a Conv2d or Linear")
         found[name] = layer
     room = _PATCH_BYTES
-    sums = {}
+    sums: dict[str, _Sums] = {}
     for name, layer in sorted(found.items(), key=lambda item: _patch_bytes(item[1])):
         groups, channels, taps = _describe(layer)
         if channels > MAX_CHANNELS:

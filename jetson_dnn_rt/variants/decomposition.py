@@ -166,6 +166,7 @@ def decompose(
     spec: DecompositionSpec,
     *,
     covariances: Mapping[str, Covariance] | None = None,
+    sensitivities: Mapping[str, float] | None = None,
     keep_if: KeepIf | None = None,
     progress: Progress = ignore_progress,
 ) -> tuple[fx.GraphModule, Decomposition]:
@@ -183,6 +184,10 @@ def decompose(
         Of the inputs of its layers (`jetson_dnn_rt.variants.covariance.collect`): the error of a
         layer's output is minimised, and decides on the ranks. A layer without one is decomposed
         by its weights, and its `metric` says so.
+    sensitivities : mapping of str to float, optional
+        What a squared relative error of each layer costs the network
+        (`jetson_dnn_rt.variants.sensitivity`): a ``macs`` budget is spent by that. By default
+        all layers count alike; so does, as the mean of the others, one that is not named.
     keep_if : callable, optional
         Called with a layer's name, the layer, what would replace it and the shape of its input;
         says whether to replace it and, if not, why. Under a ``macs`` rule the budget is spent
@@ -209,7 +214,10 @@ def decompose(
 
     reduced = copy_folded(graph)
     analyses, costs = analyse(reduced, input_shape, spec.method, covariances or {}, progress)
-    made = plan(reduced, spec, analyses, costs, keep_if, progress)
+    worth = sensitivities or {}
+    if any(not 0.0 <= value < float("inf") for value in worth.values()):
+        raise ValueError("sensitivities must be finite and >= 0")
+    made = plan(reduced, spec, analyses, costs, worth, keep_if, progress)
     errors = {}
     kept = [name for name in made.ranks if name not in made.refused]
     for done, name in enumerate(kept):

@@ -1,4 +1,4 @@
-"""Layers of a graph that can be decomposed, what they would cost, and what they are replaced by."""
+"""Layers of a graph that can be decomposed, what they then cost, and what replaces them."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def copy_folded(graph: fx.GraphModule) -> fx.GraphModule:
             continue
         conv = modules[before.target]
         if type(conv) is nn.Conv2d and calls[id(conv)] == 1 and calls[id(norm)] == 1:
-            replace_module(graph, before.target, _fold(conv, norm))
-            replace_module(graph, node.target, nn.Identity())
+            replace_module(graph, str(before.target), _fold(conv, norm))
+            replace_module(graph, str(node.target), nn.Identity())
     return graph
 
 

@@ -90,6 +90,7 @@ def plan(
     spec: DecompositionSpec,
     analyses: Mapping[str, LayerAnalysis],
     costs: Costs,
+    sensitivities: Mapping[str, float],
     keep_if: KeepIf | None,
     progress: Progress,
 ) -> Plan:
@@ -101,7 +102,7 @@ def plan(
         When the budget of a ``macs`` rule is below the smallest possible share.
     """
     if spec.rule == "macs":
-        return _plan_budget(graph, spec, analyses, costs, keep_if, progress)
+        return _plan_budget(graph, spec, analyses, costs, sensitivities, keep_if, progress)
     chosen = {name: analysis.choose(spec) for name, analysis in analyses.items()}
     made = Plan({name: ranks for name, ranks in chosen.items() if ranks})
     if keep_if is not None:
@@ -116,11 +117,16 @@ def _plan_budget(
     spec: DecompositionSpec,
     analyses: Mapping[str, LayerAnalysis],
     costs: Costs,
+    sensitivities: Mapping[str, float],
     keep_if: KeepIf | None,
     progress: Progress,
 ) -> Plan:
     offers = {name: analysis.options() for name, analysis in analyses.items()}
-    options = {name: offer[0] for name, offer in offers.items()}
+    mean = sum(sensitivities.values()) / len(sensitivities) if sensitivities else 1.0
+    options = {
+        name: Options(offer[0].costs, offer[0].errors * sensitivities.get(name, mean))
+        for name, offer in offers.items()
+    }
     fixed = costs.macs - sum(analysis.cost.macs for analysis in analyses.values())
     limit = int(spec.value * costs.macs) - fixed
     least = _least(options)

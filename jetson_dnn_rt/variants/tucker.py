@@ -256,4 +256,5 @@ class OutputTuckerAnalysis:
             direction = shifted + (size / previous) * direction
         # Channels between the convolutions with unit spread: well inside the range of half floats.
         spread = torch.linalg.cholesky(x @ self._channels @ x.mT)
-        return torch.linalg.solve_triangular(spread, x, upper=False)
+        better: torch.Tensor = torch.linalg.solve_triangular(spread, x, upper=False)
+        return better
