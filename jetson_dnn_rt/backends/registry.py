@@ -45,11 +45,11 @@ _MENDS = {
     "onnxruntime": "pip install onnxruntime",
     "torch": "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)",
 }
-_LATER = ("tensorrt", "tvm")
+_LATER = ("tvm",)
 _NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
 
 # In the order in which a default is chosen; see `jetson_dnn_rt.variants.variant_set`.
-BACKENDS = ("openvino", "onnxruntime", "torch", "null", *_LATER)
+BACKENDS = ("openvino", "onnxruntime", "torch", "tensorrt", "null", *_LATER)
 
 
 def list_backends() -> list[BackendInfo]:
@@ -63,6 +63,8 @@ def inspect_backend(name: str) -> BackendInfo:
         return BackendInfo(name, __version__, True, ("fp32",), "", "")
     if name in _LATER:
         return BackendInfo(name, "", False, (), "not in this release", "use another back end")
+    if name == "tensorrt":
+        return _inspect_tensorrt()
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
@@ -85,6 +87,24 @@ def inspect_backend(name: str) -> BackendInfo:
         else:
             reason = _NO_BF16
     return BackendInfo(name, version, True, precisions, reason, "")
+
+
+def _inspect_tensorrt() -> BackendInfo:
+    """TensorRT is of use with a device, and with somebody to own memory on it."""
+    from jetson_dnn_rt.backends import cuda, tensorrt_api, tensorrt_build
+
+    try:
+        version = str(tensorrt_api.import_tensorrt().__version__)
+    except BackendUnavailableError as error:
+        reason, mend = str(error), tensorrt_api.MEND
+    else:
+        try:
+            cuda.open_cuda().close()
+        except BackendUnavailableError as error:
+            reason, mend = f"TensorRT {version} is installed, {error}", cuda.MEND
+        else:
+            return BackendInfo("tensorrt", version, True, tensorrt_build.PRECISIONS, "", "")
+    return BackendInfo("tensorrt", "", False, (), reason.removesuffix(f"; {mend}"), mend)
 
 
 def is_installed(name: str) -> bool:
@@ -162,9 +182,16 @@ def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Run
     return TorchRunner(part, precision, threads)
 
 
+def _create_tensorrt(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
+
+    return TensorRtRunner(part, precision)
+
+
 _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "null": _create_null,
     "onnxruntime": _create_onnxruntime,
     "openvino": _create_openvino,
+    "tensorrt": _create_tensorrt,
     "torch": _create_torch,
 }

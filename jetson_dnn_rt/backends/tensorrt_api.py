@@ -184,13 +184,10 @@ def import_tensorrt() -> Any:
             module = importlib.import_module("tensorrt")
         version = read_version(module)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        raise BackendUnavailableError(
-            f"back end tensorrt: cannot be imported: {error}; {MEND}"
-        ) from error
+        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {MEND}") from error
     if version < OLDEST:
         raise BackendUnavailableError(
-            f"back end tensorrt: version {module.__version__} is too old, needed is 8.5 "
-            "(JetPack 5.1) or later"
+            f"TensorRT {module.__version__} is too old, needed is 8.5 (JetPack 5.1) or later"
         )
     return module
 

@@ -6,13 +6,21 @@ import builtins
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from fake_cuda import FakeCuda
+from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.backends import openvino as openvino_backend
 from jetson_dnn_rt.backends import torch as torch_backend
-from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, list_backends
+from jetson_dnn_rt.backends.registry import (
+    BACKENDS,
+    create_runner,
+    inspect_backend,
+    list_backends,
+)
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
 
@@ -38,7 +46,7 @@ def test_every_back_end_is_listed_with_what_to_do() -> None:
         assert info.available or (info.reason and info.mend)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt"])
 def test_missing_library(hide: Callable[[str], None], name: str) -> None:
     model = make_model(Classifier(), (8, 8))
     hide(name)
@@ -63,10 +71,36 @@ def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "libtbb.so.12" in info.reason
 
 
-@pytest.mark.parametrize("backend", ["tensorrt", "tvm"])
-def test_later_back_ends(backend: str) -> None:
+def test_later_back_ends() -> None:
     with pytest.raises(BackendUnavailableError, match="not in this release"):
-        create_runner(make_model(Classifier(), (8, 8)).part, backend, "fp32", threads=1)
+        create_runner(make_model(Classifier(), (8, 8)).part, "tvm", "fp32", threads=1)
+
+
+def test_tensorrt_without_a_device(
+    hide: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library alone is of no use; both who could own memory on a device are named."""
+    monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("8.6.1"))
+    for name in ("torch", "cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
+        hide(name)
+    info = inspect_backend("tensorrt")
+    assert not info.available
+    assert "TensorRT 8.6.1 is installed, no CUDA device: torch cannot be" in info.reason
+    assert info.mend not in info.reason
+    assert "pip install torch" in info.mend
+
+
+def test_tensorrt_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    info = inspect_backend("tensorrt")
+    assert (info.version, info.precisions) == ("10.3.0", ("fp32", "fp16"))
+    model = make_model(Classifier(), (8, 8))
+    runner = create_runner(model.part, "tensorrt", "fp16", threads=1)
+    assert (runner.backend, runner.version, runner.device) == ("tensorrt", "10.3.0", "cuda")
+    with pytest.raises(BackendUnavailableError, match=r"computes in fp32, fp16 .* not in bf16"):
+        create_runner(model.part, "tensorrt", "bf16", threads=1)
 
 
 def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,5 +151,6 @@ def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", refuse)
     for module in [name for name in sys.modules if name.startswith("jetson_dnn_rt.backends.")]:
         monkeypatch.delitem(sys.modules, module)
-    for name in ("base", "null", "onnxruntime", "openvino", "torch", "registry"):
+    folder = Path(torch_backend.__file__).parent
+    for name in sorted(file.stem for file in folder.glob("[a-z]*.py")):
         importlib.import_module(f"jetson_dnn_rt.backends.{name}")
