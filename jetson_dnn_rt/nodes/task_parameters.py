@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.declaration import QOS_NAMES, TRANSPORTS, parameter
+from jetson_dnn_rt.variants.variant_set import MAX_STAGES
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.variants.library import Library
+
+NO_CACHE = "none"
+"""Value of `engine_cache` with which nothing is kept."""
 
 DEFAULT_FREQUENCY_HZ = 30.0
 """Taken where neither the camera nor the configuration says how fast frames come."""
@@ -67,6 +76,30 @@ class TaskNodeParameters:
     )
     warmup_runs: int = parameter(
         20, "Measured runs of every variant before it is used", limits=(0, 10_000)
+    )
+    stages: int = parameter(
+        1,
+        "Stages the network is cut into: boundaries to abort and to switch at; 0 = so many that "
+        "one takes about 2 ms",
+        limits=(0, MAX_STAGES),
+    )
+    memory_limit_mb: float = parameter(
+        0.0,
+        "Memory of all variants together; what does not fit is left out; 0 = no limit",
+        unit="MB",
+        limits=(0.0, 1e6),
+    )
+    engine_cache: str = parameter(
+        "",
+        "Folder of what was built; empty = ~/.cache/jetson_dnn_rt, none = nothing is kept",
+    )
+    build_missing: bool = parameter(
+        True, "Build decomposed variants that are not there yet, in the background"
+    )
+    build_frames: str = parameter(
+        "",
+        "Frames they are fitted to: video:PATH, images:DIR, bag:PATH or synthetic[:SEED]; "
+        "empty = synthetic",
     )
     # -- the stream ----------------------------------------------------------------------------
     camera: str = parameter(
@@ -164,6 +197,20 @@ class TaskNodeParameters:
         for name in ("preprocess_mean", "preprocess_std"):
             if len(getattr(self, name)) not in (0, 3):
                 raise ConfigurationError(f"preprocessing.{name[11:]} needs three values")
+
+    def open_library(self) -> Library | None:
+        """The folder of what was built; None where nothing is kept.
+
+        Raises
+        ------
+        ConfigurationError
+            When it cannot be used.
+        """
+        from jetson_dnn_rt.variants.library import Library
+
+        if self.engine_cache == NO_CACHE:
+            return None
+        return Library(Path(self.engine_cache) if self.engine_cache else None)
 
     def preprocessing(self) -> dict[str, object]:
         """What of the preprocessing the user has decided."""
