@@ -21,8 +21,10 @@ HELP = "run a benchmark; without a name, list them"
 
 BENCHMARKS = {
     "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
+    "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
     "overhead": "what the package adds to a frame, composed and between processes",
+    "switching": "what a change of variant between two stages of a frame costs",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
 }
 """Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict``
