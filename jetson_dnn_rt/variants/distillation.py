@@ -18,6 +18,10 @@ from torch.nn import functional
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.tracing import output_names
+from jetson_dnn_rt.variants.spread import spread
+
+_MOST_BETWEEN = 8
+"""Values between cost time, and a few of them guide the layers as well as all."""
 
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.Linear)
 
@@ -32,7 +36,7 @@ class Targets:
         What the graph returns, and the last layers before it: logits and offsets, whatever is
         done with them afterwards (suppression, a sigmoid that saturates).
     between : tuple of str
-        Outputs of the layers before those.
+        Outputs of some of the layers before those, spread evenly over the network.
     """
 
     final: tuple[str, ...]
@@ -69,7 +73,8 @@ def find_targets(
     returned = output_names(full)
     last = [node.name for node in layers if node not in leads_on]
     final = [*returned, *(name for name in last if name not in returned)]
-    between = [node.name for node in layers if node.name not in final]
+    others = [node.name for node in layers if node.name not in final]
+    between = [others[i] for i in spread(len(others), _MOST_BETWEEN)]
     there = {node.name for node in reduced.graph.nodes}
     names = [name for name in [*final, *between] if name in there]
     names = [name for name in names if _is_tensor(full, name)]

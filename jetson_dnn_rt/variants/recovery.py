@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
+from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.variants.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.variants.distillation import (
@@ -41,6 +42,7 @@ _PROBES = 2
 _SPREAD_FRAMES = 16
 
 State = dict[str, torch.Tensor]
+Values = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class RecoverySettings:
         Weight of the layers' values beside that of the results.
     evaluations : int
         How often the held-out frames judge, and the checkpoint is written.
+    half : bool or None
+        Whether steps are computed in bf16 (weights and loss stay fp32); by default where the CPU
+        has instructions for it. The held-out frames are judged in fp32.
     """
 
     learning_rate: float = 1e-3
@@ -70,6 +75,7 @@ class RecoverySettings:
     held_out: float = 0.1
     between: float = 0.1
     evaluations: int = 20
+    half: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,7 @@ class _Run:
         self._parameters = [p for p in self._student.parameters() if p.is_floating_point()]
         for parameter in self._parameters:
             parameter.requires_grad_(True)
+        self._half = supports_bf16() if settings.half is None else settings.half
         self._weights = self._weigh(len(targets.final), len(targets.between))
         self._optimiser = torch.optim.AdamW(
             self._parameters, settings.learning_rate, weight_decay=settings.weight_decay
@@ -224,7 +231,8 @@ class _Run:
     def _make_fingerprint(self, full: fx.GraphModule) -> str:
         """What a checkpoint must agree with: everything that decides the result."""
         digest = hashlib.sha256()
-        about = (self.steps, self.seed, sorted(asdict(self.settings).items()), torch.__version__)
+        settings = sorted({**asdict(self.settings), "half": self._half}.items())
+        about = (self.steps, self.seed, settings, torch.__version__)
         digest.update(repr(about).encode())
         for network in (full, self._reduced):
             for name, value in network.state_dict().items():
@@ -250,7 +258,9 @@ class _Run:
         loss = 0.0
         parts = [images] if self._batched else list(torch.split(images, 1))
         for part in parts:
-            error = self._error(part) / len(parts)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
+                values = self._compare(part)
+            error = self._error(*values) / len(parts)
             error.backward()  # type: ignore[no-untyped-call]
             loss += float(error.detach())
         if not math.isfinite(loss):
@@ -261,12 +271,16 @@ class _Run:
         self._optimiser.step()
         self.done += 1
 
-    def _error(self, images: torch.Tensor) -> torch.Tensor:
+    def _compare(self, images: torch.Tensor) -> tuple[Values, Values]:
+        """What the student gives and what it should give."""
         with torch.no_grad():
-            expected = self._teacher(images)
-        found = self._student(images)
+            expected: Values = self._teacher(images)
+        found: Values = self._student(images)
+        return found, expected
+
+    def _error(self, found: Values, expected: Values) -> torch.Tensor:
         terms = [
-            weight * (one - other).square().mean()
+            weight * (one.float() - other.float()).square().mean()
             for weight, one, other in zip(self._weights, found, expected, strict=True)
         ]
         return torch.stack(terms).sum()
@@ -274,7 +288,8 @@ class _Run:
     def judge(self) -> None:
         """Measure the loss on the held-out frames and keep the state if it is the best."""
         with torch.no_grad():
-            errors = [float(self._error(torch.from_numpy(image))) for image in self.judges]
+            compared = (self._compare(torch.from_numpy(image)) for image in self.judges)
+            errors = [float(self._error(found, expected)) for found, expected in compared]
         loss = sum(errors) / len(errors)
         if self.done == 0:
             self.loss_before = loss

@@ -34,10 +34,14 @@ class Network(nn.Module):
         return self.last(torch.relu(self.second(x)))
 
 
-def make_full() -> fx.GraphModule:
+def make_graph(kind: type[nn.Module]) -> fx.GraphModule:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        return trace(Network())
+        return trace(kind())
+
+
+def make_full() -> fx.GraphModule:
+    return make_graph(Network)
 
 
 def make_reduced(full: fx.GraphModule) -> fx.GraphModule:
@@ -199,11 +203,11 @@ class OneByOne(nn.Module):
 
 
 def test_a_graph_for_one_image_learns_from_one_after_the_other(inputs: Inputs) -> None:
-    full = trace(OneByOne())
+    full = make_graph(OneByOne)
     reduced = copy.deepcopy(full)
     with torch.no_grad():
         reduced.first.weight *= 0.5
-    report = recover(full, reduced, inputs, steps=40, settings=SETTINGS)
+    report = recover(full, reduced, inputs, steps=60, settings=SETTINGS)
     assert report.loss_after < 0.5 * report.loss_before
 
 
@@ -220,11 +224,11 @@ class Suppressing(nn.Module):
 
 
 def test_the_last_layers_teach_where_the_results_cannot(inputs: Inputs) -> None:
-    full = trace(Suppressing())
+    full = make_graph(Suppressing)
     reduced = copy.deepcopy(full)
     with torch.no_grad():
         reduced.layer.weight *= 0.5
-    report = recover(full, reduced, inputs, steps=40, settings=SETTINGS)
+    report = recover(full, reduced, inputs, steps=60, settings=SETTINGS)
     assert report.loss_after < 0.5 * report.loss_before
 
 
@@ -234,7 +238,7 @@ class Counting(nn.Module):
 
 
 def test_networks_without_a_value_to_match_are_refused(inputs: Inputs) -> None:
-    full = trace(Counting())
+    full = make_graph(Counting)
     with pytest.raises(ModelError, match="no value"):
         recover(full, copy.deepcopy(full), inputs, steps=1)
 
