@@ -53,20 +53,10 @@ class LoadedTask:
         log: Callable[[str], None],
     ) -> None:
         self._parameters, self._clock = parameters, clock
-        cores = len(os.sched_getaffinity(0))
-        self.threads = parameters.threads or max(1, cores // workers)
+        self.threads = count_threads(parameters, workers)
         self.settings = DecoderSettings()
         self.apply_thresholds(parameters)
-        labels = parameters.labels
-        self.model: Model = load_model(
-            parameters.model,
-            kind=parameters.kind,  # type: ignore[arg-type]  # checked by its choices
-            head=parameters.head,
-            labels=labels[0] if len(labels) == 1 else labels or None,
-            input_size=parameters.input_size or None,  # type: ignore[arg-type]
-            weights=parameters.weights,
-            preprocessing=parameters.preprocessing() or None,
-        )
+        self.model: Model = load_task_model(parameters)
         self._variants = self._build()
         try:
             self.warm_up_times_ns = self._warm_up(size, log)
@@ -109,9 +99,7 @@ class LoadedTask:
 
     def apply_thresholds(self, parameters: TaskNodeParameters) -> None:
         """Let the next frame be decoded with these thresholds."""
-        self.settings.confidence = parameters.confidence_threshold
-        self.settings.nms_iou = parameters.nms_iou_threshold
-        self.settings.max_detections = parameters.max_detections
+        apply_thresholds(self.settings, parameters)
 
     def rebuild(self) -> Stages:
         """Build everything anew after a stage hung; the old pipelines may still be in use."""
@@ -154,3 +142,29 @@ class LoadedTask:
                 f"{size[1]}x{size[0]}), warmed up in {seconds:.1f} s"
             )
         return times
+
+
+def load_task_model(parameters: TaskNodeParameters) -> Model:
+    """Load the model that a task's parameters name; the errors of `load_model`."""
+    labels = parameters.labels
+    return load_model(
+        parameters.model,
+        kind=parameters.kind,  # type: ignore[arg-type]  # checked by its choices
+        head=parameters.head,
+        labels=labels[0] if len(labels) == 1 else labels or None,
+        input_size=parameters.input_size or None,  # type: ignore[arg-type]
+        weights=parameters.weights,
+        preprocessing=parameters.preprocessing() or None,
+    )
+
+
+def apply_thresholds(settings: DecoderSettings, parameters: TaskNodeParameters) -> None:
+    """Take a task's thresholds over."""
+    settings.confidence = parameters.confidence_threshold
+    settings.nms_iou = parameters.nms_iou_threshold
+    settings.max_detections = parameters.max_detections
+
+
+def count_threads(parameters: TaskNodeParameters, workers: int) -> int:
+    """Threads of one inference: what is asked for, else the cores shared by the workers."""
+    return parameters.threads or max(1, len(os.sched_getaffinity(0)) // workers)
