@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.backends.cuda import Cuda
+from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.model import Part
 
 logger = logging.getLogger(__name__)
@@ -57,9 +58,14 @@ class CudaRunner(Runner):
 
     def _prepare(self) -> None:
         """Warm up and capture; to be called once, when `_enqueue` can be."""
-        for _ in range(_WARM_UP_RUNS):
-            self._cuda.run(self._enqueue)
-        self._cuda.synchronize()
+        try:
+            for _ in range(_WARM_UP_RUNS):
+                self._cuda.run(self._enqueue)
+            self._cuda.synchronize()
+        except JetsonDnnRtError:
+            raise
+        except Exception as error:  # a foreign module may raise anything
+            raise ModelError(f"{self.name} cannot be run on a CUDA device: {error}") from error
         self._launch = lambda: self._cuda.run(self._enqueue)
         if not self.cuda_graph:
             return

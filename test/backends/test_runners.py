@@ -196,24 +196,3 @@ def test_a_network_that_the_library_refuses(backend: str) -> None:
     object.__setattr__(model, "origin", DamagedOrigin())
     with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):
         create(model, backend, "fp32")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("network", [Classifier, TwoOutputs, List])
-def test_cuda_agrees_with_the_cpu(network: type[torch.nn.Module], precision: str) -> None:
-    from jetson_dnn_rt.backends.torch import TorchRunner
-
-    model = make_model(network(), SIZE)
-    runners = [
-        TorchRunner(model, precision, 1, "cuda"),
-        TorchRunner(model, "fp32", 1, "cpu"),
-    ]
-    for seed in range(3):
-        outputs = []
-        for runner in runners:
-            runner.input[:] = make_image(seed)
-            outputs.append(runner.run())
-        for one, other in zip(*outputs, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)

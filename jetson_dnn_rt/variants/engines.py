@@ -1,0 +1,98 @@
+"""TensorRT engines out of the library, or built and put there: a build takes minutes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.machine import describe_device, device_of
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+logger = logging.getLogger(__name__)
+
+_ENGINE, _TIMING = "engine.plan", "timing.cache"
+
+# One build at a time: TensorRT chooses kernels by their times on the GPU.
+_building = threading.Lock()
+
+
+def make_runner_factory(
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    clock: Clock | None = None,
+    library: Library | None = None,
+) -> Callable[[Part], Runner]:
+    """Say how the parts of a variant are made ready.
+
+    Parameters
+    ----------
+    model : Model
+        The network that the parts belong to.
+    spec : VariantSpec
+        Back end and precision.
+    threads, clock : int, Clock
+        As in `create_runner`.
+    library : Library, optional
+        Where engines are kept; without it they are built every time.
+
+    Returns
+    -------
+    callable
+        From a `Part` to a `Runner`; raises what `create_runner` raises.
+    """
+
+    def make(part: Part) -> Runner:
+        if spec.backend == "tensorrt" and library is not None:
+            return _make_tensorrt(model, spec, part, library)
+        return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
+
+    return make
+
+
+def _make_tensorrt(model: Model, spec: VariantSpec, part: Part, library: Library) -> Runner:
+    info = inspect_backend("tensorrt")
+    if not info.available:
+        raise BackendUnavailableError(f"back end tensorrt: {info.reason}; {info.mend}")
+    from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
+    from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine
+
+    def key_of(graph_hash: str, options: str) -> EntryKey:
+        return EntryKey(
+            model.model_hash,
+            graph_hash,
+            spec.decomposition,
+            "artefact",
+            "tensorrt",
+            info.version,
+            describe_device(device_of("tensorrt")),
+            spec.precision,
+            part.input_shapes,
+            options,
+        )
+
+    key = key_of(part.graph_hash, "")
+    entry = library.load(key)
+    if entry is not None and _ENGINE in entry.files:
+        try:
+            return TensorRtRunner(part, spec.precision, engine=entry.files[_ENGINE])
+        except EngineError as error:
+            logger.warning("library entry %s: %s; it is built anew", entry.path, error)
+    with _building:
+        # What was timed for one part of a network helps the next: they share it.
+        timing_key = key_of(model.model_hash, "timing cache")
+        known = library.load(timing_key)
+        cache = known.files.get(_TIMING, b"") if known is not None else b""
+        built = build_engine(part, spec.precision, BuildOptions(timing_cache=cache))
+        facts = {"build_ms": round(built.build_ms, 1)}
+        library.store(key, {_ENGINE: built.engine}, facts, model=model.source)
+        library.store(timing_key, {_TIMING: built.timing_cache}, {}, model=model.source)
+    return TensorRtRunner(part, spec.precision, engine=built.engine)

@@ -1,0 +1,201 @@
+"""torch on a CUDA device: against the CPU, captured and not, and what stays in place."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from networks import Classifier
+
+from jetson_dnn_rt.backends.base import RunnerClosedError
+from jetson_dnn_rt.backends.cuda_torch import TorchCuda
+from jetson_dnn_rt.backends.torch import TorchRunner
+from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+
+SIZE = (32, 48)
+PRECISIONS = ("fp32", "fp16")
+on_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+]
+
+
+class Boxes(torch.nn.Module):
+    """Corners in pixels, which a short type would round, and scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            self.convolution = torch.nn.Conv2d(3, 9, 8, 8)
+        self.register_buffer("corners", torch.linspace(0, 4000, 24).reshape(1, 24, 1))
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.convolution(image).flatten(2).transpose(1, 2)
+        return self.corners + x[..., :4], x[..., 4:].exp()
+
+
+class List(torch.nn.Module):
+    """As many rows as the picture has bright pixels in its first row."""
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = image[0, 0, 0]
+        found = torch.nonzero(scores > 0.5).squeeze(1)
+        return torch.stack([found, found + 2], 1).float(), scores[found]
+
+
+class ModulePart:
+    """A module as a part."""
+
+    name, graph_hash = "test:part", "0" * 64
+    input_shapes = ((1, 3, *SIZE),)
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module.eval()
+
+    def torch_module(self) -> torch.nn.Module:
+        return copy.deepcopy(self._module)
+
+    def onnx_model(self) -> bytes:
+        raise AssertionError("not needed on torch")
+
+
+def make_image(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
+
+
+def test_without_a_device_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BackendUnavailableError, match=r"torch .* has none"):
+        TorchCuda()
+    with pytest.raises(BackendUnavailableError, match=r"torch .* has none"):
+        TorchCudaRunner(ModulePart(Classifier()), "fp32")
+
+
+def test_without_torch_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(BackendUnavailableError, match="torch cannot be imported"):
+        TorchCuda()
+
+
+def test_precisions() -> None:
+    with pytest.raises(BackendUnavailableError, match="fp32, fp16, not in bf16"):
+        TorchCudaRunner(ModulePart(Classifier()), "bf16")
+
+
+class TestOnDevice:
+    pytestmark = on_gpu
+
+    @pytest.mark.parametrize("cuda_graph", [True, False])
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    @pytest.mark.parametrize("network", [Classifier, Boxes])
+    def test_agrees_with_the_cpu(
+        self, network: type[torch.nn.Module], precision: str, cuda_graph: bool
+    ) -> None:
+        part = ModulePart(network())
+        runner = TorchCudaRunner(part, precision, cuda_graph=cuda_graph)
+        reference = TorchRunner(part, "fp32", 1)
+        assert runner.cuda_graph == cuda_graph
+        assert (runner.backend, runner.precision, runner.device) == ("torch", precision, "cuda")
+        buffer = runner.allocate_input()
+        for seed in range(3):
+            buffer[:] = make_image(seed)
+            found = runner.to_host(runner.run([buffer]))
+            expected = reference.run([buffer])
+            for one, other in zip(found, expected, strict=True):
+                assert one.dtype == other.dtype
+                # Corners around 4000 would be off by 1 if they were added in fp16.
+                tolerance = 1e-4 if precision == "fp32" else 1e-2
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=tolerance)
+
+    def test_fp16_is_really_used(self) -> None:
+        part = ModulePart(Classifier())
+        exact = TorchRunner(part, "fp32", 1).run([make_image(0)])[0]
+        runner = TorchCudaRunner(part, "fp16")
+        error = np.abs(runner.to_host(runner.run([make_image(0)]))[0] - exact).max()
+        assert error > 1e-5
+
+    def test_lists_run_without_a_graph_which_is_said_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        runner = TorchCudaRunner(ModulePart(List()), "fp16")
+        assert not runner.cuda_graph
+        told = [r for r in caplog.records if "without a CUDA graph" in r.getMessage()]
+        assert len(told) == 1
+        assert "captur" in told[0].getMessage()
+        for count in (3, 0, 7, 48):
+            image = np.zeros((1, 3, *SIZE), np.float32)
+            image[0, 0, 0, :count] = 0.75
+            boxes, scores = runner.to_host(runner.run([image]))
+            assert boxes.shape == (count, 2)
+            np.testing.assert_allclose(scores, np.full(count, 0.75))
+        # The device is as usable as before.
+        after = TorchCudaRunner(ModulePart(Classifier()), "fp16")
+        assert after.cuda_graph
+        after.run([make_image(0)])
+
+    def test_a_stage_takes_what_another_left_on_the_device(self) -> None:
+        torch.manual_seed(5)
+        first = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.ReLU())
+        whole = torch.nn.Sequential(first, first)
+        one = TorchCudaRunner(ModulePart(first), "fp16")
+        other = TorchCudaRunner(ModulePart(first), "fp16")
+        for seed in range(3):
+            image = make_image(seed)
+            maps = one.run([image])
+            assert all(hasattr(value, "__cuda_array_interface__") for value in maps)
+            assert maps[0].is_contiguous(memory_format=torch.channels_last)
+            assert maps[0].dtype == torch.float32
+            (found,) = other.to_host(other.run(maps))
+            with torch.inference_mode():
+                expected = whole(torch.from_numpy(image)).numpy()
+            np.testing.assert_allclose(found, expected, atol=1e-2)
+
+    def test_outputs_stay_in_place(self) -> None:
+        runner = TorchCudaRunner(ModulePart(Classifier()), "fp16")
+        places = {runner.run([make_image(seed)])[0].data_ptr() for seed in range(3)}
+        assert len(places) == 1
+
+    def test_input_memory_is_page_locked(self) -> None:
+        runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
+        assert torch.from_numpy(runner.allocate_input()).is_pinned()
+
+    def test_two_runners_on_two_threads(self) -> None:
+        part = ModulePart(Classifier())
+        runners = [TorchCudaRunner(part, "fp16") for _ in range(2)]
+        expected = [r.to_host(r.run([make_image(i)]))[0].copy() for i, r in enumerate(runners)]
+        wrong: list[int] = []
+
+        def work(index: int) -> None:
+            for _ in range(200):
+                found = runners[index].to_host(runners[index].run([make_image(index)]))[0]
+                if not np.array_equal(found, expected[index]):
+                    wrong.append(index)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+    def test_a_network_that_fails(self) -> None:
+        class Stubborn(torch.nn.Module):
+            def forward(self, image: torch.Tensor) -> torch.Tensor:
+                return image + torch.ones(image.shape)  # on the CPU, whatever the image
+
+        with pytest.raises(ModelError, match="cannot be run on a CUDA device"):
+            TorchCudaRunner(ModulePart(Stubborn()), "fp32")
+
+    def test_closed_is_closed(self) -> None:
+        runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
+        runner.run([make_image(0)])
+        runner.close()
+        runner.close()
+        with pytest.raises(RunnerClosedError, match="torch"):
+            runner.run([make_image(0)])
