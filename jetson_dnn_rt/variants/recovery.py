@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 _PHASE = "recovery"
 _PROBES = 2
 _SPREAD_FRAMES = 16
+_LEAST_HELD_OUT = 20
 
 State = dict[str, torch.Tensor]
 Values = tuple[torch.Tensor, ...]
@@ -57,9 +58,6 @@ class RecoverySettings:
         Of AdamW.
     batch : int
         Frames in a step.
-    held_out : float
-        Share of the frames that only judge; the last ones, because neighbours in time look alike
-        and would hardly be unseen.
     between : float
         Weight of the layers' values beside that of the results.
     evaluations : int
@@ -72,7 +70,6 @@ class RecoverySettings:
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     batch: int = 8
-    held_out: float = 0.1
     between: float = 0.1
     evaluations: int = 20
     half: bool | None = None
@@ -106,6 +103,15 @@ class RecoveryReport:
     frames: int
     held_out: int
     seconds: float
+
+
+def count_held_out(frames: int) -> int:
+    """How many of two or more frames only judge.
+
+    A tenth, but twenty where there are twice as many. They are the last ones: neighbours in time
+    look alike, and in between they would hardly be unseen.
+    """
+    return max(1, min(frames // 2, max(_LEAST_HELD_OUT, round(0.1 * frames))))
 
 
 def recover(
@@ -196,7 +202,7 @@ class _Run:
     ) -> None:
         self.settings, self.steps, self.seed = settings, steps, seed
         self.period = max(1, steps // settings.evaluations)
-        judges = min(len(inputs) - 1, max(1, round(settings.held_out * len(inputs))))
+        judges = count_held_out(len(inputs))
         self.learnt, self.judges = inputs[:-judges], inputs[-judges:]
         self.done, self.best_step = 0, 0
         self.loss_before = self.best_loss = math.inf

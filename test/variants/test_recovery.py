@@ -16,7 +16,7 @@ from torch import fx, nn
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.tracing import trace
 from jetson_dnn_rt.variants.checkpoints import load_checkpoint, save_checkpoint
-from jetson_dnn_rt.variants.recovery import RecoverySettings, recover
+from jetson_dnn_rt.variants.recovery import RecoverySettings, count_held_out, recover
 
 Inputs = list[npt.NDArray[np.float32]]
 SETTINGS = RecoverySettings(learning_rate=5e-3, batch=4)
@@ -99,7 +99,7 @@ def test_the_decomposed_network_comes_to_do_what_the_full_one_does(inputs: Input
     )
     assert output_error(full, reduced, inputs[-1]) < 0.3 * before
     assert report.loss_after < 0.3 * report.loss_before
-    assert (report.frames, report.held_out, report.resumed_from) == (18, 2, 0)
+    assert (report.frames, report.held_out, report.resumed_from) == (10, 10, 0)
     assert 0 < report.best_step <= report.steps == 120
     assert calls == [("recovery", i, 120) for i in range(121)]
     assert states_are_equal(full, teacher)
@@ -250,6 +250,13 @@ def test_a_loss_that_is_not_finite_is_an_error(inputs: Inputs) -> None:
         reduced.second[0].weight[0, 0] = float("nan")
     with pytest.raises(ModelError, match="loss is nan at step 0"):
         recover(full, reduced, inputs, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("frames", "held_out"), [(2, 1), (3, 1), (10, 5), (40, 20), (100, 20), (256, 26), (1000, 100)]
+)
+def test_how_many_frames_judge(frames: int, held_out: int) -> None:
+    assert count_held_out(frames) == held_out
 
 
 @pytest.mark.parametrize(("steps", "frames"), [(0, 5), (3, 1)])
