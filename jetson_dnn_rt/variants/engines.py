@@ -30,6 +30,7 @@ def make_runner_factory(
     threads: int,
     clock: Clock | None = None,
     library: Library | None = None,
+    build: bool = True,
 ) -> Callable[[Part], Runner]:
     """Say how the parts of a variant are made ready.
 

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 import psutil
 
-from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, is_installed
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
+from jetson_dnn_rt.variants.engines import make_runner_factory
 from jetson_dnn_rt.variants.envelope import Envelope
 from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.measurement import approximates
+from jetson_dnn_rt.variants.measurement_store import load_measurement
 from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.pipeline import Pipeline, Segment, name_stages
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
@@ -31,21 +33,23 @@ MAX_AUTOMATIC_STAGES = 8
 
 # The fastest on a CPU first, as measured with YOLOX-nano on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
+# Of these only torch uses a GPU. TensorRT is never taken unasked: its engines take minutes.
+_PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
 
 
 class NotBuiltError(BackendUnavailableError):
     """A decomposed variant is not in the library yet."""
 
 
-class MemoryLimitError(ConfigurationError):
-    """A variant does not fit into the memory that is left."""
+class LeftOutError(ConfigurationError):
+    """A variant does not fit into the memory, or its measurement speaks against it."""
 
 
 def choose_default(model: Model) -> VariantSpec:
     """The variant of a task whose user names none.
 
-    ``full`` in fp32 on the first back end that is installed of OpenVINO, ONNX Runtime and
-    torch; for a ``null:`` model the null back end.
+    ``full`` in fp32, on torch where it sees a CUDA device, else on the first back end that is
+    installed of OpenVINO, ONNX Runtime and torch; for a ``null:`` model the null back end.
 
     Raises
     ------
@@ -54,10 +58,18 @@ def choose_default(model: Model) -> VariantSpec:
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
-    for backend in _PREFERENCE:
+    for backend in _PREFERENCE_CUDA if _has_cuda() else _PREFERENCE:
         if is_installed(backend):
             return VariantSpec(FULL, backend)
     raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
+
+
+def _has_cuda() -> bool:
+    if not is_installed("torch"):
+        return False
+    from jetson_dnn_rt.backends.torch import choose_device
+
+    return choose_device() == "cuda"
 
 
 class VariantSet:
@@ -80,6 +92,11 @@ class VariantSet:
         about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`.
     library : Library, optional
         Where decomposed networks come from, and what is slow to make is kept.
+    build : bool
+        Build engines that are not in the library, which takes minutes; else their variants are
+        `missing`.
+    keep_refused : bool
+        Load variants too that the library lists as refused.
     memory_limit_mb : float
         What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
         whatever it takes.
@@ -114,6 +131,8 @@ class VariantSet:
         stages: int = 1,
         library: Library | None = None,
         memory_limit_mb: float = 0.0,
+        build: bool = True,
+        keep_refused: bool = False,
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -128,8 +147,10 @@ class VariantSet:
         self._settings = settings
         self._threads, self._clock = threads, clock
         self._limit_bytes = int(memory_limit_mb * 1e6)
+        self._build_engines, self._keep_refused = build, keep_refused
         self._envelope: Envelope | None = None
         full = next((spec for spec in specs if spec.is_full), None) or choose_default(model)
+        self._asked_stages = stages
         self._network = Network(model, stages or self._count_stages(full), library)
         self.stage_names = name_stages(self._network.stages)
         try:
@@ -150,17 +171,35 @@ class VariantSet:
         ------
         NotBuiltError
             When the network is not there in that decomposition.
-        MemoryLimitError
-            When it does not fit.
+        LeftOutError
+            When it does not fit into the memory, or was refused.
         BackendUnavailableError, ModelError
             When it cannot be built.
         """
         spec = VariantSpec.parse(name)
         if str(spec) not in self.pipelines:
-            self.pipelines[str(spec)] = self._build(spec)
+            # A new dictionary: others may be going through the old one.
+            self.pipelines = {**self.pipelines, str(spec): self._build(spec)}
             self.left_out.pop(str(spec), None)
             self.missing = tuple(other for other in self.missing if other != str(spec))
         return self.pipelines[str(spec)]
+
+    def rehearse(self, name: str) -> Pipeline:
+        """A loaded variant behind an input buffer of its own: for its warm-up while others run.
+
+        It shares the runners of the pipeline, which must not run meanwhile; only that one is
+        closed.
+        """
+        segments = self.pipelines[name].segments
+        envelope = Envelope(self.model, self._settings, segments[0].runner.allocate_input())
+        return Pipeline(self.pipelines[name].spec, envelope, segments, self.stage_names)
+
+    def drop(self, name: str, reason: str) -> None:
+        """Close a variant that turned out to be of no use; nobody may run it."""
+        dropped = self.pipelines[name]
+        self.pipelines = {other: p for other, p in self.pipelines.items() if other != name}
+        self.left_out[name] = reason
+        dropped.close()
 
     @property
     def memory_bytes(self) -> int:
@@ -179,13 +218,14 @@ class VariantSet:
             self.left_out[str(spec)] = str(error)
             self.missing = (*self.missing, str(spec))
             logger.warning("%s", error)
-        except MemoryLimitError as error:
+        except LeftOutError as error:
             self.left_out[str(spec)] = str(error)
             logger.warning("%s", error)
 
     def _build(self, spec: VariantSpec) -> Pipeline:
         if not self._network.has(spec.decomposition):
             self._load_decomposed(spec)
+        self._check_measurement(spec)
         before = psutil.Process().memory_info().rss
         segments = self._make_segments(spec)
         pipeline = None
@@ -199,7 +239,7 @@ class VariantSet:
             pipeline = Pipeline(spec, self._envelope, segments, self.stage_names, grown)
             left = self._limit_bytes - self.memory_bytes
             if self._limit_bytes and self.pipelines and grown > left:
-                raise MemoryLimitError(
+                raise LeftOutError(
                     f"variant {spec} of {self.model.source} is left out: it takes "
                     f"{grown / 1e6:.0f} MB, {max(0, left) / 1e6:.0f} of "
                     f"{self._limit_bytes / 1e6:.0f} MB are left (memory_limit_mb)"
@@ -224,12 +264,27 @@ class VariantSet:
             )
         self._network.add_decomposed(spec.decomposition, graph)
 
-    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
-        def make_runner(part: Part) -> Runner:
-            return create_runner(
-                part, spec.backend, spec.precision, threads=self._threads, clock=self._clock
+    def _check_measurement(self, spec: VariantSpec) -> None:
+        """Leave out what was measured to be neither faster nor lighter than the full network."""
+        if self.library is None or self._keep_refused or not approximates(spec):
+            return
+        found = load_measurement(
+            self.library, self.model, spec, threads=self._threads, stages=self._asked_stages
+        )
+        if found is not None and found.refused:
+            raise LeftOutError(
+                f"variant {spec} of {self.model.source} is left out: {found.refused}"
             )
 
+    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+        make_runner = make_runner_factory(
+            self.model,
+            spec,
+            threads=self._threads,
+            clock=self._clock,
+            library=self.library,
+            build=self._build_engines,
+        )
         if spec.backend != "torch":
             return choose_cover(self._network, spec.decomposition, make_runner)
         # torch runs operator by operator: stages cost it nothing.
@@ -267,7 +322,14 @@ def build_pipeline(
 ) -> Pipeline:
     """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
     variants = VariantSet(
-        model, [str(spec)], settings, threads=threads, clock=clock, stages=stages, library=library
+        model,
+        [str(spec)],
+        settings,
+        threads=threads,
+        clock=clock,
+        stages=stages,
+        library=library,
+        keep_refused=True,
     )
     if str(spec) not in variants.pipelines:
         variants.close()
