@@ -35,6 +35,11 @@ class CudaRunner(Runner):
     cuda_graph : bool
         Without, or where the capture fails (said once, with the reason), the part is queued
         kernel by kernel in every run.
+
+    Attributes
+    ----------
+    owner : str
+        Whose memory and stream it runs on: torch or cuda-python, with the version.
     """
 
     device = "cuda"
@@ -42,6 +47,7 @@ class CudaRunner(Runner):
     def __init__(self, part: Part, cuda: Cuda, *, cuda_graph: bool = True) -> None:
         super().__init__(part)
         self.cuda_graph = cuda_graph
+        self.owner = cuda.owner
         self._cuda = cuda
         self._inputs: list[Array] = [
             self._allocate_device_input(shape) for shape in part.input_shapes

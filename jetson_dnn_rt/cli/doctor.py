@@ -1,6 +1,7 @@
 """Look at what is here, and say how to mend what is not.
 
-Exit code 0 when `jetson-dnn-rt run` has what it needs, else 1.
+Exit code 0 when `jetson-dnn-rt run` has what it needs, else 1. With ``--tensorrt`` a small network
+is built by TensorRT, compared and timed instead; exit code 0 when it works, else 1.
 """
 
 from __future__ import annotations
@@ -34,19 +35,27 @@ HELP = "say what is installed, granted and set, with the mend for each lack"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
+    parser.add_argument(
+        "--tensorrt", action="store_true", help="try TensorRT, and say what it lacks"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run every check and print what it found."""
-    checks = run_checks()
+    checks = run_tensorrt_checks() if args.tensorrt else run_checks()
     failed = [check for check in checks if check.required and not check.ok]
     if args.json:
         print(json.dumps(to_dict(checks)))
     else:
         print(format_checks(checks))
         missing = ", ".join(check.name for check in failed)
-        print(f"\n`run` lacks: {missing}" if failed else "\n`run` has what it needs.")
+        if args.tensorrt:
+            print(
+                f"\nTensorRT does not work here: {missing}" if failed else "\nTensorRT works here."
+            )
+        else:
+            print(f"\n`run` lacks: {missing}" if failed else "\n`run` has what it needs.")
     return 1 if failed else 0
 
 
@@ -74,8 +83,15 @@ def run_checks() -> list[Check]:
     ]
 
 
+def run_tensorrt_checks() -> list[Check]:
+    """What TensorRT needs, and whether it works."""
+    from jetson_dnn_rt.cli.tensorrt_checks import check_tensorrt
+
+    return check_tensorrt()
+
+
 def to_dict(checks: Sequence[Check]) -> dict[str, object]:
-    """The JSON form; ``ok`` says whether `run` has what it needs."""
+    """The JSON form; ``ok`` says whether all that is required is there."""
     return {
         "version": __version__,
         "machine": platform.platform(),

@@ -1,0 +1,122 @@
+"""doctor --tensorrt: on this machine, on a made-up one that has all, and on ones that lack."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda
+from fake_tensorrt import make_tensorrt
+
+from jetson_dnn_rt.backends import tensorrt_trial
+from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.backends.tensorrt_trial import SHAPE, TrialPart, run_reference
+from jetson_dnn_rt.cli import main, tensorrt_checks
+
+VERSIONS = ("8.5.3.1", "11.1.0")
+
+
+@pytest.fixture(params=VERSIONS)
+def equipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine with library and device."""
+    module = make_tensorrt(request.param)
+    monkeypatch.setitem(sys.modules, "tensorrt", module)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    monkeypatch.setattr(tensorrt_trial, "_RUNS", 3)
+    return module
+
+
+def run_doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main.main(["doctor", "--tensorrt", "--json"])
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_all_is_well(equipped: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = run_doctor(capsys)
+    assert code == 0
+    assert found["ok"]
+    assert equipped.__version__ in found["checks"]["tensorrt"]["detail"]
+    for precision in ("fp32", "fp16"):
+        check = found["checks"][f"trial {precision}"]
+        assert check["ok"]
+        assert "p99" in check["detail"]
+        assert "onnxruntime" in check["detail"]
+    assert len(equipped.builds) == 2
+    assert main.main(["doctor", "--tensorrt"]) == 0
+    assert "TensorRT works here." in capsys.readouterr().out
+
+
+def test_wrong_results(
+    equipped: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = run_reference
+
+    def shifted(*arguments: Any) -> Any:
+        scores, name = real(*arguments)
+        return scores + 0.1, name
+
+    monkeypatch.setattr(tensorrt_trial, "run_reference", shifted)
+    code, found = run_doctor(capsys)
+    assert code == 1
+    assert not found["checks"]["trial fp16"]["ok"]
+    assert "off by 1.0e-01" in found["checks"]["trial fp16"]["detail"]
+    assert "do not use it" in found["checks"]["trial fp16"]["mend"]
+
+
+def test_a_build_that_fails(equipped: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    equipped.refuse = "Could not find any implementation for node conv1."
+    code, found = run_doctor(capsys)
+    assert code == 1
+    assert "conv1" in found["checks"]["trial fp32"]["detail"]
+    assert "raise workspace_mib" in found["checks"]["trial fp32"]["detail"]
+
+
+def test_no_library(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    code, found = run_doctor(capsys)
+    assert code == 1
+    check = found["checks"]["tensorrt"]
+    assert "cannot be imported" in check["detail"]
+    assert "tensorrt==8.5.3.1" in check["mend"]
+    assert check["mend"] not in check["detail"]
+    assert found["checks"]["trial"]["detail"].startswith("not run, missing: tensorrt")
+    assert main.main(["doctor", "--tensorrt"]) == 1
+    assert "TensorRT does not work here: tensorrt" in capsys.readouterr().out
+
+
+def test_a_library_without_a_device(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
+    for name in ("torch", "cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, found = run_doctor(capsys)
+    assert code == 1
+    assert found["checks"]["tensorrt"]["ok"]
+    assert "no CUDA device" in found["checks"]["cuda device"]["detail"]
+    assert found["checks"]["trial"]["detail"] == "not run, missing: cuda device"
+
+
+def test_the_reference_is_the_same_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = np.random.default_rng(0).random(SHAPE, np.float32)
+    scores, name = run_reference(TrialPart(), image)
+    assert name.startswith("onnxruntime")
+    assert 0.05 < scores.max() < 0.999  # a softmax that says nothing would prove nothing
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    again, name = run_reference(TrialPart(), image)
+    assert name.startswith("torch")
+    np.testing.assert_allclose(again, scores, atol=1e-5)
+
+
+@pytest.mark.tensorrt
+def test_tensorrt_on_this_machine() -> None:
+    """The trial itself, wherever library and device are."""
+    info = inspect_backend("tensorrt")
+    if not info.available:
+        pytest.skip(info.reason)
+    checks = {check.name: check for check in tensorrt_checks.check_tensorrt()}
+    assert all(check.ok for check in checks.values() if check.required), checks
