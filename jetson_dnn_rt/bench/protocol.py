@@ -25,10 +25,9 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.variant_set import choose_default
 from jetson_dnn_rt.variants.pipeline import Pipeline
-from jetson_dnn_rt.variants.variant_set import build_pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.variant_set import build_pipeline, choose_default
 
 READY = "ready"
 START_LIMIT_S = 180.0
