@@ -16,6 +16,7 @@ EXECUTABLES = {
     "segmenter": "jetson_dnn_rt.nodes.main:segmenter",
     "perception": "jetson_dnn_rt.nodes.main:perception",
     "run": "jetson_dnn_rt.cli.main:run",
+    "compress": "jetson_dnn_rt.cli.main:compress",
     "doctor": "jetson_dnn_rt.cli.main:doctor",
     "bench": "jetson_dnn_rt.cli.main:bench",
 }

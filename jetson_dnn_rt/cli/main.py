@@ -18,7 +18,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
 
-COMMANDS = ("run", "doctor", "bench")
+COMMANDS = ("run", "compress", "doctor", "bench")
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -74,6 +74,11 @@ def _report(command: str, message: str, code: int) -> int:
 def run() -> int:
     """`ros2 run jetson_dnn_rt run`."""
     return main(["run", *sys.argv[1:]])
+
+
+def compress() -> int:
+    """`ros2 run jetson_dnn_rt compress`."""
+    return main(["compress", *sys.argv[1:]])
 
 
 def doctor() -> int:
