@@ -26,6 +26,7 @@ BENCHMARKS = {
     "overhead": "what the package adds to a frame, composed and between processes",
     "switching": "what a change of variant between two stages of a frame costs",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
+    "tucker": "decomposed networks: reductions met, error against one equal ratio, time",
 }
 """Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict``
 (``passed`` is True, False, or None without a bar) and ``format_table(result) -> str``."""

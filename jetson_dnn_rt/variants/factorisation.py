@@ -123,28 +123,31 @@ class LayerAnalysis:
 
     def choose(self, spec: DecompositionSpec) -> Ranks:
         """Ranks by a rule other than a budget; ``()`` where that would not be smaller."""
+        if spec.rule == "ratio":
+            return self.apply_ratio(spec.value)
         layer = self.layer
-        columns = layer.inputs * layer.taps
         if self._tensor is not None:
-            inner = self._apply_rule(spec, layer.inputs, self._tensor.squares3, 3)
-            outer = self._apply_rule(spec, layer.outputs, self._tensor.squares4, 4)
-            ranks: Ranks = (inner, outer)
-        else:
-            assert self._matrix is not None
-            small = min(layer.outputs, columns)
-            rank = self._apply_rule(spec, small, self._matrix.squares, 4)
-            ranks = (rank,) if layer.kind == "linear" else (layer.inputs, rank)
+            inner = self._apply_rule(spec, self._tensor.squares3, 3)
+            return self._check((inner, self._apply_rule(spec, self._tensor.squares4, 4)))
+        assert self._matrix is not None
+        rank = self._apply_rule(spec, self._matrix.squares, 4)
+        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+
+    def apply_ratio(self, ratio: float) -> Ranks:
+        """Ranks that are a share of the full ones; ``()`` where that would not be smaller."""
+        layer = self.layer
+        if self._tensor is not None:
+            modes = (layer.inputs, layer.outputs)
+            return self._check(tuple(rank_rules.choose_by_ratio(ratio, mode) for mode in modes))
+        rank = rank_rules.choose_by_ratio(ratio, min(layer.outputs, layer.inputs * layer.taps))
+        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+
+    def _check(self, ranks: Ranks) -> Ranks:
         return ranks if self.macs(ranks) < self.cost.macs else ()
 
     def _apply_rule(
-        self,
-        spec: DecompositionSpec,
-        channels: int,
-        squares: npt.NDArray[np.float64],
-        mode: int,
+        self, spec: DecompositionSpec, squares: npt.NDArray[np.float64], mode: int
     ) -> int:
-        if spec.rule == "ratio":
-            return rank_rules.choose_by_ratio(spec.value, channels)
         if spec.rule == "energy":
             return rank_rules.choose_by_energy(spec.value, squares)
         layer = self.layer
