@@ -1,0 +1,207 @@
+"""Which variants get loaded, in how many stages, and what is left out and why."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import calibrate, make_model
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models import builtin
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.results import Segmentation
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants import covering, network, variant_set
+from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.variant_set import LeftOutError, NotBuiltError, VariantSet
+
+SIZE = builtin.INPUT_SIZE["segmenter"]
+TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        module = builtin.build("segmenter").eval()
+    return make_model(calibrate(module, SIZE), SIZE, builtin.labels("segmenter"))
+
+
+def make_set(model: Model, names: list[str], **options) -> VariantSet:
+    return VariantSet(model, names, DecoderSettings(), threads=1, **options)
+
+
+def run(variants: VariantSet, name: str) -> np.ndarray:
+    image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
+    work = Work(Frame(image, "bgr8", 0, 0))
+    variants.pipelines[name].run(work)
+    assert isinstance(work.result, Segmentation)
+    return work.result.mask
+
+
+def test_stage_names_are_those_of_all_variants(model: Model) -> None:
+    with closing(make_set(model, [TORCH, ONNX], stages=3)) as variants:
+        assert variants.stage_names == (
+            "preprocess", "inference-1", "inference-2", "inference-3", "decode"
+        )  # fmt: skip
+        for pipeline in variants.pipelines.values():
+            assert sum(stage.span for stage in pipeline.stages) == 5
+        np.testing.assert_array_equal(run(variants, TORCH), run(variants, ONNX))
+
+
+def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> None:
+    """Four runs 6 % slower than one, two runs 4 %: two."""
+    times = {4: 106.0, 2: 104.0, 1: 100.0}
+    monkeypatch.setattr(covering, "measure_segments", lambda segments: times[len(segments)])
+    with closing(make_set(model, [ONNX], stages=4)) as variants:
+        names = [stage.name for stage in variants.pipelines[ONNX].stages]
+    assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
+
+
+@pytest.mark.parametrize(("milliseconds", "stages"), [(0.4, 1), (6.1, 3), (100.0, 8)])
+def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stages) -> None:
+    monkeypatch.setattr(
+        variant_set, "measure_segments", lambda segments, runs=9: milliseconds * 1e6
+    )
+    with closing(make_set(model, [TORCH], stages=0)) as variants:
+        assert len(variants.stage_names) == stages + 2
+
+
+@pytest.mark.parametrize("stages", [-1, 65])
+def test_stages_out_of_range(model: Model, stages: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"stages must be in \[0, 64\]"):
+        make_set(model, [TORCH], stages=stages)
+
+
+def test_what_cannot_be_cut_is_one_stage_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(make_set(load_model("null:1"), [], stages=4)) as variants:
+        assert variants.stage_names == ("preprocess", "inference", "decode")
+    assert "a null model has no layers" in caplog.text
+
+
+def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path) -> None:
+    library = Library(tmp_path / "library")
+    with closing(make_set(model, [ONNX], stages=2, library=library)) as variants:
+        expected = run(variants, ONNX)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr("jetson_dnn_rt.models.splitting.find_cuts", refuse)
+    monkeypatch.setattr("jetson_dnn_rt.models.splitting.export_onnx", refuse)
+    monkeypatch.setattr("jetson_dnn_rt.models.torch_source.export_onnx", refuse)
+    again = Library(tmp_path / "library")
+    with closing(make_set(model, [ONNX], stages=2, library=again)) as variants:
+        np.testing.assert_array_equal(run(variants, ONNX), expected)
+
+
+def test_what_is_not_in_the_library_is_missing(model, tmp_path, caplog) -> None:
+    names = ["tucker-0.50@torch-fp32", TORCH]
+    library = Library(tmp_path)
+    with closing(make_set(model, names, library=library)) as variants:
+        assert list(variants.pipelines) == [TORCH]
+        assert variants.default == TORCH
+        assert variants.missing == (names[0],)
+        assert "run jetson-dnn-rt build" in variants.left_out[names[0]]
+        with pytest.raises(NotBuiltError):
+            variants.add(names[0])
+    assert caplog.text.count("is not in the library") == 1
+
+
+def test_a_task_whose_only_variant_is_missing_runs_in_full(model, tmp_path, caplog) -> None:
+    names = ["tucker-0.50@torch-fp32"]
+    with closing(make_set(model, names, library=Library(tmp_path))) as variants:
+        assert variants.default == str(variant_set.choose_default(model))
+        assert variants.missing == tuple(names)
+    assert "until another variant is there" in caplog.text
+
+
+def test_memory_limit_leaves_out_what_does_not_fit(model, monkeypatch) -> None:
+    grown = iter([100, 150, 150, 190, 190, 250])  # before and after each build, in MB
+
+    class Process:
+        def memory_info(self):
+            return type("Info", (), {"rss": next(grown) * 1_000_000})
+
+    monkeypatch.setattr(variant_set.psutil, "Process", Process)
+    names = [TORCH, ONNX, "full@openvino-fp32"]
+    with closing(make_set(model, names, memory_limit_mb=100.0)) as variants:
+        assert list(variants.pipelines) == names[:2]
+        assert variants.memory_bytes == 90_000_000
+        assert "takes 60 MB, 10 of 100 MB are left" in variants.left_out[names[2]]
+        assert variants.missing == ()
+
+
+def test_the_first_is_loaded_whatever_it_takes(model: Model) -> None:
+    with closing(make_set(model, [TORCH], memory_limit_mb=0.001)) as variants:
+        assert list(variants.pipelines) == [TORCH]
+
+
+def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_path) -> None:
+    class Refused:
+        refused = "neither faster (5.0 ms against 4.0) nor lighter"
+
+    asked = []
+
+    def load(library, model, spec, *, threads, stages):
+        asked.append((str(spec), threads, stages))
+        return Refused()
+
+    monkeypatch.setattr(variant_set, "load_measurement", load)
+    monkeypatch.setattr(variant_set, "approximates", lambda spec: spec.backend != "torch")
+    library = Library(tmp_path)
+    with closing(make_set(model, [TORCH, ONNX], library=library, stages=2)) as variants:
+        assert list(variants.pipelines) == [TORCH]
+        assert Refused.refused in variants.left_out[ONNX]
+        with pytest.raises(LeftOutError):
+            variants.add(ONNX)
+    assert set(asked) == {(ONNX, 1, 2)}
+    with closing(make_set(model, [ONNX], library=library, keep_refused=True)) as variants:
+        assert list(variants.pipelines) == [ONNX]
+
+
+def test_a_variant_can_be_added_and_dropped(model: Model) -> None:
+    with closing(make_set(model, [TORCH])) as variants:
+        before = variants.pipelines
+        pipeline = variants.add(ONNX)
+        assert variants.add(ONNX) is pipeline
+        assert list(before) == [TORCH]  # whoever goes through it is not disturbed
+        rehearsal = variants.rehearse(ONNX)
+        assert rehearsal.envelope.image is not pipeline.envelope.image
+        variants.drop(ONNX, "of no use")
+        assert list(variants.pipelines) == [TORCH]
+        assert variants.left_out == {ONNX: "of no use"}
+
+
+def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch) -> None:
+    def refuse(self: object, stages: int) -> None:
+        raise AssertionError("split")
+
+    monkeypatch.setattr(network.Network, "_split", refuse)
+    with closing(make_set(model, [TORCH])) as variants:
+        assert len(variants.stage_names) == 3
+
+
+def test_build_pipeline_says_why_it_cannot(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailableError, match="not in the library"):
+        variant_set.build_pipeline(
+            model,
+            VariantSpec.parse("tucker-0.50@torch-fp32"),
+            DecoderSettings(),
+            threads=1,
+            library=Library(tmp_path),
+        )
+
+
+@pytest.fixture(autouse=True)
+def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
