@@ -226,10 +226,16 @@ class _Build:
 
 
 def find_node(layer: str, nodes: Collection[str]) -> str:
-    """The node that a layer comes from: its name, or its name and a number for further layers."""
-    if layer in nodes:
-        return layer
-    return re.sub(r"_\d+$", "", layer)
+    """The node that a layer comes from, by its name; empty for layers of the parser's own.
+
+    The parser calls a layer as its node, ``node_of_`` and the output where that has no name, and
+    further layers of one node the same with a number (``ImporterContext::generateUniqueName``).
+    """
+    for name in (layer, re.sub(r"_\d+$", "", layer)):
+        for candidate in (name, name.removeprefix("node_of_")):
+            if candidate in nodes:
+                return candidate
+    return ""
 
 
 def _name_node(data: bytes, index: int) -> str:

@@ -154,10 +154,31 @@ def test_bad_options(values: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(
     ("layer", "node"),
-    [("/Exp", "/Exp"), ("/Exp_1", "/Exp_1"), ("/Exp_17", "/Exp"), ("/Conv_0_3", "/Conv_0")],
+    [
+        ("/Exp", "/Exp"),
+        ("/Exp_1", "/Exp_1"),
+        ("/Exp_17", "/Exp"),
+        ("/Conv_0_3", "/Conv_0"),
+        ("node_of_scores", "scores"),
+        ("node_of_scores_4", "scores"),
+        ("(Unnamed Layer* 5) [Shuffle]", ""),
+        ("ONNXTRT_ShapeTensor", ""),
+    ],
 )
 def test_layers_find_their_nodes(layer: str, node: str) -> None:
-    assert find_node(layer, {"/Exp", "/Exp_1", "/Conv_0"}) == node
+    assert find_node(layer, {"/Exp", "/Exp_1", "/Conv_0", "scores"}) == node
+
+
+@pytest.mark.parametrize("version", VERSIONS[:3])
+def test_nodes_without_names_are_pinned_as_well(version: str) -> None:
+    trt, part = make_tensorrt(version), make_classifier()
+    model = onnx.load_model_from_string(part.data)
+    for entry in model.graph.node:
+        entry.name = ""
+    build_engine(OnnxPart(model.SerializeToString(), part.input_shapes), "fp16", module=trt)
+    network, _ = trt.builds[-1]
+    pinned = {layer.name for layer in network.layers if layer.pinned is trt.DataType.FLOAT}
+    assert pinned == {"node_of_mean", "node_of_vector", "node_of_scores"}
 
 
 # ---- errors ----------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from fake_tensorrt import make_tensorrt
+from onnx_parts import make_classifier
 
 from jetson_dnn_rt.backends import tensorrt_api as api
+from jetson_dnn_rt.backends.cuda import open_cuda
+from jetson_dnn_rt.backends.tensorrt_build import build_engine
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")
@@ -21,6 +24,19 @@ def import_real() -> Any:
         return api.import_tensorrt()
     except BackendUnavailableError as error:
         pytest.skip(str(error))
+
+
+def test_the_real_one_complains_where_it_has_no_device() -> None:
+    """Its constructors, and the logger that it accepts."""
+    trt = import_real()
+    try:
+        open_cuda().close()
+    except BackendUnavailableError:
+        pass
+    else:
+        pytest.skip("there is a device")
+    with pytest.raises(BackendUnavailableError, match=r"CUDA initialization failure.*driver"):
+        build_engine(make_classifier(), "fp16")
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
                     self._errors.append(ParserError(index, text))
                     return False
                 outputs = [ITensor(values[name]) for name in node.output if name in values]
-                name = node.name or f"(Unnamed Layer* {index}) [{node.op_type}]"
+                name = node.name or f"node_of_{node.output[0]}"
                 self._network.layers.append(ILayer(name, outputs))
                 if node.op_type == "Gemm":  # product and sum: two layers of one node
                     self._network.layers.append(ILayer(f"{name}_{index}", outputs))
