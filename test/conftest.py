@@ -43,6 +43,15 @@ def ros_log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep what is built and downloaded out of the home folder; processes inherit it."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.fspath(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of recorded images, videos and models beside the checkout."""

@@ -496,6 +496,9 @@ class Executor:
         with self._condition:
             if self._tasks.get(name) is task and not self._stopping:
                 task.stages = {variant: _make_table(runs) for variant, runs in stages.items()}
+                self._engine.replace_variants(
+                    name, {variant: [s.span for s in runs] for variant, runs in stages.items()}
+                )
                 self._engine.resume(name)
                 logger.warning("task %s was restarted", name)
 

@@ -158,6 +158,38 @@ class Realtime:
                 os.sched_setscheduler(0, policy, parameter)
             os.sched_setaffinity(0, cores)
 
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Make something for the workers without being one: a build must not delay them.
+
+        Threads that a back end starts meanwhile become workers at the end. One thread of a process
+        at a time.
+        """
+        policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+        before = set(os.listdir("/proc/self/task"))
+        # Batch differs from a usual thread's class in nothing but its name, which new threads
+        # inherit: so they are known again.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(PermissionError):
+                os.sched_setscheduler(0, policy, parameter)
+            for thread in map(int, set(os.listdir("/proc/self/task")) - before):
+                with contextlib.suppress(ProcessLookupError):
+                    if os.sched_getscheduler(thread) == os.SCHED_BATCH:
+                        self._adopt(thread)
+
+    def _adopt(self, thread: int) -> None:
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        if self.parameters.cpu_affinity:
+            os.sched_setaffinity(thread, self.parameters.cpu_affinity)
+        if self.parameters.sched_fifo:
+            with contextlib.suppress(PermissionError):  # as it was for the workers, and said then
+                os.sched_setscheduler(
+                    thread, os.SCHED_FIFO, os.sched_param(self.parameters.priority)
+                )
+
     def _set_fifo(self, name: str, priority: int) -> None:
         self._apply(
             name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -111,6 +112,7 @@ class Host:
         self.cascading = False
         self.verdict: Verdict | None = None
         self.workers = 1
+        self.build_turn = threading.Lock()
         self._refuse = False
         self._executor: Executor | None = None
         self._inputs: dict[InputKey, ImageInput] = {}

@@ -1,10 +1,11 @@
-"""Loads a task's model, builds its variants and measures them, before any frame comes."""
+"""Loads a task's model, its variants out of the library and measures them."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,9 +17,13 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.variants.pipeline import Pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
 from jetson_dnn_rt.variants.timing import measure_stages
 from jetson_dnn_rt.variants.variant_set import VariantSet
+
+StageTimes = list[tuple[int, ...]]
 
 
 class LoadedTask:
@@ -37,10 +42,25 @@ class LoadedTask:
     log : callable
         Takes a line per step: building may take long.
 
+    Attributes
+    ----------
+    model : Model
+        The network.
+    settings : DecoderSettings
+        Thresholds of all variants.
+    threads : int
+        Of one inference.
+    left_out : dict of str to str
+        Variants that the parameters name and the task does not have, with the reason.
+    missing : tuple of str
+        Those of them that can be built into the library.
+    warm_up_times_ns : dict
+        For each variant that is ready the stage times of its warm-up runs.
+
     Raises
     ------
     ModelError, ConfigurationError, BackendUnavailableError
-        When the model or a variant cannot be used.
+        When the model or a variant of the full network cannot be used.
     """
 
     def __init__(
@@ -52,22 +72,35 @@ class LoadedTask:
         clock: Clock,
         log: Callable[[str], None],
     ) -> None:
-        self._parameters, self._clock = parameters, clock
+        self._parameters, self._clock, self._log = parameters, clock, log
+        self._frame = Frame(np.full((*size, 3), 114, np.uint8), "bgr8", 0, 0)
         self.threads = count_threads(parameters, workers)
         self.settings = DecoderSettings()
         self.apply_thresholds(parameters)
+        self.library = parameters.open_library()
         self.model: Model = load_task_model(parameters)
-        self._variants = self._build()
+        # Held while variants are made, so that two threads never do that at once.
+        self._lock = threading.Lock()
+        self._closed = False
+        self.warm_up_times_ns: dict[str, StageTimes] = {}
+        self._variants = self._load(
+            parameters.variants, parameters.stages, parameters.memory_limit_mb
+        )
+        self.left_out = dict(self._variants.left_out)
+        self.missing = tuple(self._variants.missing) if self.library is not None else ()
         try:
-            self.warm_up_times_ns = self._warm_up(size, log)
+            for name, pipeline in self._variants.pipelines.items():
+                self.warm_up_times_ns[name] = self._warm_up(name, pipeline)
         except BaseException:
             self._variants.close()
             raise
 
+    # -- what there is -------------------------------------------------------------------------
+
     @property
     def variant_names(self) -> tuple[str, ...]:
-        """Full names of the variants, the default first."""
-        return tuple(self._variants.pipelines)
+        """Full names of the variants that are ready, the default first."""
+        return tuple(self.warm_up_times_ns)
 
     @property
     def stage_names(self) -> tuple[str, ...]:
@@ -76,72 +109,150 @@ class LoadedTask:
 
     @property
     def stages(self) -> Stages:
-        """The stages of every variant."""
-        return {name: p.stages for name, p in self._variants.pipelines.items()}
+        """The stages of every variant that is ready."""
+        pipelines = self._variants.pipelines
+        return {n: pipelines[n].stages for n in self.variant_names if n in pipelines}
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the loaded variants take together."""
+        return self._variants.memory_bytes
+
+    # -- which one runs ------------------------------------------------------------------------
 
     def resolve_variant(self, name: str) -> str:
-        """Full name of a loaded variant; empty = the default.
+        """Full name of a variant that is ready; empty = the one that `choose_variant` gives.
 
         Raises
         ------
         ConfigurationError
-            When it is not among those loaded.
+            When it is not ready, with the reason.
         """
         if not name:
-            return self._variants.default
+            return self.choose_variant(name)
         full = str(VariantSpec.parse(name))
-        if full not in self._variants.pipelines:
+        if full in self.warm_up_times_ns:
+            return full
+        if full in self.missing and self._parameters.build_missing:
             raise ConfigurationError(
-                f"variant must be one of {', '.join(self.variant_names)}: {name!r}; others must "
-                "be listed in `variants` before the node is configured"
+                f"variant {full} is being built, see diagnostics; until it is there, choose one "
+                f"of {', '.join(self.variant_names)}"
             )
-        return full
+        if full in self.left_out:
+            raise ConfigurationError(self.left_out[full])
+        raise ConfigurationError(
+            f"variant must be one of {', '.join(self.variant_names)}: {name!r}; others must be "
+            "listed in `variants` before the node is configured"
+        )
+
+    def choose_variant(self, name: str) -> str:
+        """The variant to run: the one that is named, once it is ready, else the first that is.
+
+        An empty name stands for the first of the list.
+
+        Raises
+        ------
+        ConfigurationError
+            When the name is none, or not in the list.
+        """
+        listed = [str(VariantSpec.parse(other)) for other in self._parameters.variants]
+        wanted = str(VariantSpec.parse(name)) if name else (listed or self.variant_names)[0]
+        if wanted in self.left_out:
+            return self.variant_names[0]
+        return self.resolve_variant(wanted)
 
     def apply_thresholds(self, parameters: TaskNodeParameters) -> None:
         """Let the next frame be decoded with these thresholds."""
         apply_thresholds(self.settings, parameters)
 
+    # -- changes, on any thread but a worker -----------------------------------------------------
+
+    def add(self, name: str) -> None:
+        """Load a variant that has been built meanwhile and warm it up, while others run.
+
+        Raises
+        ------
+        ConfigurationError, ModelError, BackendUnavailableError
+            When it cannot be used.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("the task was cleaned up meanwhile")
+            self._variants.add(name)
+            try:
+                times_ns = self._warm_up(name, self._variants.rehearse(name))
+            except ModelError as error:
+                self._variants.drop(name, str(error))
+                raise
+            self.warm_up_times_ns = {**self.warm_up_times_ns, name: times_ns}
+            self.left_out = {n: reason for n, reason in self.left_out.items() if n != name}
+            self.missing = tuple(other for other in self.missing if other != name)
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Note that a missing variant will not come."""
+        self.left_out = {**self.left_out, name: reason}
+        self.missing = tuple(other for other in self.missing if other != name)
+
+    def hand_over(self, name: str, take: Callable[[Sequence[Stage], StageTimes], None]) -> bool:
+        """Give a variant's present stages and its warm-up times to `take`.
+
+        Returns
+        -------
+        bool
+            False, at once, where variants are just being made: ask again later.
+        """
+        # With the lock, so that stages which `rebuild` replaces are not handed over after it.
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            take(self._variants.pipelines[name].stages, self.warm_up_times_ns[name])
+        finally:
+            self._lock.release()
+        return True
+
     def rebuild(self) -> Stages:
         """Build everything anew after a stage hung; the old pipelines may still be in use."""
-        self._variants = self._build()
-        return self.stages
+        with self._lock:
+            # As many stages as the executor knows, also where they were counted automatically.
+            stages = len(self.stage_names) - 2
+            self._variants = self._load(self.variant_names, stages, memory_limit_mb=0.0)
+            return self.stages
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._variants.close()
+        """Give the memory back, after what is being added was added."""
+        with self._lock:
+            self._closed = True
+            self._variants.close()
 
-    def _build(self) -> VariantSet:
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _load(self, names: Sequence[str], stages: int, memory_limit_mb: float) -> VariantSet:
         return VariantSet(
             self.model,
-            self._parameters.variants,
+            names,
             self.settings,
             threads=self.threads,
             clock=self._clock,
+            stages=stages,
+            library=self.library,
+            memory_limit_mb=memory_limit_mb,
         )
 
-    def _warm_up(
-        self, size: tuple[int, int], log: Callable[[str], None]
-    ) -> dict[str, list[tuple[int, ...]]]:
-        frame = Frame(
-            image=np.full((*size, 3), 114, np.uint8), encoding="bgr8", stamp_ns=0, sequence=0
-        )
-        times: dict[str, list[tuple[int, ...]]] = {}
-        for name, pipeline in self._variants.pipelines.items():
-            begin_ns = time.monotonic_ns()
-            try:
-                runs = measure_stages(
-                    pipeline.stages, [frame], self._parameters.warmup_runs, self._clock
-                )
-            except Exception as error:
-                raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error
-            times[name] = runs
-            median_ms = sorted(sum(run) for run in runs)[len(runs) // 2] / 1e6 if runs else 0.0
-            seconds = (time.monotonic_ns() - begin_ns) / 1e9
-            log(
-                f"variant {name}: {median_ms:.2f} ms (median of {len(runs)} runs at "
-                f"{size[1]}x{size[0]}), warmed up in {seconds:.1f} s"
+    def _warm_up(self, name: str, pipeline: Pipeline) -> StageTimes:
+        begin_ns = time.monotonic_ns()
+        try:
+            runs = measure_stages(
+                pipeline.stages, [self._frame], self._parameters.warmup_runs, self._clock
             )
-        return times
+        except Exception as error:
+            raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error
+        median_ms = sorted(sum(run) for run in runs)[len(runs) // 2] / 1e6 if runs else 0.0
+        seconds = (time.monotonic_ns() - begin_ns) / 1e9
+        self._log(
+            f"variant {name}: {median_ms:.2f} ms (median of {len(runs)} runs at "
+            f"{self._frame.width}x{self._frame.height}), warmed up in {seconds:.1f} s"
+        )
+        return runs
 
 
 def load_task_model(parameters: TaskNodeParameters) -> Model:

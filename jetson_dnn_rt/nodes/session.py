@@ -258,7 +258,7 @@ def _describe(node: PerceptionNode) -> SessionInfo:
             deadline_ms=task.deadline_ns / 1e6,
             frequency_hz=task.frequency_hz,
             variants=task.loaded.variant_names,
-            variant=task.loaded.resolve_variant(values.variant),
+            variant=task.loaded.choose_variant(values.variant),
             camera=values.camera,
         )
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}

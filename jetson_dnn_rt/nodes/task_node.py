@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
@@ -12,6 +13,7 @@ from std_srvs.srv import SetBool
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals
+from jetson_dnn_rt.nodes.background_build import JOIN_TIMEOUT_S, BackgroundBuild
 from jetson_dnn_rt.nodes.debug_image import DebugImage, DebugItem
 from jetson_dnn_rt.nodes.diagnostics import DiagnosticsPublisher, camera_status, processing_status
 from jetson_dnn_rt.nodes.host import Host, HostParameters
@@ -32,6 +34,8 @@ from jetson_dnn_rt.nodes.timing_topics import StatisticsTopic, TimingTopics
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 
 STATISTICS_PERIOD_S = 1.0
+BUILD_PERIOD_S = 0.5
+"""How often it is looked for variants that have been built."""
 
 PUBLISHED_NS = "published_ns"
 """Key in a work's scratch: when its result had been handed to ROS, on the steady clock."""
@@ -92,6 +96,8 @@ class TaskNode(ManagedNode):
         self._loaded: LoadedTask | None = None
         self._results: ResultTopics | None = None
         self._closables: list[Any] = []
+        self._build: BackgroundBuild | None = None
+        self._build_timer: Any = None
         self._added = False
         self._enabled = True
         self._arrivals = Arrivals()
@@ -151,6 +157,13 @@ class TaskNode(ManagedNode):
         values = self.parameters
         executor = self.host.executor
         logger = self.get_logger()
+
+        def log(text: str) -> None:
+            logger.info(text)
+            # Their timer waits for this thread meanwhile.
+            self._diagnostics.publish()
+
+        self._diagnostics.publish()
         # Threads that a back end starts in here inherit the workers' scheduling.
         with executor.realtime.as_worker():
             self._loaded = LoadedTask(
@@ -158,9 +171,9 @@ class TaskNode(ManagedNode):
                 self._frame_size(),
                 workers=self.host.workers,
                 clock=executor.clock,
-                log=logger.info,
+                log=log,
             )
-        self._loaded.resolve_variant(values.variant)
+        self._loaded.choose_variant(values.variant)
         self.timing = TaskTiming(values.wcet_exceedance)
         self._arrivals = Arrivals()
         self.published = 0
@@ -187,21 +200,22 @@ class TaskNode(ManagedNode):
         """Add the task to the executor, then let its frames come."""
         loaded, values = self._loaded, self.parameters
         assert loaded is not None
+        names = loaded.variant_names  # there may be one more in a moment
         self.host.executor.add_task(
             TaskParameters(
                 name=self.task,
                 deadline_ns=self.deadline_ns,
                 period_ns=int(1e9 / self.frequency_hz),
                 stages=loaded.stage_names,
-                variants=loaded.variant_names,
-                variant=loaded.resolve_variant(values.variant),
+                variants=names,
+                variant=loaded.choose_variant(values.variant),
                 max_age_ns=int(values.max_age_ms * 1e6),
                 budget_quantile=values.budget_quantile,
                 precedence=self._precedence,
             ),
             loaded.stages,
             self._on_record,
-            warm_up_times_ns=loaded.warm_up_times_ns,
+            warm_up_times_ns={name: loaded.warm_up_times_ns[name] for name in names},
             restart=self._rebuild,
             stage_timeout_ns=int(values.stage_timeout_ms * 1e6),
         )
@@ -209,6 +223,7 @@ class TaskNode(ManagedNode):
         if not self.host.cascading:
             self.host.commit()
         self.host.connect(self.task, self, values.camera, self.input_key)
+        self._start_build()
 
     def deactivate(self) -> None:
         """Stop the frames, end the jobs, forget the task."""
@@ -220,6 +235,9 @@ class TaskNode(ManagedNode):
     def cleanup(self) -> None:
         """Give model and publishers back."""
         self._close_topics()
+        if self._build is not None and not self._build.stop(JOIN_TIMEOUT_S):
+            self.get_logger().error("a variant that is being loaded hangs: it is left behind")
+        self._end_build()
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -230,6 +248,9 @@ class TaskNode(ManagedNode):
         """Stop at once."""
         self.host.disconnect(self.task)
         self._added = False
+        if self._build is not None:
+            self._build.stop()
+        self._end_build()
         if self._host_parameters is not None:
             self.host.stop(timeout_s=0.2)
         # With their threads, which would keep the node and its DDS participant alive.
@@ -241,6 +262,58 @@ class TaskNode(ManagedNode):
         while self._closables:
             self._closables.pop().close()
         self._results = None
+
+    # -- variants that are built meanwhile -----------------------------------------------------
+
+    @property
+    def build_progress(self) -> str:
+        """What the build in the background is at; empty when there is none."""
+        return "" if self._build is None else self._build.progress
+
+    def _start_build(self) -> None:
+        """Build what is missing, now that nobody is warming up any more; only cleanup ends it."""
+        loaded, values = self._loaded, self.parameters
+        assert loaded is not None
+        if self._build is not None or not loaded.missing or not values.build_missing:
+            return
+        self._build = BackgroundBuild(
+            self.task,
+            values,
+            loaded,
+            self.host.build_turn,
+            self.host.executor.realtime,
+            self.get_logger(),
+        )
+        self._build.start()
+        self._build_timer = self.create_timer(
+            BUILD_PERIOD_S, self._take_built, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def _take_built(self) -> None:
+        """Let the task run what has become ready, on the thread of its transitions."""
+        build, loaded = self._build, self._loaded
+        assert build is not None
+        assert loaded is not None
+        while (name := build.take()) is not None:
+            if self._added and not loaded.hand_over(name, partial(self._add_variant, name)):
+                build.put_back(name)
+                return
+            self.get_logger().info(f"variant {name} is ready")
+        if build.over:
+            self._end_build()
+
+    def _add_variant(self, name: str, stages: Any, times_ns: Any) -> None:
+        executor, loaded = self.host.executor, self._loaded
+        assert loaded is not None
+        executor.add_variant(self.task, name, stages, times_ns)
+        if loaded.choose_variant(self.parameters.variant) == name:
+            executor.set_variant(self.task, name)
+            self.get_logger().info(f"variant {name} runs from the next frame on")
+
+    def _end_build(self) -> None:
+        if self._build is not None:
+            self._build = None
+            self.destroy_timer(self._build_timer)
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -302,10 +375,11 @@ class TaskNode(ManagedNode):
         loaded, before = self._loaded, self.parameters
         if loaded is None:
             return
-        variant = loaded.resolve_variant(values.variant)
+        switched = values.variant != before.variant
+        variant = loaded.resolve_variant(values.variant) if switched else ""
         if self._added:
             executor = self.host.executor
-            if values.variant != before.variant:
+            if switched:
                 executor.set_variant(self.task, variant)
             executor.set_deadline(self.task, self._deadline_ns(values))
             executor.set_max_age(self.task, int(values.max_age_ms * 1e6))

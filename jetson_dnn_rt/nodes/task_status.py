@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from jetson_dnn_rt.executor.executor import TaskSnapshot
     from jetson_dnn_rt.nodes.host import Host
+    from jetson_dnn_rt.nodes.loading import LoadedTask
     from jetson_dnn_rt.nodes.task_node import TaskNode
     from jetson_dnn_rt.nodes.task_timing import TimingSnapshot
 
@@ -39,6 +40,11 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
             level, message = ERROR, f"suspended: {snapshot.suspended}"
         elif snapshot.withdrawn:
             level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
+    if node.loaded is not None:
+        values |= _variants(node.loaded, node.build_progress)
+        lost = set(node.loaded.left_out) - set(node.loaded.missing)
+        if level == OK and lost:
+            level, message = WARN, "left out: " + ", ".join(sorted(lost))
     for variant, figures in timing.percentiles.items():
         values |= {f"{variant}.{key}_ms": value for key, value in figures.items()}
     values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
@@ -48,6 +54,20 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
     if active and verdict is not None and verdict.schedulable is not True:
         level, message = WARN, str(verdict)
     return make_status(f"{node.get_name()}: task_status", level, message, values)
+
+
+def _variants(loaded: LoadedTask, build_progress: str) -> dict[str, object]:
+    """What is loaded, what is not and why, and how far its building is."""
+    values: dict[str, object] = {
+        "stages": len(loaded.stage_names) - 2,
+        "variants": ", ".join(loaded.variant_names),
+        "memory_mb": loaded.memory_bytes / 1e6,
+        "left_out": ", ".join(loaded.left_out) or "none",
+    }
+    values |= {f"left_out.{variant}": why for variant, why in loaded.left_out.items()}
+    if build_progress:
+        values["build"] = build_progress
+    return values
 
 
 def host_values(host: Host) -> dict[str, object]:

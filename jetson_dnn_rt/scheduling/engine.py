@@ -156,6 +156,23 @@ class Engine:
             variants = (*state.parameters.variants, variant)
             state.parameters = replace(state.parameters, variants=variants)
 
+    def replace_variants(self, task: str, spans: Mapping[str, Sequence[int]]) -> None:
+        """The task's variants were made anew: which there are, and how many stages each run does.
+
+        One that is not there any more is withdrawn; one whose runs are others than before has to
+        learn its budgets again.
+        """
+        state = self.tasks[task]
+        for variant in state.parameters.variants:
+            if variant not in spans:
+                state.withdrawn[variant] = "it could not be made anew"
+            elif tuple(span for span in state.spans[variant] if span) != tuple(spans[variant]):
+                _add_spans(state, variant, spans[variant])
+        if state.parameters.variant in state.withdrawn:
+            others = [v for v in state.parameters.variants if v not in state.withdrawn]
+            if others:
+                state.parameters = replace(state.parameters, variant=others[0])
+
     def remove_task(self, task: str) -> None:
         """Forget a task; it must be idle (see `flush`)."""
         if not self.is_idle(task):
