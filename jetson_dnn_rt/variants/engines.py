@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
@@ -13,11 +15,17 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device, device_of
-from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.spec import FULL, VariantSpec
 
 logger = logging.getLogger(__name__)
 
 _ENGINE, _TIMING = "engine.plan", "timing.cache"
+_NOTHING = "0" * 64
+
+
+class NotBuiltError(BackendUnavailableError):
+    """A variant is not in the library yet."""
+
 
 # One build at a time: TensorRT chooses kernels by their times on the GPU.
 _building = threading.Lock()
@@ -44,6 +52,8 @@ def make_runner_factory(
         As in `create_runner`.
     library : Library, optional
         Where engines are kept; without it they are built every time.
+    build : bool
+        Build engines that are not there; else `NotBuiltError` is raised for them.
 
     Returns
     -------
@@ -53,47 +63,60 @@ def make_runner_factory(
 
     def make(part: Part) -> Runner:
         if spec.backend == "tensorrt" and library is not None:
-            return _make_tensorrt(model, spec, part, library)
+            return _make_tensorrt(model, spec, part, library, build)
         return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
 
     return make
 
 
-def _make_tensorrt(model: Model, spec: VariantSpec, part: Part, library: Library) -> Runner:
+def _make_tensorrt(
+    model: Model, spec: VariantSpec, part: Part, library: Library, build: bool
+) -> Runner:
     info = inspect_backend("tensorrt")
     if not info.available:
         raise BackendUnavailableError(f"back end tensorrt: {info.reason}; {info.mend}")
     from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
     from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine
 
-    def key_of(graph_hash: str, options: str) -> EntryKey:
+    def key_of(model_hash: str, graph_hash: str, options: str, **of_part: Any) -> EntryKey:
         return EntryKey(
-            model.model_hash,
+            model_hash,
             graph_hash,
-            spec.decomposition,
+            spec.decomposition if of_part else FULL,
             "artefact",
             "tensorrt",
             info.version,
             describe_device(device_of("tensorrt")),
-            spec.precision,
-            part.input_shapes,
-            options,
+            options=options,
+            **of_part,
         )
 
-    key = key_of(part.graph_hash, "")
+    options = BuildOptions()
+    key = key_of(
+        model.model_hash,
+        part.graph_hash,
+        f"workspace_mib={options.workspace_mib}",
+        precision=spec.precision,
+        shapes=tuple(part.input_shapes),
+    )
     entry = library.load(key)
     if entry is not None and _ENGINE in entry.files:
         try:
             return TensorRtRunner(part, spec.precision, engine=entry.files[_ENGINE])
         except EngineError as error:
             logger.warning("library entry %s: %s; it is built anew", entry.path, error)
+    if not build:
+        raise NotBuiltError(
+            f"the engine of {part.name} for {spec} is not in the library: run jetson-dnn-rt build"
+        )
     with _building:
-        # What was timed for one part of a network helps the next: they share it.
-        timing_key = key_of(model.model_hash, "timing cache")
+        # Kernels that were timed for one network need not be for the next: all share it.
+        timing_key = key_of(_NOTHING, _NOTHING, "timing cache")
         known = library.load(timing_key)
         cache = known.files.get(_TIMING, b"") if known is not None else b""
-        built = build_engine(part, spec.precision, BuildOptions(timing_cache=cache))
-        facts = {"build_ms": round(built.build_ms, 1)}
+        built = build_engine(part, spec.precision, replace(options, timing_cache=cache))
+        facts = {"build_ms": round(built.build_ms, 1), "engine_bytes": len(built.engine)}
         library.store(key, {_ENGINE: built.engine}, facts, model=model.source)
-        library.store(timing_key, {_TIMING: built.timing_cache}, {}, model=model.source)
+        if built.timing_cache != cache:
+            library.store(timing_key, {_TIMING: built.timing_cache}, {}, model="TensorRT")
     return TensorRtRunner(part, spec.precision, engine=built.engine)

@@ -14,7 +14,7 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
-from jetson_dnn_rt.variants.engines import make_runner_factory
+from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.envelope import Envelope
 from jetson_dnn_rt.variants.library import Library
 from jetson_dnn_rt.variants.measurement import approximates
@@ -35,10 +35,6 @@ MAX_AUTOMATIC_STAGES = 8
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
 # Of these only torch uses a GPU. TensorRT is never taken unasked: its engines take minutes.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
-
-
-class NotBuiltError(BackendUnavailableError):
-    """A decomposed variant is not in the library yet."""
 
 
 class LeftOutError(ConfigurationError):

@@ -28,7 +28,7 @@ def import_real() -> Any:
 
 def test_the_real_one_complains_where_it_has_no_device() -> None:
     """Its constructors, and the logger that it accepts."""
-    trt = import_real()
+    import_real()
     try:
         open_cuda().close()
     except BackendUnavailableError:

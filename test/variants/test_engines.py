@@ -1,4 +1,4 @@
-"""Engines are built once; what does not fit any more is built again."""
+"""Engines are built once; what does not fit any more is built again; nodes never build."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ import numpy as np
 import pytest
 from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
-from onnx_parts import make_classifier, make_exponential
+from networks import Classifier, make_model
+from onnx_parts import OnnxPart, make_classifier, make_exponential
 
-from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
 from jetson_dnn_rt.backends.tensorrt_build import build_engine
-from jetson_dnn_rt.variants.engines import Engines
+from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.library import Library
-
-MODEL_HASH = "a" * 64
+from jetson_dnn_rt.variants.spec import VariantSpec
 
 
 @pytest.fixture
 def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
-    module = make_tensorrt("8.6.1", dla_cores=1)
+    module = make_tensorrt("8.6.1")
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    for name in ("cuda", "tensorrt"):
+        monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
     return module
 
 
@@ -34,83 +36,110 @@ def library(tmp_path: Path) -> Library:
     return Library(tmp_path)
 
 
-def make_engines(library: Library, **options: Any) -> Engines:
-    return Engines(library, MODEL_HASH, "test:network", **options)
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """Its network is of no importance: the parts are given."""
+    return make_model(Classifier(), (8, 8))
 
 
-def run(runner: TensorRtRunner) -> np.ndarray:
+def make(
+    model: Model,
+    library: Library | None,
+    part: OnnxPart,
+    variant: str = "full@tensorrt-fp16",
+    **options: Any,
+) -> Any:
+    spec = VariantSpec.parse(variant)
+    return make_runner_factory(model, spec, threads=1, library=library, **options)(part)
+
+
+def run(runner: Any) -> np.ndarray:
     image = np.random.default_rng(0).random(runner.input_shapes[0], np.float32)
     return runner.to_host(runner.run([image]))[0].copy()
 
 
-def test_built_once(trt: Any, library: Library) -> None:
-    part = make_classifier()
-    engines = make_engines(library)
-    assert not engines.has(part, "full", "fp16")
-    first = run(engines.open(part, "full", "fp16"))
-    assert engines.has(part, "full", "fp16")
+def find_engine(library: Library) -> Any:
+    headers = [listing.header for listing in library.entries() if listing.header is not None]
+    (key,) = (header.key for header in headers if "timing" not in header.key.options)
+    return key
+
+
+def test_built_once(trt: Any, library: Library, model: Model) -> None:
+    first = run(make(model, library, make_classifier()))
     assert len(trt.builds) == 1
-    again = run(make_engines(library).open(part, "full", "fp16"))
+    again = run(make(model, Library(library.root), make_classifier()))
     assert len(trt.builds) == 1
     np.testing.assert_array_equal(again, first)
-    entry = library.load(engines.key(part, "full", "fp16"))
+    entry = library.load(find_engine(library))
     assert entry is not None
-    assert entry.facts["engine_bytes"] == len(entry.files["model.engine"])
+    assert entry.facts["engine_bytes"] == len(entry.files["engine.plan"])
     assert entry.facts["build_ms"] > 0
 
 
-@pytest.mark.parametrize(
-    "change", ["part", "decomposition", "precision", "workspace", "dla", "version"]
-)
+def test_without_a_library_every_time(trt: Any, model: Model) -> None:
+    for count in (1, 2):
+        make(model, None, make_classifier())
+        assert len(trt.builds) == count
+
+
+@pytest.mark.parametrize("change", ["part", "decomposition", "precision", "version"])
 def test_whatever_decides_an_engine_makes_another(
-    trt: Any, library: Library, change: str, monkeypatch: pytest.MonkeyPatch
+    trt: Any, library: Library, model: Model, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_engines(library).open(make_classifier(), "full", "fp16")
-    engines, part, decomposition, precision = (
-        make_engines(library),
-        make_classifier(),
-        "full",
-        "fp16",
-    )
+    make(model, library, make_classifier())
+    part, variant = make_classifier(), "full@tensorrt-fp16"
     if change == "part":
         part = make_exponential()
     elif change == "decomposition":
-        decomposition = "tucker-0.50"
+        variant = "tucker-0.50@tensorrt-fp16"
     elif change == "precision":
-        precision = "fp32"
-    elif change == "version":
+        variant = "full@tensorrt-fp32"
+    else:
         newer = make_tensorrt("8.6.2")
         newer.builds = trt.builds
         monkeypatch.setitem(sys.modules, "tensorrt", newer)
-    else:
-        options = {"workspace": {"workspace_mib": 64}, "dla": {"dla_core": 0}}[change]
-        engines = make_engines(library, **options)
-    assert not engines.has(part, decomposition, precision)
-    engines.open(part, decomposition, precision)
+    with pytest.raises(NotBuiltError, match="run jetson-dnn-rt build"):
+        make(model, library, part, variant, build=False)
+    make(model, library, part, variant)
+    assert len(trt.builds) == 2
+    make(model, library, part, variant, build=False)
     assert len(trt.builds) == 2
 
 
 def test_an_engine_that_does_not_load_is_built_again(
-    trt: Any, library: Library, caplog: pytest.LogCaptureFixture
+    trt: Any, library: Library, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The key fits; TensorRT refuses it all the same, say after a change of the driver."""
-    part, engines = make_classifier(), make_engines(library)
-    foreign = build_engine(part, "fp16", module=make_tensorrt("10.3.0")).engine
-    library.store(engines.key(part, "full", "fp16"), {"model.engine": foreign}, {})
+    make(model, library, make_classifier())
+    foreign = build_engine(make_classifier(), "fp16", module=make_tensorrt("10.3.0")).engine
+    library.store(find_engine(library), {"engine.plan": foreign}, {})
     with caplog.at_level(logging.WARNING):
-        run(engines.open(part, "full", "fp16"))
-    assert "its engine is built again" in caplog.text
+        run(make(model, library, make_classifier()))
     assert "Version tag does not match" in caplog.text
-    assert len(trt.builds) == 1
-    make_engines(library).open(part, "full", "fp16")
-    assert len(trt.builds) == 1
+    assert len(trt.builds) == 2
+    make(model, library, make_classifier())
+    assert len(trt.builds) == 2
 
 
-def test_times_of_kernels_are_kept_for_the_next_build(trt: Any, library: Library) -> None:
-    engines = make_engines(library)
-    engines.open(make_classifier(), "full", "fp16")
-    _, first = trt.builds[-1]
-    engines.open(make_exponential(), "full", "fp16")
-    _, second = trt.builds[-1]
+def test_times_of_kernels_are_kept_for_the_next_build(
+    trt: Any, library: Library, model: Model
+) -> None:
+    make(model, library, make_classifier())
+    make(model, library, make_exponential(), "full@tensorrt-fp32")
+    (_, first), (_, second) = trt.builds
     assert second.cache is not first.cache
     assert second.cache.data == first.cache.data
+
+
+def test_without_tensorrt_it_is_said(
+    library: Library, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
+        make(model, library, make_classifier())
+
+
+def test_other_back_ends_need_no_engine(library: Library, model: Model) -> None:
+    runner = make(model, library, make_classifier(), "full@onnxruntime-fp32", build=False)
+    assert runner.backend == "onnxruntime"
+    assert not library.entries()
