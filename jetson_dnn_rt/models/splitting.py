@@ -346,6 +346,8 @@ def _hash_graph(module: fx.GraphModule) -> str:
     modules = dict(module.named_modules())
     for node in module.graph.nodes:
         target = modules[str(node.target)] if node.op == "call_module" else node.target
+        if callable(node.target):  # whose text may hold an address, another in every process
+            target = f"{node.target.__module__}.{node.target.__qualname__}"
         text.update(f"{node.op} {node.name} {target} {node.args} {node.kwargs}\n".encode())
     return hash_state(module.state_dict(), text.hexdigest())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -213,3 +215,23 @@ def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: in
 
 def test_of_equal_balances_the_one_that_moves_least() -> None:
     assert splitting._balance([0, 100, 101, 200], [0, 4000, 8, 0], 2) == [2]
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    # What is kept on disk is found by them; the text of a function holds its address.
+    code = (
+        "import torch\n"
+        "from jetson_dnn_rt.models.splitting import _hash_graph\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.nn.functional.interpolate(x, scale_factor=2.0) + 1\n"
+        "padding = [object() for _ in range({})]\n"
+        "print(_hash_graph(torch.fx.symbolic_trace(Net())))\n"
+    )
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(count)], capture_output=True, text=True, check=True
+        ).stdout
+        for count in (0, 100_000)
+    ]
+    assert hashes[0] == hashes[1]
