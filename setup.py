@@ -17,6 +17,8 @@ EXECUTABLES = {
     "perception": "jetson_dnn_rt.nodes.main:perception",
     "run": "jetson_dnn_rt.cli.main:run",
     "compress": "jetson_dnn_rt.cli.main:compress",
+    "build": "jetson_dnn_rt.cli.main:build",
+    "library": "jetson_dnn_rt.cli.main:library",
     "doctor": "jetson_dnn_rt.cli.main:doctor",
     "bench": "jetson_dnn_rt.cli.main:bench",
 }

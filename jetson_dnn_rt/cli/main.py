@@ -18,7 +18,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
 
-COMMANDS = ("run", "compress", "doctor", "bench")
+COMMANDS = ("run", "compress", "build", "library", "doctor", "bench")
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -84,6 +84,16 @@ def compress() -> int:
 def doctor() -> int:
     """`ros2 run jetson_dnn_rt doctor`."""
     return main(["doctor", *sys.argv[1:]])
+
+
+def build() -> int:
+    """`ros2 run jetson_dnn_rt build`."""
+    return main(["build", *sys.argv[1:]])
+
+
+def library() -> int:
+    """`ros2 run jetson_dnn_rt library`."""
+    return main(["library", *sys.argv[1:]])
 
 
 def bench() -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from jetson_dnn_rt.tasks import Outcome
@@ -67,3 +69,87 @@ def format_progress(summary: RunSummary, seconds: float) -> str:
         text = f"{name}: {sum(counts.values())} frames, {met:.1f} % met"
         parts.append(", ".join([text, *others]))
     return " | ".join(parts)
+
+
+class PhaseProgress:
+    """Says how far long work is: its phase, the share done and the time left.
+
+    It is called as `jetson_dnn_rt.variants.progress.Progress` wants it. On a terminal one line is
+    rewritten; elsewhere whole lines are written, one per phase and then one now and then.
+
+    Parameters
+    ----------
+    stream : TextIO, optional
+        Where to; stderr by default.
+    clock : callable
+        Seconds, for tests.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._period_s = TERMINAL_PERIOD_S if self._terminal else FILE_PERIOD_S
+        self._clock = clock
+        self._label, self._item, self._total = "", 0, 0
+        self._phase = ""
+        self._begin_s = self._item_begin_s = self._phase_begin_s = self._shown_s = clock()
+
+    def begin(self, label: str, item: int = 1, total: int = 1) -> None:
+        """Name the work that begins: number `item` of `total`, counted from 1."""
+        self._item_begin_s = self._clock()
+        if item == 1:
+            self._begin_s = self._item_begin_s
+        self._label, self._item, self._total = label, item, total
+        self._phase = ""
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Show a step, if it is time for it."""
+        now_s = self._clock()
+        if phase != self._phase:
+            self._phase, self._phase_begin_s = phase, now_s
+        elif now_s - self._shown_s < self._period_s:
+            return
+        self._shown_s = now_s
+        self._write(self._format(done, total, now_s))
+
+    def say(self, line: str) -> None:
+        """Write a line that stays."""
+        self._stream.write(f"\r\x1b[K{line}\n" if self._terminal else f"{line}\n")
+        self._stream.flush()
+
+    def __enter__(self) -> PhaseProgress:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._terminal:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _format(self, done: int, total: int, now_s: float) -> str:
+        number = f" ({self._item} of {self._total})" if self._total > 1 else ""
+        parts = [f"{self._label}{number}: {self._phase}"]
+        if total > 1:
+            parts[0] += f" {done} of {total}, {100 * done // total} %"
+        if 0 < done < total and now_s - self._phase_begin_s >= 1.0:
+            left_s = (now_s - self._phase_begin_s) / done * (total - done)
+            parts.append(f"{format_duration(left_s)} left")
+        if self._item > 1:
+            mean_s = (self._item_begin_s - self._begin_s) / (self._item - 1)
+            this_s = max(0.0, mean_s - (now_s - self._item_begin_s))
+            left_s = this_s + mean_s * (self._total - self._item)
+            parts.append(f"all: about {format_duration(left_s)} left")
+        return ", ".join(parts)
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+        self._stream.flush()
+
+
+def format_duration(seconds: float) -> str:
+    """``0:07``, ``12:40`` or ``1:02:03``; rounded up to a second."""
+    whole = math.ceil(seconds)
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -1,0 +1,270 @@
+"""Build and measure the variants of a parameter file beforehand, and keep both in the library.
+
+What is there already is not built again. A variant that approximates and is neither faster nor
+lighter than the full model on its back end is refused, with the figures. Exit code 1 when one that
+is listed could not be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
+from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_file
+from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
+from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder
+
+HELP = "build and measure the variants of a parameter file beforehand"
+DEFAULT_RUNS = 100
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--params", type=Path, metavar="FILE", required=True, help="ROS parameter file")
+    add(
+        "--task",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="only this task of the file; may be repeated",
+    )
+    add(
+        "--frames",
+        metavar="SOURCE",
+        help="frames to fit and to compare with: video:PATH, bag:PATH, images:DIR or "
+        "synthetic[:SEED] (default: build_frames of the task, else synthetic)",
+    )
+    add(
+        "--recover-steps",
+        type=_parse_steps,
+        default=0,
+        metavar="N",
+        help="train decomposed networks so many steps towards the full one (default 0)",
+    )
+    add(
+        "--runs",
+        type=parse_count,
+        default=DEFAULT_RUNS,
+        metavar="N",
+        help=f"timed runs of each variant (default {DEFAULT_RUNS})",
+    )
+    add(
+        "--engine-cache",
+        metavar="DIR",
+        help="the library (default: engine_cache of the task, else ~/.cache/jetson_dnn_rt)",
+    )
+    add("--again", action="store_true", help="measure what is there already, too")
+    add("--json", action="store_true", help="one JSON object as the last line")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Build what is missing and say what there is.
+
+    Raises
+    ------
+    ConfigurationError
+        When the file, a task or the library cannot be used.
+    """
+    begin_s = time.monotonic()
+    jobs = _plan(args)
+    with PhaseProgress() as progress:
+        reports = [report for job in jobs for report in job.failures]
+        numbers = iter(range(1, 1 + sum(len(job.missing) for job in jobs)))
+        total = sum(len(job.missing) for job in jobs)
+        for job in jobs:
+            reports += _build(job, progress, numbers, total)
+    seconds = time.monotonic() - begin_s
+    references = [r for job in jobs for r in reports if job.is_reference(r)]
+    listed = [r for r in reports if r not in references]
+    table = _format(listed, references, jobs, seconds)
+    print(table, file=sys.stderr if args.json else sys.stdout)
+    if args.json:
+        print(json.dumps(_to_dict(listed, references, jobs, seconds)))
+    return 1 if any(report.state == "failed" for report in listed) else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """A task of the file: what is to be built for it, or why nothing can be."""
+
+    task: str
+    builder: TaskBuilder | None
+    missing: tuple[VariantSpec, ...] = ()
+    failures: tuple[BuildReport, ...] = ()
+
+    def is_reference(self, report: BuildReport) -> bool:
+        """Whether a variant was measured only to compare others with it."""
+        if self.builder is None or report.task != self.task:
+            return False
+        return report.variant in map(str, self.builder.plan.references)
+
+
+def _plan(args: argparse.Namespace) -> list[_Job]:
+    from jetson_dnn_rt.nodes.declaration import read_values
+    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters, defaults_of
+
+    file = read_parameter_file(args.params)
+    unknown = sorted(set(args.task) - set(file.tasks))
+    if unknown:
+        raise ConfigurationError(
+            f"there is no task {', '.join(unknown)} in {args.params}, but {', '.join(file.tasks)}"
+        )
+    # Everything that is wrong with the file is said before the first model is loaded.
+    parameters = {}
+    for task in args.task or file.tasks:
+        try:
+            values = read_values(TaskNodeParameters, file.of_task(task), defaults_of(task))
+            if args.engine_cache is not None:
+                values = dataclasses.replace(values, engine_cache=args.engine_cache)
+            specs = tuple(map(VariantSpec.parse, values.variants))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{args.params}: {task}: {error}") from error
+        parameters[task] = values, specs
+    return [_plan_task(args, file, task, *given) for task, given in parameters.items()]
+
+
+def _plan_task(
+    args: argparse.Namespace,
+    file: ParameterFile,
+    task: str,
+    values: TaskNodeParameters,
+    specs: tuple[VariantSpec, ...],
+) -> _Job:
+    from jetson_dnn_rt.clock import SteadyClock
+    from jetson_dnn_rt.models.settings import DecoderSettings
+    from jetson_dnn_rt.nodes.loading import apply_thresholds, count_threads, load_task_model
+    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
+    from jetson_dnn_rt.variants.variant_set import choose_default
+
+    library = values.open_library()
+    if library is None:
+        raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
+    library.check_writable()
+    workers = file.of_task(PERCEPTION).get("workers", 1)
+    settings = DecoderSettings()
+    apply_thresholds(settings, values)
+    try:
+        model = load_task_model(values)
+        plan = TaskPlan(
+            task,
+            model,
+            specs or (choose_default(model),),
+            settings,
+            count_threads(values, workers),
+            values.stages,
+        )
+        builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
+    except ConfigurationError:
+        raise
+    except JetsonDnnRtError as error:
+        logger.error("%s: %s", task, error)
+        names = [str(spec) for spec in specs] or ["-"]
+        failures = tuple(
+            BuildReport(task, name, "failed", str(error), False, None, 0.0) for name in names
+        )
+        return _Job(task, None, failures=failures)
+    return _Job(task, builder, builder.list_missing())
+
+
+def _read_settings(args: argparse.Namespace, values: TaskNodeParameters) -> BuildSettings:
+    from jetson_dnn_rt.variants.building import BuildSettings
+
+    frames = args.frames or values.build_frames
+    return BuildSettings(
+        frames=frames or "synthetic",
+        runs=args.runs,
+        recover_steps=args.recover_steps,
+        any_frames=not frames,
+        again=args.again,
+    )
+
+
+def _build(
+    job: _Job, progress: PhaseProgress, numbers: Iterator[int], total: int
+) -> list[BuildReport]:
+    reports: list[BuildReport] = []
+    if job.builder is None:
+        return reports
+    for spec in job.builder.order:
+        if spec in job.missing:
+            progress.begin(f"{job.task} {spec}", next(numbers), total)
+        report = job.builder.build(spec, progress)
+        reports.append(report)
+        if spec in job.missing:
+            reason = f": {report.reason}" if report.reason else ""
+            took = format_duration(report.seconds)
+            progress.say(f"{job.task} {spec}: {report.state} in {took}{reason}")
+    return reports
+
+
+def _format(
+    listed: Sequence[BuildReport],
+    references: Sequence[BuildReport],
+    jobs: Sequence[_Job],
+    seconds: float,
+) -> str:
+    rows = []
+    for report in (*listed, *references):
+        state = report.state if report in listed else f"{report.state} (to compare with)"
+        rows.append([report.task, report.variant, state, *format_figures(report.measurement)])
+    lines = [format_rows(["task", "variant", "state", *COLUMNS], rows)]
+    lines += [
+        f"{report.task} {report.variant}: {report.state}: {report.reason}"
+        for report in (*listed, *references)
+        if report.reason
+    ]
+    built = sum(report.fresh for report in (*listed, *references))
+    lines.append(f"built {built} in {format_duration(seconds)}; {', '.join(_libraries(jobs))}")
+    return "\n".join(lines)
+
+
+def _libraries(jobs: Sequence[_Job]) -> list[str]:
+    return list(dict.fromkeys(str(job.builder.library.root) for job in jobs if job.builder))
+
+
+def _to_dict(
+    listed: Sequence[BuildReport],
+    references: Sequence[BuildReport],
+    jobs: Sequence[_Job],
+    seconds: float,
+) -> dict[str, Any]:
+    return {
+        "libraries": _libraries(jobs),
+        "variants": [_report_to_dict(report) for report in listed],
+        "references": [_report_to_dict(report) for report in references],
+        "seconds": seconds,
+    }
+
+
+def _report_to_dict(report: BuildReport) -> dict[str, Any]:
+    return {
+        "task": report.task,
+        "variant": report.variant,
+        "state": report.state,
+        "reason": report.reason,
+        "built": report.fresh,
+        "seconds": report.seconds,
+        **figures_to_dict(report.measurement),
+    }
+
+
+def _parse_steps(text: str) -> int:
+    return 0 if text == "0" else parse_count(text)

@@ -1,0 +1,381 @@
+"""Builds and measures the variants of a task beforehand, and keeps both in the library."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import (
+    BackendUnavailableError,
+    JetsonDnnRtError,
+    ModelError,
+    SourceError,
+)
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.variants.agreement import Agreement, compare
+from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.measurement import (
+    Measurement,
+    Trial,
+    approximates,
+    decide,
+    make_measurement,
+    reference_of,
+    try_variant,
+)
+from jetson_dnn_rt.variants.measurement_store import (
+    hash_network,
+    load_graph,
+    measurement_key,
+    read_measurement,
+    store_measurement,
+)
+from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.sample_frames import open_frames
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+from jetson_dnn_rt.variants.variant_set import build_pipeline, choose_default
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.variants.macs import Costs
+
+logger = logging.getLogger(__name__)
+
+BUILT, PRESENT, REFUSED, FAILED = STATES = ("built", "present", "refused", "failed")
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What a task needs.
+
+    Attributes
+    ----------
+    task : str
+        Its name.
+    model : Model
+        Its network.
+    variants : tuple of VariantSpec
+        Those that it may run, at least one.
+    settings : DecoderSettings
+        Its thresholds.
+    threads, stages : int
+        Threads of one inference, and stages asked for (0 = automatic).
+    """
+
+    task: str
+    model: Model
+    variants: tuple[VariantSpec, ...]
+    settings: DecoderSettings
+    threads: int
+    stages: int = 1
+
+    @property
+    def references(self) -> tuple[VariantSpec, ...]:
+        """What is measured besides, to compare with: the full model on the same back ends.
+
+        The first one gives the results that all others are to agree with.
+        """
+        wanted = [choose_default(self.model)]
+        wanted += [reference_of(spec) for spec in self.variants if approximates(spec)]
+        return tuple(spec for spec in dict.fromkeys(wanted) if spec not in self.variants)
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How variants are built and measured.
+
+    Attributes
+    ----------
+    frames : str
+        Where frames come from, see `jetson_dnn_rt.variants.sample_frames`.
+    frame_count : int
+        So many of them are read. Variants are compared on the last ones, which nothing is fitted
+        to (`jetson_dnn_rt.variants.recovery.count_held_out`).
+    runs : int
+        Timed runs of each variant.
+    recover_steps : int
+        Steps of recovery of decomposed networks; 0 = none.
+    any_frames : bool
+        What was measured on other frames is as good.
+    again : bool
+        Measure what is there anew.
+    """
+
+    frames: str = "synthetic"
+    frame_count: int = 256
+    runs: int = 100
+    recover_steps: int = 0
+    any_frames: bool = True
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What became of a variant.
+
+    Attributes
+    ----------
+    task, variant : str
+        Which.
+    state : str
+        ``built``, ``present`` (it was there), ``refused`` (built, and of no use) or ``failed``.
+    reason : str
+        Why it was refused or failed, else empty.
+    fresh : bool
+        Whether it was built and measured now.
+    measurement : Measurement or None
+        The figures; None where it failed.
+    seconds : float
+        That it took.
+    """
+
+    task: str
+    variant: str
+    state: str
+    reason: str
+    fresh: bool
+    measurement: Measurement | None
+    seconds: float
+
+
+class TaskBuilder:
+    """Builds the variants of one task, one after the other.
+
+    Parameters
+    ----------
+    plan : TaskPlan
+        What there is to do.
+    library : Library
+        Where it is kept.
+    settings : BuildSettings
+        How it is done.
+    clock : Clock
+        Times the stages, and paces null models.
+    """
+
+    def __init__(
+        self,
+        plan: TaskPlan,
+        library: Library,
+        settings: BuildSettings,
+        clock: Clock,
+    ) -> None:
+        self.plan, self.library, self.settings = plan, library, settings
+        self._clock = clock
+        self._progress: Progress = ignore_progress
+        self._reports: dict[VariantSpec, BuildReport] = {}
+        self._results: dict[VariantSpec, tuple[Result, ...]] = {}
+        self._costs: dict[str, Costs | None] = {}
+        self._hashes: dict[str, str | None] = {}
+        self._compressed: set[str] = set()
+        self._warm: set[str] = set()
+
+    @property
+    def order(self) -> tuple[VariantSpec, ...]:
+        """All there is to measure: the full networks first, which the others are compared with."""
+        specs = (*self.plan.references, *self.plan.variants)
+        default = choose_default(self.plan.model)
+        return tuple(sorted(specs, key=lambda spec: (spec != default, approximates(spec))))
+
+    def find(self, spec: VariantSpec) -> Measurement | None:
+        """What the library has of a variant, where that will do.
+
+        Raises
+        ------
+        BackendUnavailableError, ModelError
+            When the variant cannot be had here.
+        """
+        key = self._key(spec)
+        if key is None or self.settings.again or self._lacks_steps(spec):
+            return None
+        found = read_measurement(self.library, key)
+        if found is None or (
+            found.frames != self.settings.frames and not self.settings.any_frames
+        ):
+            return None
+        return found
+
+    def list_missing(self) -> tuple[VariantSpec, ...]:
+        """Those of `order` that are to be built, or cannot be."""
+        missing = []
+        for spec in self.order:
+            try:
+                if self.find(spec) is None:
+                    missing.append(spec)
+            except JetsonDnnRtError:
+                missing.append(spec)
+        return tuple(missing)
+
+    def build(self, spec: VariantSpec, progress: Progress = ignore_progress) -> BuildReport:
+        """Build and measure a variant, where the library has it not; whatever fails is reported.
+
+        Variants are to be built in the order of `order`.
+
+        Parameters
+        ----------
+        spec : VariantSpec
+            One of `order`.
+        progress : callable
+            Told what is done at the moment.
+        """
+        begin_s = time.monotonic()
+        self._progress = progress
+        measurement, fresh, reason = None, False, ""
+        try:
+            measurement = self.find(spec)
+            if measurement is None:
+                fresh = True
+                measurement = self._measure(spec)
+            reason = measurement.refused
+            state = REFUSED if reason else BUILT if fresh else PRESENT
+        except JetsonDnnRtError as error:
+            logger.error("%s: variant %s: %s", self.plan.task, spec, error)
+            state, reason = FAILED, str(error)
+        seconds = time.monotonic() - begin_s
+        report = BuildReport(self.plan.task, str(spec), state, reason, fresh, measurement, seconds)
+        self._reports[spec] = report
+        return report
+
+    def _measure(self, spec: VariantSpec) -> Measurement:
+        plan = self.plan
+        self._compress(spec)
+        key = self._key(spec)
+        if key is None:
+            raise ModelError(f"{spec.decomposition} was made and is not in the library")
+        trial = self._try(spec)
+        if not approximates(spec):
+            self._results[spec] = trial.results
+        costs = self._count(spec.decomposition)
+        measurement = make_measurement(
+            spec,
+            trial,
+            agreement=self._compare(trial.results),
+            frames=self.settings.frames,
+            frame_size=(self._frames[0].height, self._frames[0].width),
+            threads=plan.threads,
+            parameters=costs.parameters if costs else None,
+            macs=costs.macs if costs else None,
+        )
+        reference = self._reports.get(reference_of(spec))
+        if reference is not None and reference.measurement is not None:
+            measurement = measurement.refuse(decide(measurement, reference.measurement))
+        store_measurement(self.library, key, measurement, plan.model)
+        return measurement
+
+    def _lacks_steps(self, spec: VariantSpec) -> bool:
+        """Whether a decomposed network is there that was trained less than is wanted now."""
+        if spec.is_full or not self.settings.recover_steps:
+            return False
+        from jetson_dnn_rt.variants.compression import stored_steps
+
+        decomposition = DecompositionSpec.parse(spec.decomposition)
+        steps = stored_steps(self.plan.model, decomposition, self.library)
+        return steps is None or steps < self.settings.recover_steps
+
+    def _compress(self, spec: VariantSpec) -> None:
+        """Put a decomposed network into the library, where it is not there as it is wanted."""
+        if spec.is_full or spec.decomposition in self._compressed:
+            return
+        from jetson_dnn_rt.variants.compression import compress, stored_steps
+
+        plan, settings = self.plan, self.settings
+        decomposition = DecompositionSpec.parse(spec.decomposition)
+        steps = stored_steps(plan.model, decomposition, self.library)
+        if steps is None or settings.again or self._lacks_steps(spec):
+            self._progress("reading frames", 0, 1)
+            compress(
+                plan.model,
+                decomposition,
+                frames=list(open_frames(settings.frames, settings.frame_count)),
+                source=settings.frames,
+                recover_steps=settings.recover_steps,
+                library=self.library,
+                threads=plan.threads,
+                progress=self._progress,
+            )
+        self._hashes.pop(spec.decomposition, None)
+        self._compressed.add(spec.decomposition)
+
+    def _try(self, spec: VariantSpec) -> Trial:
+        plan = self.plan
+
+        def build() -> Pipeline:
+            return build_pipeline(
+                plan.model,
+                spec,
+                plan.settings,
+                threads=plan.threads,
+                clock=self._clock,
+                stages=plan.stages,
+                library=self.library,
+            )
+
+        if spec.backend not in self._warm:
+            # The first use of a back end grows the process by what stays; closing the first
+            # variant gave 1 to 3 MB too much back.
+            self._progress("warming up", 0, 1)
+            try_variant(build, self._frames[:1], runs=1, clock=self._clock)
+            self._warm.add(spec.backend)
+        self._progress("measuring", 0, 1)
+        trial = try_variant(build, self._frames, runs=self.settings.runs, clock=self._clock)
+        self._progress("measuring", 1, 1)
+        return trial
+
+    def _compare(self, results: Sequence[Result]) -> Agreement | None:
+        """With the first variant of the full model that runs; None where none does."""
+        for full in self.order:
+            report = self._reports.get(full)
+            if approximates(full) or (report is not None and report.state == FAILED):
+                continue
+            if full not in self._results:
+                try:
+                    self._results[full] = self._try(full).results
+                except JetsonDnnRtError as error:
+                    logger.warning("%s: %s says nothing: %s", self.plan.task, full, error)
+                    continue
+            return compare(self.plan.model.kind, self._results[full], results, str(full))
+        return None
+
+    def _count(self, decomposition: str) -> Costs | None:
+        """Multiply-accumulates and parameters; None for a network without a static graph."""
+        from jetson_dnn_rt.variants import macs
+
+        if decomposition not in self._costs:
+            try:
+                graph = load_graph(self.plan.model, decomposition, self.library)
+                shape = self.plan.model.input_shape
+                self._costs[decomposition] = macs.count(graph, shape) if graph else None
+            except (ModelError, BackendUnavailableError) as error:
+                logger.info("%s: cannot be counted: %s", self.plan.task, error)
+                self._costs[decomposition] = None
+        return self._costs[decomposition]
+
+    def _key(self, spec: VariantSpec) -> EntryKey | None:
+        plan, decomposition = self.plan, spec.decomposition
+        if self._hashes.get(decomposition) is None:
+            self._hashes[decomposition] = hash_network(plan.model, decomposition, self.library)
+        graph_hash = self._hashes[decomposition]
+        if graph_hash is None:
+            return None
+        return measurement_key(
+            plan.model, spec, graph_hash, threads=plan.threads, stages=plan.stages
+        )
+
+    @cached_property
+    def _frames(self) -> list[Frame]:
+        """What variants are run and compared on: frames that none of them was fitted to."""
+        from jetson_dnn_rt.variants.recovery import count_held_out
+
+        self._progress("reading frames", 0, 1)
+        frames = list(open_frames(self.settings.frames, self.settings.frame_count))
+        if not frames:
+            raise SourceError(f"there is no frame in {self.settings.frames}")
+        return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
