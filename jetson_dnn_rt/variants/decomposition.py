@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     KeepIf = Callable[[str, nn.Module, nn.Module, tuple[int, ...]], tuple[bool, str]]
 
 NOT_SMALLER = "not fewer multiply-accumulates"
+SPARED = "the budget is met without it"
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ def decompose(
         built, errors[name] = analyses[name].factorise(made.ranks[name])
         replace_module(reduced, name, built)
         progress("factorise", done + 1, len(kept))
+    untouched = SPARED if spec.rule == "macs" else NOT_SMALLER
     layers = []
     for name, layer in find_layers(graph, spec.method).items():
         before = costs.layers[name].macs
@@ -239,7 +241,7 @@ def decompose(
                 errors[name] if keep else made.errors.get(name, 0.0),
                 analysis.metric if analysis else "weight",
                 keep,
-                "" if keep else made.refused.get(name) or layer.reason or NOT_SMALLER,
+                "" if keep else made.refused.get(name) or layer.reason or untouched,
             )
         )
     saved = sum(layer.macs_before - layer.macs_after for layer in layers)

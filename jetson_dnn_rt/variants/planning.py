@@ -143,9 +143,9 @@ def _plan_budget(
         left = {name: option for name, option in options.items() if name not in refused}
         room = limit - sum(analyses[name].cost.macs for name in refused)
         if _least(left) > room:
-            # The cheapest ranks everywhere would ruin the network and still miss the budget:
-            # the ranks of the last round, which could have met it, stay.
-            break
+            # The cheapest ranks everywhere would ruin the network and still miss the budget. So
+            # the others give what was asked of the whole.
+            room = int(spec.value * sum(analyses[name].cost.macs for name in left))
         ranks = {name: offers[name][1][index] for name, index in allocate(left, room).items()}
         ranks = {name: pair for name, pair in ranks.items() if pair}
         found = judge.refuse(ranks) if judge is not None else {}

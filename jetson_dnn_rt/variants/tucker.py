@@ -28,6 +28,7 @@ Errors = npt.NDArray[np.float64]
 _HOOI_SWEEPS = 8
 _OUTPUT_SWEEPS = 4
 _GRADIENT_STEPS = 8
+_DEPENDENT = 1e-6  # relative spread of a channel that the ones before it determine
 _TOLERANCE = 1e-3  # relative gain of a sweep below which the next one is not worth its time
 
 
@@ -255,6 +256,9 @@ class OutputTuckerAnalysis:
             size, previous = float((residual * shifted).sum()), size
             direction = shifted + (size / previous) * direction
         # Channels between the convolutions with unit spread: well inside the range of half floats.
-        spread = torch.linalg.cholesky(x @ self._channels @ x.mT)
+        spread, failed = torch.linalg.cholesky_ex(x @ self._channels @ x.mT)
+        levels = spread.diagonal(dim1=-2, dim2=-1)
+        if bool(failed.any()) or float(levels.min()) <= _DEPENDENT * float(levels.max()):
+            return factors.inner  # the core leaves some of these channels without a use
         better: torch.Tensor = torch.linalg.solve_triangular(spread, x, upper=False)
         return better
