@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,10 @@ from jetson_dnn_rt.models.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
-__all__ = ["add_arguments", "format_table", "main", "run"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["add_arguments", "format_table", "main", "make_pipeline", "run"]
 
 BAR = 0.85
 _HEADS = {"detector": "boxes_scores", "segmenter": "segmentation"}
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     ModelError
         The weights are missing or damaged.
     """
-    detect, segment = (_pipeline(name) for name in builtin.NAMES)
+    detect, segment = (make_pipeline(name, builtin.load(name)) for name in builtin.NAMES)
     boxes = DetectionMetric(len(builtin.DETECTOR_CLASSES))
     pixels = SegmentationMetric(len(builtin.SEGMENTER_CLASSES))
     started_ns = time.perf_counter_ns()
@@ -124,11 +127,20 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if result["passed"] else 1
 
 
-def _pipeline(name: builtin.BuiltinName) -> Callable[[Frame], Result]:
-    """Return a function from a frame to what the network `name` says about it."""
+def make_pipeline(
+    name: builtin.BuiltinName, network: torch.nn.Module
+) -> Callable[[Frame], Result]:
+    """Make a function from a frame to what a network says about it.
+
+    Parameters
+    ----------
+    name : str
+        The built-in network that it is, or stands for.
+    network : torch.nn.Module
+        In evaluation mode.
+    """
     import torch
 
-    network = builtin.load(name)
     height, width = builtin.INPUT_SIZE[name]
     buffer = np.empty((1, 3, height, width), np.float32)
     preprocessor = Preprocessor(Preprocessing(height, width), buffer)
