@@ -21,6 +21,8 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.agreement import Agreement, compare
+from jetson_dnn_rt.variants.covering import list_counts
+from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.measurement import (
     Measurement,
@@ -38,6 +40,7 @@ from jetson_dnn_rt.variants.measurement_store import (
     read_measurement,
     store_measurement,
 )
+from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.pipeline import Pipeline
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.sample_frames import open_frames
@@ -197,11 +200,30 @@ class TaskBuilder:
         if key is None or self.settings.again or self._lacks_steps(spec):
             return None
         found = read_measurement(self.library, key)
-        if found is None or (
-            found.frames != self.settings.frames and not self.settings.any_frames
-        ):
+        if found is None or not (self.settings.any_frames or found.frames == self.settings.frames):
             return None
-        return found
+        return found if self._has_engines(spec) else None
+
+    def _has_engines(self, spec: VariantSpec) -> bool:
+        """Whether what takes minutes to make is there too, for every cover that may be chosen."""
+        if spec.backend != "tensorrt":
+            return True
+        plan = self.plan
+        network = Network(plan.model, plan.stages or 1, self.library)
+        if not spec.is_full:
+            graph = load_graph(plan.model, spec.decomposition, self.library)
+            assert graph is not None  # or there was no measurement
+            network.add_decomposed(spec.decomposition, graph)
+        make = make_runner_factory(
+            plan.model, spec, threads=plan.threads, library=self.library, build=False
+        )
+        try:
+            for count in list_counts(network.stages):
+                for piece in network.pieces(spec.decomposition, count):
+                    make(piece.part).close()
+        except NotBuiltError:
+            return False
+        return True
 
     def list_missing(self) -> tuple[VariantSpec, ...]:
         """Those of `order` that are to be built, or cannot be."""

@@ -48,7 +48,7 @@ def choose_cover(
     count = network.stages
     chosen = count
     try:
-        for count in _list_counts(network.stages):
+        for count in list_counts(network.stages):
             pieces = network.pieces(decomposition, count)
             covers[count] = segments = []
             for piece in pieces:
@@ -65,7 +65,8 @@ def choose_cover(
                 segment.runner.close()
 
 
-def _list_counts(stages: int) -> list[int]:
+def list_counts(stages: int) -> list[int]:
+    """Numbers of runs that are tried for so many stages, the finest first."""
     counts = [stages]
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
