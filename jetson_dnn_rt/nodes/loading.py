@@ -235,6 +235,8 @@ class LoadedTask:
             clock=self._clock,
             stages=stages,
             library=self.library,
+            # What takes minutes is built in the background, if there is a place for it.
+            build=self.library is None,
             memory_limit_mb=memory_limit_mb,
         )
 

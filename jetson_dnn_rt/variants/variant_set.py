@@ -145,16 +145,16 @@ class VariantSet:
         self._limit_bytes = int(memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
         self._envelope: Envelope | None = None
-        full = next((spec for spec in specs if spec.is_full), None) or choose_default(model)
         self._asked_stages = stages
-        self._network = Network(model, stages or self._count_stages(full), library)
+        self._network = Network(model, stages or self._count_stages(specs), library)
         self.stage_names = name_stages(self._network.stages)
         try:
             for spec in specs:
                 self._try_add(spec)
             if not self.pipelines:
+                full = str(choose_default(model))
                 logger.warning("%s runs as %s until another variant is there", model.source, full)
-                self._try_add(full)
+                self.add(full)
         except BaseException:
             self.close()
             raise
@@ -294,9 +294,12 @@ class VariantSet:
             raise
         return segments
 
-    def _count_stages(self, spec: VariantSpec) -> int:
+    def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
         if isinstance(self.model.origin, NullOrigin):
             return 1
+        # Not one whose engine may have to be built first.
+        quick = (spec for spec in specs if spec.is_full and spec.backend != "tensorrt")
+        spec = next(quick, None) or choose_default(self.model)
         (piece,) = Network(self.model, 1, self.library).pieces(FULL)
         runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)
         try:

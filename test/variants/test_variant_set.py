@@ -205,3 +205,25 @@ def test_build_pipeline_says_why_it_cannot(model: Model, tmp_path: Path) -> None
 @pytest.fixture(autouse=True)
 def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
+
+
+def test_a_task_whose_only_full_variant_is_missing_runs_by_default(
+    model, tmp_path, caplog
+) -> None:
+    """Engines are built elsewhere; here it is as if TensorRT was there and this one was not."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise NotBuiltError("the engine is not in the library")
+
+    names = ["full@tensorrt-fp16"]
+    with pytest.MonkeyPatch.context() as patch:
+        make = variant_set.make_runner_factory
+
+        def make_factory(model, spec, **options):
+            return refuse if spec.backend == "tensorrt" else make(model, spec, **options)
+
+        patch.setattr(variant_set, "make_runner_factory", make_factory)
+        with closing(make_set(model, names, stages=0, library=Library(tmp_path))) as variants:
+            assert variants.missing == tuple(names)
+            assert variants.default == str(variant_set.choose_default(model))
+    assert "until another variant is there" in caplog.text

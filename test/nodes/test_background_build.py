@@ -1,0 +1,289 @@
+"""A node builds the variants it lacks while it runs with the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+import ros_graph
+from diagnostic_msgs.msg import DiagnosticArray
+from ros_graph import Ros
+from task_bench import Bench, diagnostics_of, make_image
+
+from jetson_dnn_rt.nodes import background_build
+from jetson_dnn_rt.tasks import Outcome
+
+TUCKER, FULL = "tucker-0.50@onnxruntime-fp32", "full@onnxruntime-fp32"
+BUILD_TIMEOUT_S = 300.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build takes its time."""
+    monkeypatch.setattr(ros_graph, "TIMEOUT_S", BUILD_TIMEOUT_S)
+
+
+class Log:
+    """Takes what a node says."""
+
+    def __init__(self, node: Any) -> None:
+        self.lines: list[str] = []
+        logger = node.get_logger()
+        fields = {name: self._keep(getattr(logger, name)) for name in ("info", "warning", "error")}
+        fields["warn"] = fields["warning"]
+        fake = type("Logger", (), {name: staticmethod(f) for name, f in fields.items()})
+        node.get_logger = lambda: fake
+
+    def _keep(self, say: Callable[[str], Any]) -> Callable[[str], None]:
+        return lambda text: self.lines.append(text)
+
+    def count(self, text: str) -> int:
+        return sum(text in line for line in self.lines)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> str:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    from jetson_dnn_rt.models.scenes import random_scene
+
+    for seed in range(4):
+        cv2.imwrite(str(folder / f"{seed}.png"), random_scene(seed, (240, 320)).image)
+    return f"images:{folder}"
+
+
+def make_bench(ros: Ros, tmp_path: Path, **values: Any) -> Bench:
+    return Bench(
+        ros,
+        **{
+            "model": "builtin:detector",
+            "variants": [TUCKER, FULL],
+            "engine_cache": str(tmp_path / "library"),
+            "deadline_ms": 20_000.0,
+            "threads": 1,
+            **values,
+        },
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_what_is_missing_is_built_and_switched_to_while_frames_run(
+    ros: Ros, tmp_path: Path, pictures: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_build, "LOG_PERIOD_S", 0.0)
+    bench = make_bench(ros, tmp_path, build_frames=pictures)
+    log = Log(bench.node)
+    ran: list[str] = []
+    bench.node._observer = lambda record, work: ran.append(record.variant)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1
+    # What is missing is said, and no fault.
+    found = diagnostics_of(inbox, "detector: task_status")
+    assert (found["variants"], found["left_out"]) == (FULL, TUCKER)
+    assert "not in the library" in found[f"left_out.{TUCKER}"]
+    assert not found[""].startswith("left out")
+    assert log.count("not in the library") == 1
+    result = ros.set(bench.node, variant=TUCKER)
+    assert not result.successful
+    assert f"variant {TUCKER} is being built" in result.reason
+    assert bench.node.get_parameter("variant").value == ""
+    # Other parameters are not concerned.
+    assert ros.set(bench.node, confidence_threshold=0.5).successful
+
+    count = 1
+
+    def has_switched() -> bool:
+        nonlocal count
+        count += 1
+        bench.send(make_image(ros), count)
+        return bench.node.snapshot.parameters.variant == TUCKER
+
+    ros.wait(has_switched, "the new variant")
+    bench.send(make_image(ros), count + 1)
+    assert bench.count(Outcome.MET) == count + 1
+    assert bench.node.host.executor.wait_idle(5.0)
+    assert ran[0] == FULL
+    assert ran[-1] == TUCKER
+    assert sorted(set(ran), key=ran.index) == [FULL, TUCKER]
+    assert log.count(f"building: detector {TUCKER}") >= 2
+    assert log.count(f"variant {TUCKER} runs from the next frame on") == 1
+    ros.wait(lambda: bench.node._build is None, "the end of the build")
+    inbox.clear()
+    found = diagnostics_of(inbox, "detector: task_status")
+    assert found["left_out"] == "none"
+    assert found["variants"] == f"{FULL}, {TUCKER}"
+    assert f"budget_ms.{TUCKER}" in found
+    assert ros.set(bench.node, variant=FULL).successful
+
+    # The next start finds it in the library.
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_cleanup)
+    assert ros.set(bench.node, variant="").successful
+    assert ros.call(bench.node.autostart)
+    assert bench.node.loaded.variant_names == (TUCKER, FULL)
+    assert bench.node._build is None
+
+
+@pytest.mark.parametrize("how", ["clean up", "shut down"])
+def test_a_build_ends_with_its_node(ros: Ros, tmp_path: Path, how: str) -> None:
+    bench = make_bench(ros, tmp_path)
+    log = Log(bench.node)
+    bench.start()
+    build = bench.node._build
+    ros.wait(lambda: " of 3)" in build.progress or build.over, "the build's progress")
+    process = build._process
+    assert is_alive(process.pid)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    if how == "clean up":
+        # It outlives the inactive state.
+        ros.call(bench.node.trigger_deactivate)
+        assert bench.node._build is build
+        ros.call(bench.node.trigger_cleanup)
+        assert build.over
+        assert bench.node.is_unconfigured
+    else:
+        ros.call(bench.node.trigger_shutdown)
+    ros.wait(lambda: build.over, "the end of the thread")
+    ros.wait(lambda: not is_alive(process.pid), "the end of the process")
+    assert bench.node._build is None
+    assert log.count("left out") == 0  # a build that was stopped has not failed
+    if how == "clean up":
+        assert ros.set(bench.node, build_missing=False).successful
+        assert ros.call(bench.node.autostart), bench.node.fault
+        assert bench.node._build is None
+
+
+def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, tmp_path: Path) -> None:
+    bench = make_bench(ros, tmp_path, build_frames="images:/nowhere", variant=TUCKER)
+    log = Log(bench.node)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    ros.wait(lambda: bench.node._build is None, "the end of the build")
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1
+    assert log.count(f"variant {TUCKER} is left out: ") == 1
+    inbox.clear()
+    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    assert found[""] == f"left out: {TUCKER}"
+    assert "/nowhere" in found[f"left_out.{TUCKER}"]
+    assert found["variant"] == FULL
+    result = ros.set(bench.node, variant=f"{TUCKER}")
+    assert result.successful  # it is what the parameter says already
+    assert ros.set(bench.node, variant=FULL).successful
+    result = ros.set(bench.node, variant=TUCKER)
+    assert not result.successful
+    assert "/nowhere" in result.reason
+    # It is not tried again before the next configuration.
+    ros.call(bench.node.trigger_deactivate)
+    assert ros.call(bench.node.autostart)
+    assert bench.node._build is None
+
+
+def test_without_a_library_nothing_is_built(ros: Ros, tmp_path: Path) -> None:
+    bench = make_bench(ros, tmp_path, engine_cache="none")
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    assert found["left_out"] == TUCKER
+    assert bench.node._build is None
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1
+
+
+def test_what_does_not_fit_into_the_memory_is_left_out(ros: Ros, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    other = "full@openvino-fp32"
+    bench = make_bench(ros, tmp_path, variants=[FULL, other], memory_limit_mb=0.001)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    found = diagnostics_of(inbox, "detector: task_status", b"\x01")
+    assert found[""] == f"left out: {other}"
+    assert "memory_limit_mb" in found[f"left_out.{other}"]
+    assert float(found["memory_mb"]) >= 0.0
+    result = ros.set(bench.node, variant=other)
+    assert not result.successful
+    assert "memory_limit_mb" in result.reason
+
+
+def test_stages_are_those_asked_for(ros: Ros, tmp_path: Path) -> None:
+    bench = make_bench(ros, tmp_path, variants=["full@torch-fp32", FULL], stages=3)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    stages: list[int] = []
+    bench.node._observer = lambda record, work: stages.append(len(record.stages))
+    bench.start()
+    bench.send(make_image(ros), 1)
+    assert bench.node.host.executor.wait_idle(5.0)
+    assert stages == [5]  # preprocess, three of the network, decode
+    assert diagnostics_of(inbox, "detector: task_status")["stages"] == "3"
+
+
+def test_a_configuration_in_progress_is_in_the_diagnostics(ros: Ros, tmp_path: Path) -> None:
+    bench = make_bench(ros, tmp_path, variants=[FULL])
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    ros.wait(lambda: bench.node._diagnostics._publisher.get_subscription_count())
+    assert ros.call(bench.node.trigger_configure)
+    states = inbox.wait(
+        lambda messages: [
+            {v.key: v.value for v in s.values}["state"]
+            for m in messages for s in m.status if s.name == "detector: task_status"
+        ]
+    )  # fmt: skip
+    assert "configuring" in states
+
+
+def test_a_low_priority_process_dies_with_its_parent(tmp_path: Path) -> None:
+    def wait(condition: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + BUILD_TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+
+    # Its standard input stays open: only the death of its parent can end it.
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'jetson_dnn_rt.nodes.low_priority',\n"
+        "    str(os.getpid()), 'build', '--params', '/dev/stdin'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    read_end, write_end = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=read_end, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            command = Path(f"/proc/{child}/cmdline")
+            wait(lambda: b"cli.main" in command.read_bytes())
+            assert os.getpriority(os.PRIO_PROCESS, child) == 19
+            assert os.sched_getscheduler(child) == os.SCHED_BATCH
+            assert os.getpgid(child) == child
+            assert os.getsid(child) == os.getsid(0)
+            parent.kill()
+            wait(lambda: not is_alive(child))
+        finally:
+            parent.kill()
+            os.close(read_end)
+            os.close(write_end)
