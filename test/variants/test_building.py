@@ -1,0 +1,284 @@
+"""Variants built beforehand: once, measured, compared, and kept with what they are worth."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from networks import Classifier, make_model
+
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.variants import building, compression
+from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.measurement_store import load_measurement
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+
+TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
+TUCKER = "tucker-ratio-0.50@torch-fp32"
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Eight pictures of noise, half of which are held out."""
+    folder = tmp_path_factory.mktemp("frames")
+    rng = np.random.default_rng(0)
+    for index in range(8):
+        image = rng.integers(0, 255, (24, 40, 3), np.uint8)
+        cv2.imwrite(str(folder / f"{index}.png"), image)
+    return f"images:{folder}"
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_model(Classifier().eval(), (32, 48))
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "cache")
+
+
+@pytest.fixture(autouse=True)
+def torch_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "choose_default", lambda model: VariantSpec.parse(TORCH))
+
+
+def make_builder(
+    model: Model, library: Library, frames: str, *names: str, stages: int = 1, **settings: Any
+) -> TaskBuilder:
+    specs = tuple(map(VariantSpec.parse, names))
+    plan = TaskPlan("task", model, specs, DecoderSettings(), 1, stages)
+    settings = {"frames": frames, "runs": 5, **settings}
+    return TaskBuilder(plan, Library(library.root), BuildSettings(**settings), SteadyClock())
+
+
+def build_all(builder: TaskBuilder) -> dict[str, BuildReport]:
+    return {str(spec): builder.build(spec) for spec in builder.order}
+
+
+def states(reports: dict[str, BuildReport]) -> dict[str, tuple[str, bool]]:
+    return {name: (report.state, report.fresh) for name, report in reports.items()}
+
+
+def test_full_networks_come_first_and_references_are_added(
+    model: Model, library: Library, frames: str
+) -> None:
+    names = ("tucker-0.50@onnxruntime-fp32", "full@openvino-bf16", "full@openvino-fp32")
+    builder = make_builder(model, library, frames, *names)
+    assert [str(spec) for spec in builder.plan.references] == [TORCH, ONNX]
+    assert [str(spec) for spec in builder.order] == [TORCH, ONNX, names[2], names[0], names[1]]
+    alone = make_builder(model, library, frames, TORCH)
+    assert alone.plan.references == ()
+
+
+def test_what_was_built_is_found(
+    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    builder = make_builder(model, library, frames, ONNX, stages=2)
+    assert [str(spec) for spec in builder.list_missing()] == [TORCH, ONNX]
+    first = build_all(builder)
+    assert states(first) == {TORCH: ("built", True), ONNX: ("built", True)}
+    for report in first.values():
+        measurement = report.measurement
+        assert measurement is not None
+        assert measurement.total.count == 5
+        assert measurement.stages[0].name == "preprocess"
+        assert measurement.stages[-1].name == "decode"
+        assert measurement.agreement is not None
+        assert measurement.agreement.value == 1.0
+        assert measurement.agreement.frames == 4
+        assert measurement.agreement.reference == TORCH
+        assert measurement.parameters == 3 * 16 * 9 + 16 + 2 * 16 + 16 * 7 + 7
+        assert measurement.macs == 3 * 16 * 9 * 16 * 24 + 16 * 7
+        assert measurement.frames == frames
+        assert measurement.frame_size == (24, 40)
+
+    def fail(*args: object, **options: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(building, "build_pipeline", fail)
+    again = make_builder(model, library, frames, ONNX, stages=2)
+    assert again.list_missing() == ()
+    second = build_all(again)
+    assert states(second) == {TORCH: ("present", False), ONNX: ("present", False)}
+    assert [r.measurement for r in second.values()] == [r.measurement for r in first.values()]
+    found = load_measurement(library, model, VariantSpec.parse(ONNX), threads=1, stages=2)
+    assert found == first[ONNX].measurement
+    assert load_measurement(library, model, VariantSpec.parse(ONNX), threads=2, stages=2) is None
+
+
+def test_a_decomposed_variant_is_compressed_once(
+    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    compressed = []
+    compress = compression.compress
+
+    def spy(*args: Any, **options: Any) -> Any:
+        compressed.append(options["recover_steps"])
+        return compress(*args, **{**options, "keep_slower": True})
+
+    monkeypatch.setattr(compression, "compress", spy)
+    names = (TUCKER, "tucker-ratio-0.50@onnxruntime-fp32")
+    reports = build_all(make_builder(model, library, frames, *names))
+    assert compressed == [0]
+    for name in names:
+        assert reports[name].state in ("built", "refused")
+        measurement = reports[name].measurement
+        assert measurement is not None
+        assert measurement.agreement is not None
+        assert measurement.agreement.reference == TORCH
+        full = reports[TORCH].measurement
+        assert full is not None
+        assert (measurement.macs or 0) < (full.macs or 0)
+    assert compression.load_reduced(
+        model, DecompositionSpec.parse("tucker-ratio-0.50"), library
+    ) is not None  # fmt: skip
+    again = make_builder(model, library, frames, *names)
+    assert again.list_missing() == ()
+    assert not any(report.fresh for report in build_all(again).values())
+    assert compressed == [0]
+    # More steps than it was trained with are work to do; fewer are not.
+    trained = make_builder(model, library, frames, *names, recover_steps=2)
+    assert [str(spec) for spec in trained.list_missing()] == list(names)
+    build_all(trained)
+    assert compressed == [0, 2]
+    fewer = make_builder(model, library, frames, *names, recover_steps=1)
+    assert fewer.list_missing() == ()
+
+
+def test_a_refused_variant_stays_listed_with_its_figures(
+    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(candidate: Any, reference: Any) -> str:
+        asked.append((candidate.variant, reference.variant))
+        return "of no use" if candidate.variant == TUCKER else ""
+
+    monkeypatch.setattr(building, "decide", refuse)
+    first = build_all(make_builder(model, library, frames, TUCKER))
+    assert asked[-1] == (TUCKER, TORCH)
+    again = make_builder(model, library, frames, TUCKER)
+    assert again.list_missing() == ()
+    second = build_all(again)
+    for reports, fresh in ((first, True), (second, False)):
+        report = reports[TUCKER]
+        assert (report.state, report.reason, report.fresh) == ("refused", "of no use", fresh)
+        assert report.measurement is not None
+        assert report.measurement.refused == "of no use"
+        assert report.measurement.total.p50_ns > 0
+    assert {listing.header.key.variant for listing in library.entries() if listing.header} >= {
+        TUCKER
+    }
+
+
+def test_what_cannot_be_built_is_said_and_the_others_go_on(
+    model: Model, library: Library, frames: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = make_builder(model, library, frames, "full@tvm-fp32", TORCH)
+    assert "full@tvm-fp32" in map(str, builder.list_missing())
+    reports = build_all(builder)
+    failed = reports["full@tvm-fp32"]
+    assert (failed.state, failed.measurement) == ("failed", None)
+    assert "tvm" in failed.reason
+    assert reports[TORCH].state == "built"
+    assert "full@tvm-fp32" in caplog.text
+
+
+def test_where_the_default_fails_another_full_network_is_the_measure(
+    model: Model,
+    library: Library,
+    frames: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    build = building.build_pipeline
+
+    def fail_torch(model: Model, spec: VariantSpec, *args: Any, **options: Any) -> Any:
+        if str(spec) == TORCH:
+            raise ModelError("no memory")
+        return build(model, spec, *args, **options)
+
+    monkeypatch.setattr(building, "build_pipeline", fail_torch)
+    reports = build_all(make_builder(model, library, frames, ONNX))
+    assert reports[TORCH].reason == "no memory"
+    measurement = reports[ONNX].measurement
+    assert measurement is not None
+    assert measurement.agreement is not None
+    assert measurement.agreement.reference == ONNX
+
+
+def test_again_measures_what_is_there(model: Model, library: Library, frames: str) -> None:
+    build_all(make_builder(model, library, frames, TORCH))
+    again = make_builder(model, library, frames, TORCH, again=True)
+    assert [str(spec) for spec in again.list_missing()] == [TORCH]
+    assert states(build_all(again)) == {TORCH: ("built", True)}
+    assert len(library.entries()) == 1
+
+
+def test_other_frames_are_another_measurement_only_where_they_were_named(
+    model: Model, library: Library, frames: str, tmp_path: Path
+) -> None:
+    build_all(make_builder(model, library, frames, TORCH))
+    folder = tmp_path / "others"
+    folder.mkdir()
+    cv2.imwrite(str(folder / "only.png"), np.zeros((10, 10, 3), np.uint8))
+    others = f"images:{folder}"
+    assert make_builder(model, library, others, TORCH).list_missing() == ()
+    named = make_builder(model, library, others, TORCH, any_frames=False)
+    report = build_all(named)[TORCH]
+    assert report.fresh
+    assert report.measurement is not None
+    assert report.measurement.agreement is not None
+    assert report.measurement.agreement.frames == 1
+
+
+def test_a_measurement_that_cannot_be_read_is_made_anew(
+    model: Model, library: Library, frames: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    build_all(make_builder(model, library, frames, TORCH))
+    (listing,) = library.entries()
+    assert listing.header is not None
+    library.store(listing.header.key, {}, {**listing.header.facts, "threads": "two"})
+    caplog.set_level(logging.WARNING)
+    builder = make_builder(model, library, frames, TORCH)
+    assert [str(spec) for spec in builder.list_missing()] == [TORCH]
+    assert "threads must be a whole number" in caplog.text
+    assert build_all(builder)[TORCH].fresh
+
+
+def test_no_frame_is_no_measurement(model: Model, library: Library, tmp_path: Path) -> None:
+    reports = build_all(make_builder(model, library, f"images:{tmp_path / 'none'}", TORCH))
+    assert reports[TORCH].state == "failed"
+    assert "none" in reports[TORCH].reason
+
+
+def test_progress_names_what_is_done(model: Model, library: Library, frames: str) -> None:
+    phases = []
+    builder = make_builder(model, library, frames, TORCH)
+    builder.build(builder.order[0], lambda phase, done, total: phases.append(phase))
+    assert {"reading frames", "measuring"} <= set(phases)
+
+
+def test_a_null_model_is_built_too(
+    library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    null = VariantSpec("full", "null")
+    monkeypatch.setattr(building, "choose_default", lambda model: null)
+    report = build_all(make_builder(load_model("null:0.1"), library, frames, str(null)))[str(null)]
+    assert report.state == "built"
+    assert report.measurement is not None
+    assert report.measurement.macs is None
+    assert report.measurement.total.p50_ns >= 100_000
