@@ -112,9 +112,15 @@ class CudaRunner(Runner):
         return outputs
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
-        """Copy arrays into page-locked buffers that stay; valid until the next call."""
+        """Copy arrays into page-locked buffers that stay; valid until the next call.
+
+        What an earlier stage left on the host is given as it is.
+        """
         arrays = []
         for index, value in enumerate(values):
+            if isinstance(value, np.ndarray):
+                arrays.append(value)
+                continue
             interface = value.__cuda_array_interface__
             key = (index, tuple(interface["shape"]), str(interface["typestr"]))
             if key not in self._host:

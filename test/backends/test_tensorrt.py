@@ -318,8 +318,9 @@ def test_one_stage_hands_device_arrays_to_the_next(trt: Any) -> None:
     one, other = create(first, "fp32", trt), create(second, "fp32", trt)
     maps = one.run([image])
     assert all(isinstance(array, FakeArray) for array in maps)
-    (found,) = other.to_host(other.run(maps))
+    (found, kept) = other.to_host([*other.run(maps), image])
     np.testing.assert_allclose(found, compute(second, *compute(first, image))[0], atol=1e-6)
+    assert kept is image  # what a stage on the CPU has left is on the host already
 
 
 def test_values_of_another_shape_or_number(trt: Any) -> None:
