@@ -1,9 +1,9 @@
 """Recovery without labels: a decomposed network learns from the full one, on frames alone.
 
 The loss is the mean squared error of each value relative to the value's own spread: of what the
-network gives, and to a lesser part of what its layers give (see `distillation`). Chance is decided
-by the seed and the number of the step, so a run that was stopped and goes on from its checkpoint
-ends with the same bits as one that was not.
+network gives, and at first to a lesser part of what its layers give (see `distillation`). Chance
+is decided by the seed and the number of the step, so a run that was stopped and goes on from its
+checkpoint ends with the same bits as one that was not.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.variants.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.variants.distillation import (
+    Targets,
     can_batch,
     expose,
     find_targets,
@@ -59,7 +60,9 @@ class RecoverySettings:
     batch : int
         Frames in a step.
     between : float
-        Weight of the layers' values beside that of the results.
+        Weight of the layers' values beside that of the results, at the start; it falls to nothing
+        until half of the steps are done. They show the way; kept up, they hold the network back
+        from any other way to the same results.
     evaluations : int
         How often the held-out frames judge, and the checkpoint is written.
     half : bool or None
@@ -218,21 +221,23 @@ class _Run:
         for parameter in self._parameters:
             parameter.requires_grad_(True)
         self._half = supports_bf16() if settings.half is None else settings.half
-        self._weights = self._weigh(len(targets.final), len(targets.between))
+        self._weights, self._guides = self._weigh(targets)
         self._optimiser = torch.optim.AdamW(
             self._parameters, settings.learning_rate, weight_decay=settings.weight_decay
         )
         self.fingerprint = self._make_fingerprint(full)
         self._best: State = copy.deepcopy(reduced.state_dict())
 
-    def _weigh(self, final: int, between: int) -> list[float]:
-        """Weight of each value's squared error, by the spread it has on frames."""
+    def _weigh(self, targets: Targets) -> tuple[list[float], list[float]]:
+        """Weights of the squared errors, by the spread of the values: final ones, and between."""
         with torch.no_grad():
             some = [self._teacher(torch.from_numpy(x)) for x in self.learnt[:_SPREAD_FRAMES]]
         spreads = measure_spreads([torch.cat(values) for values in zip(*some, strict=True)])
-        shares = [1.0 / max(1, final)] * final
-        shares += [self.settings.between / max(1, between)] * between
-        return [share / spread for share, spread in zip(shares, spreads, strict=True)]
+        count = len(targets.final)
+        final = [1.0 / (count * spread) for spread in spreads[:count]]
+        between = [1.0 / (len(targets.between) * spread) for spread in spreads[count:]]
+        # Where nothing that is returned can be compared, what is between must do.
+        return (final, between) if final else (between, [])
 
     def _make_fingerprint(self, full: fx.GraphModule) -> str:
         """What a checkpoint must agree with: everything that decides the result."""
@@ -262,11 +267,12 @@ class _Run:
             group["lr"] = settings.learning_rate * _rate(self.done, self.steps)
         self._optimiser.zero_grad()
         loss = 0.0
+        guidance = settings.between * max(0.0, 1.0 - 2.0 * self.done / self.steps)
         parts = [images] if self._batched else list(torch.split(images, 1))
         for part in parts:
             with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
                 values = self._compare(part)
-            error = self._error(*values) / len(parts)
+            error = self._error(*values, guidance) / len(parts)
             error.backward()  # type: ignore[no-untyped-call]
             loss += float(error.detach())
         if not math.isfinite(loss):
@@ -284,10 +290,13 @@ class _Run:
         found: Values = self._student(images)
         return found, expected
 
-    def _error(self, found: Values, expected: Values) -> torch.Tensor:
+    def _error(self, found: Values, expected: Values, guidance: float = 0.0) -> torch.Tensor:
+        weights = list(self._weights)
+        if guidance:
+            weights += [guidance * weight for weight in self._guides]
         terms = [
             weight * (one.float() - other.float()).square().mean()
-            for weight, one, other in zip(self._weights, found, expected, strict=True)
+            for weight, one, other in zip(weights, found, expected)  # noqa: B905 - maybe no guides
         ]
         return torch.stack(terms).sum()
 
