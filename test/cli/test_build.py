@@ -1,0 +1,380 @@
+"""`build` and `library` as scripts see them: tables, JSON on the last line, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.cli import main
+from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.library import EntryKey, Library
+
+PARAMS = """
+perception:
+  ros__parameters: {tasks: [detector, segmenter]}
+/**:
+  ros__parameters: {threads: 1, build_frames: "images:%s"}
+/**/detector:
+  ros__parameters: {model: "null:0.1", variants: %s}
+/**/segmenter:
+  ros__parameters: {model: "null:0.1,segmentation", kind: segmentation}
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "cache"))
+    return tmp_path / "cache" / "jetson_dnn_rt"
+
+
+def write_params(folder: Path, variants: str = "[full@null]") -> Path:
+    images = folder / "images"
+    images.mkdir(exist_ok=True)
+    for index in range(4):
+        cv2.imwrite(str(images / f"{index}.png"), np.full((16, 24, 3), 60 * index, np.uint8))
+    file = folder / "params.yaml"
+    file.write_text(PARAMS % (images, variants))
+    return file
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    """Exit code, JSON of the last line, and stderr."""
+    code = main.main([*arguments, "--json"])
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    return code, json.loads(lines[-1]) if lines else None, captured.err
+
+
+def build(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tuple[int, Any, str]:
+    return run(capsys, "build", "--params", str(file), "--runs", "3", *arguments)
+
+
+# -- build -------------------------------------------------------------------------------------
+
+
+def test_build_builds_then_finds(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_params(tmp_path)
+    code, result, errors = build(capsys, file)
+    assert code == 0
+    assert result["libraries"] == [str(cache)]
+    assert result["references"] == []
+    assert [(v["task"], v["variant"], v["state"]) for v in result["variants"]] == [
+        ("detector", "full@null", "built"),
+        ("segmenter", "full@null", "built"),
+    ]
+    for variant in result["variants"]:
+        assert variant["time_ms"]["count"] == 3
+        assert variant["time_ms"]["p50"] >= 0.1
+        assert list(variant["stages"]) == ["preprocess", "inference", "decode"]
+        assert variant["agreement"]["value"] == 1.0
+        assert variant["machine"]["cpu"]
+        assert variant["threads"] == 1
+        assert variant["frames"] == f"images:{tmp_path / 'images'}"
+    assert "detector full@null (1 of 2): " in errors
+    assert "segmenter full@null: built in 0:" in errors
+    assert "built 2 in 0:" in errors
+    code, again, errors = build(capsys, file)
+    assert code == 0
+    assert [v["state"] for v in again["variants"]] == ["present", "present"]
+    assert [v["date"] for v in again["variants"]] == [v["date"] for v in result["variants"]]
+    assert "built 0 in" in errors
+
+
+def test_build_prints_a_table_for_people(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_params(tmp_path)
+    assert main.main(["build", "--params", str(file), "--runs", "3", "--task", "segmenter"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    header = "task variant state p50 ms p99 ms memory MB agreement MACs M parameters k"
+    assert out[0].split() == header.split()
+    assert out[2].split()[:3] == ["segmenter", "full@null", "built"]
+    assert "mIoU" in out[2]
+    assert str(cache) in out[-1]
+
+
+def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_params(tmp_path, "[full@null, full@torch-fp32]")
+    code, result, errors = build(capsys, file)
+    assert code == 1
+    found = {(v["task"], v["variant"]): v for v in result["variants"]}
+    assert found["detector", "full@null"]["state"] == "built"
+    assert found["segmenter", "full@null"]["state"] == "built"
+    failed = found["detector", "full@torch-fp32"]
+    assert failed["state"] == "failed"
+    assert "null" in failed["reason"]
+    assert failed["reason"] in errors
+
+
+def test_a_model_that_cannot_be_loaded_fails_its_task_alone(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_params(tmp_path)
+    text = file.read_text().replace('"null:0.1"', f'"onnx:{tmp_path}/no.onnx"')
+    file.write_text(text.replace("[full@null]", "[full@torch-fp32]"))
+    code, result, _ = build(capsys, file)
+    assert code == 1
+    assert [(v["variant"], v["state"]) for v in result["variants"]] == [
+        ("full@torch-fp32", "failed"),
+        ("full@null", "built"),
+    ]
+    assert "no.onnx" in result["variants"][0]["reason"]
+
+
+def test_a_refused_variant_is_no_failure(
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = building.make_measurement
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        return make(*args, **options).refuse("of no use: 3 ms")
+
+    monkeypatch.setattr(building, "make_measurement", refuse)
+    file = write_params(tmp_path)
+    for fresh in (True, False):
+        code, result, errors = build(capsys, file, "--task", "detector")
+        assert code == 0
+        (variant,) = result["variants"]
+        assert (variant["state"], variant["reason"]) == ("refused", "of no use: 3 ms")
+        assert variant["built"] is fresh
+        assert "detector full@null: refused: of no use: 3 ms" in errors
+    code, result, _ = run(capsys, "library", "list")
+    (entry,) = result["entries"]
+    assert entry["refused"] == "of no use: 3 ms"
+    assert entry["measured"]["time_ms"]["p50"] > 0
+    assert main.main(["library", "list"]) == 0
+    assert "of no use: 3 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "text"),
+    [
+        (("variants: [full@null]", "variants: [fast]"), [], "detector: variant 'fast'"),
+        (("threads: 1", "threads: many"), [], "threads must be a int"),
+        (("threads: 1", "engine_cache: none"), [], "nowhere to keep"),
+        (("threads: 1", "engine_cache: /proc/none"), [], "cannot be written"),
+        (("", ""), ["--task", "rear"], "no task rear"),
+        (("", ""), ["--engine-cache", "/proc/none"], "cannot be written"),
+        (("null:0.1", "nonsense:0.1"), [], "nonsense"),
+    ],
+)
+def test_bad_configuration_is_exit_code_2(
+    change: tuple[str, str],
+    arguments: list[str],
+    text: str,
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_params(tmp_path)
+    file.write_text(file.read_text().replace(*change) if change[0] else file.read_text())
+    code, result, errors = build(capsys, file, *arguments)
+    assert (code, result) == (2, None)
+    assert text in errors.splitlines()[-1]
+
+
+def test_build_needs_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert build(capsys, tmp_path / "no.yaml")[0] == 2
+    with pytest.raises(SystemExit) as ended:
+        main.main(["build"])
+    assert ended.value.code == 2
+
+
+def test_build_needs_no_ros(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('rclpy', 'rcl_interfaces', 'std_msgs'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from jetson_dnn_rt.cli.main import main\n"
+        "sys.exit(main())\n"
+    )
+    file = write_params(tmp_path)
+    command = [sys.executable, "-c", code, "build", "--params", str(file), "--runs", "2", "--json"]
+    done = subprocess.run(
+        [*command, "--engine-cache", str(tmp_path / "here")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["libraries"] == [str(tmp_path / "here")]
+
+
+def test_a_terminated_build_ends_at_once_and_leaves_no_half_entry(tmp_path: Path) -> None:
+    file = write_params(tmp_path)
+    file.write_text(file.read_text().replace("null:0.1", "null:60000"))
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "jetson_dnn_rt.cli.main", "build", "--params", str(file)),
+            *("--engine-cache", str(tmp_path / "here"), "--json"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "warming up" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGTERM
+    assert out == ""
+    assert Library(tmp_path / "here").entries() == []
+
+
+# -- library -----------------------------------------------------------------------------------
+
+
+def make_key(**changes: Any) -> EntryKey:
+    values = {"model_hash": "a" * 64, "graph_hash": "b" * 64, "decomposition": "full"}
+    return EntryKey(**{**values, "kind": "weights", **changes})
+
+
+def test_library_lists_whatever_is_there(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = Library()
+    library.store(make_key(), {"weights.bin": b"1" * 2_000_000}, {}, model="builtin:detector")
+    damaged = library.store(make_key(options="x"), {"weights.bin": b"1"}, {}).path
+    assert damaged is not None
+    (damaged / "weights.bin").unlink()
+    library.store(make_key(kind="measurement", options="y"), {}, {"no": "measurement"})
+    code, result, _ = run(capsys, "library", "list")
+    assert code == 0
+    assert result["library"] == str(cache)
+    assert result["size_mb"] == pytest.approx(library.size_bytes() / 1e6)
+    problems = {entry["key"]["options"]: entry["problem"] for entry in result["entries"]}
+    assert problems[""] == ""
+    assert problems["x"] == "weights.bin is missing"
+    assert "a measurement must have the fields" in problems["y"]
+    models = {entry["key"]["options"]: entry["model"] for entry in result["entries"]}
+    assert models[""] == "builtin:detector"
+    assert main.main(["library", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "weights.bin is missing" in out
+    assert out.count("unusable") == 2
+    assert f"3 entries, 2.0 MB in {cache}" in out
+
+
+def test_an_empty_library(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["library", "list"]) == 0
+    assert capsys.readouterr().out == f"{cache} is empty\n"
+    code, result, _ = run(capsys, "library", "prune")
+    assert (code, result["removed"], result["size_mb"]) == (0, [], 0)
+
+
+def test_prune_removes_what_its_conditions_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = Library(tmp_path / "lib")
+    where = ["--engine-cache", str(library.root)]
+    paths = {}
+    for name, days in (("old", 90), ("young", 1), ("new", 0)):
+        path = library.store(make_key(options=name), {"f": b"x" * 1_000_000}, {}).path
+        assert path is not None
+        then = datetime.now(timezone.utc).timestamp() - days * 86_400
+        os.utime(path / "entry.json", (then, then))
+        paths[name] = path
+    stale = library.store(make_key(device="NVIDIA Tegra Orin, 8.7"), {}, {}).path
+    assert stale is not None
+    code, result, _ = run(capsys, "library", "prune", *where, "--dry-run")
+    assert code == 0
+    assert [entry["path"] for entry in result["removed"]] == [str(stale)]
+    assert "which is not here" in result["removed"][0]["reason"]
+    assert stale.exists()
+    run(capsys, "library", "prune", *where)
+    assert not stale.exists()
+    _, result, _ = run(capsys, "library", "prune", *where, "--older-than", "30")
+    assert [entry["path"] for entry in result["removed"]] == [str(paths["old"])]
+    assert main.main(["library", "prune", *where, "--larger-than", "1.5"]) == 0
+    out = capsys.readouterr().out
+    assert str(paths["young"]) in out
+    assert "1 entries, 1.0 MB removed; 1.0 MB stay" in out
+    assert [path.exists() for path in paths.values()] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["remove"], ["prune", "--older-than", "-1"], ["prune", "--larger-than", "many"]],
+)
+def test_bad_arguments_of_library_are_exit_code_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["library", *arguments])
+    assert ended.value.code == 2
+
+
+def test_a_library_that_is_a_file_is_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(capsys, "library", "list", "--engine-cache", str(tmp_path / "file"))[0] == 2
+
+
+# -- progress ----------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_in_a_file_is_whole_lines_now_and_then() -> None:
+    stream, now = io.StringIO(), [100.0]
+    progress = PhaseProgress(stream, lambda: now[0])
+    progress.begin("detector a", 1, 4)
+    for step in range(101):
+        progress("recovery", step, 100)
+        now[0] += 0.25
+    progress("timing", 0, 1)
+    progress.begin("detector b", 2, 4)
+    now[0] += 0.25
+    progress("recovery", 1, 10)
+    assert stream.getvalue().splitlines() == [
+        "detector a (1 of 4): recovery 0 of 100, 0 %",
+        "detector a (1 of 4): recovery 20 of 100, 20 %, 0:20 left",
+        "detector a (1 of 4): recovery 40 of 100, 40 %, 0:15 left",
+        "detector a (1 of 4): recovery 60 of 100, 60 %, 0:10 left",
+        "detector a (1 of 4): recovery 80 of 100, 80 %, 0:05 left",
+        "detector a (1 of 4): recovery 100 of 100, 100 %",
+        "detector a (1 of 4): timing",
+        # The first of four took 25.25 s, so does each of the others.
+        "detector b (2 of 4): recovery 1 of 10, 10 %, all: about 1:16 left",
+    ]
+
+
+def test_progress_on_a_terminal_is_one_line() -> None:
+    stream = Terminal()
+    with PhaseProgress(stream, lambda: 0.0) as progress:
+        progress.begin("detector a")
+        progress("timing", 0, 1)
+        progress.say("detector a: built")
+    assert stream.getvalue() == ("\r\x1b[Kdetector a: timing\r\x1b[Kdetector a: built\n\r\x1b[K")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (0.2, "0:01"), (59.5, "1:00"), (760, "12:40"), (3723, "1:02:03")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
