@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from jetson_dnn_rt.backends.cuda_torch import TorchCuda
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
 
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
 PRECISIONS = ("fp32", "fp16")
 
 
@@ -21,8 +27,8 @@ class TorchCudaRunner(CudaRunner):
 
     In fp16, convolutions and matrix products are computed in half precision and the rest as
     torch's autocast colours it: exponentials, sums and softmax in fp32, and arithmetic with fp32
-    constants, box arithmetic above all, in fp32 as well. Their weights are converted once, here.
-    In fp32 it is IEEE's: TF32 is off.
+    constants, box arithmetic above all, in fp32 as well. Their weights are converted once, here,
+    with batch norms folded in. In fp32 it is IEEE's: TF32 is off.
 
     Parameters
     ----------
@@ -52,12 +58,13 @@ class TorchCudaRunner(CudaRunner):
         self.version = str(torch.__version__)
         self.precision = precision
         super().__init__(part, cuda, cuda_graph=cuda_graph)
-        module = part.torch_module().requires_grad_(False).to("cuda")
+        module = fold_norms(part.torch_module()).requires_grad_(False).to("cuda")
         if precision == "fp16":
             for layer in module.modules():
                 if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)):
                     layer.to(torch.float16)
-        self._module: Any = module.to(memory_format=torch.channels_last)
+        # Without the wrappers of a call, which runs without a graph pay for.
+        self._forward: Any = module.to(memory_format=torch.channels_last).forward
         self._prepare()
 
     def _allocate_device_input(self, shape: tuple[int, ...]) -> Array:
@@ -76,7 +83,7 @@ class TorchCudaRunner(CudaRunner):
         cudnn: Any = torch.backends.cudnn
         # Algorithms are tried in the first runs; the graph keeps the fastest.
         with torch.inference_mode(), precision, cudnn.flags(True, True, allow_tf32=False):
-            outputs = self._module(*self._inputs)
+            outputs = self._forward(*self._inputs)
             if isinstance(outputs, torch.Tensor):
                 outputs = (outputs,)
             return tuple(
@@ -85,4 +92,20 @@ class TorchCudaRunner(CudaRunner):
 
     def _close(self) -> None:
         super()._close()
-        self._module = None
+        self._forward = None
+
+
+def fold_norms(module: torch.nn.Module) -> torch.nn.Module:
+    """Fold batch norms into convolutions: a kernel less for each. Untraceable modules stay."""
+    from torch import fx
+
+    from jetson_dnn_rt.models.folding import copy_folded
+    from jetson_dnn_rt.models.tracing import TraceError, trace
+
+    if isinstance(module, fx.GraphModule):  # a stage
+        return copy_folded(module)
+    try:
+        return copy_folded(trace(module))
+    except TraceError as error:
+        logger.info("batch norms stay as they are: %s", error)
+        return module

@@ -122,8 +122,8 @@ def format_table(result: dict[str, object]) -> str:
 
 
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
+    from jetson_dnn_rt.models.folding import copy_folded, replace_module
     from jetson_dnn_rt.models.splitting import split
-    from jetson_dnn_rt.variants.layers import copy_folded, replace_module
     from jetson_dnn_rt.variants.planning import analyse, plan
 
     _say(f"{name}: random weights")

@@ -282,9 +282,9 @@ def fit(
     """
     import torch
 
+    from jetson_dnn_rt.models.folding import copy_folded
     from jetson_dnn_rt.variants.covariance import collect
     from jetson_dnn_rt.variants.layer_timing import keep_faster
-    from jetson_dnn_rt.variants.layers import copy_folded
     from jetson_dnn_rt.variants.recovery import count_held_out, recover
     from jetson_dnn_rt.variants.sensitivity import measure_sensitivities
 

@@ -210,7 +210,8 @@ def decompose(
     ModelError
         When the graph cannot be run.
     """
-    from jetson_dnn_rt.variants.layers import copy_folded, find_layers, replace_module
+    from jetson_dnn_rt.models.folding import copy_folded, replace_module
+    from jetson_dnn_rt.variants.layers import find_layers
     from jetson_dnn_rt.variants.planning import analyse, plan
 
     reduced = copy_folded(graph)
@@ -276,12 +277,8 @@ def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.G
     ModelError
         When the decomposition is not one of this graph.
     """
-    from jetson_dnn_rt.variants.layers import (
-        build_structure,
-        copy_folded,
-        find_layers,
-        replace_module,
-    )
+    from jetson_dnn_rt.models.folding import copy_folded, replace_module
+    from jetson_dnn_rt.variants.layers import build_structure, find_layers
 
     reduced = copy_folded(graph)
     found = find_layers(graph, decomposition.spec.method)

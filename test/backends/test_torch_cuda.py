@@ -14,7 +14,7 @@ from networks import Classifier
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda_torch import TorchCuda
 from jetson_dnn_rt.backends.torch import TorchRunner
-from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner
+from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner, fold_norms
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
 SIZE = (32, 48)
@@ -86,6 +86,32 @@ def test_without_torch_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 def test_precisions() -> None:
     with pytest.raises(BackendUnavailableError, match="fp32, fp16, not in bf16"):
         TorchCudaRunner(ModulePart(Classifier()), "bf16")
+
+
+class Untraceable(torch.nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image if image.sum() > 0 else -image
+
+
+def test_batch_norms_are_folded() -> None:
+    whole = Classifier().eval()
+    with torch.no_grad():
+        whole.layers[1].running_mean.uniform_(-1, 1)
+        whole.layers[1].running_var.uniform_(0.5, 2)
+    folded = fold_norms(whole)
+    assert not [m for m in folded.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    again = fold_norms(folded)  # a graph, as stages are
+    image = torch.from_numpy(make_image(0))
+    with torch.inference_mode():
+        expected = whole(image)
+        for module in (folded, again):
+            (found,) = module(image) if isinstance(module(image), tuple) else (module(image),)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_module_that_cannot_be_traced_stays() -> None:
+    module = Untraceable().eval()
+    assert fold_norms(module) is module
 
 
 class TestOnDevice:

@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.folding import copy_folded
 from jetson_dnn_rt.models.tracing import trace
 from jetson_dnn_rt.variants.covariance import collect
 from jetson_dnn_rt.variants.decomposition import (
@@ -20,7 +21,7 @@ from jetson_dnn_rt.variants.decomposition import (
     decompose,
     list_layers,
 )
-from jetson_dnn_rt.variants.layers import build_structure, copy_folded, describe_layer
+from jetson_dnn_rt.variants.layers import build_structure, describe_layer
 from jetson_dnn_rt.variants.macs import count
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -287,7 +288,7 @@ def test_a_layer_without_covariance_says_so(graph: fx.GraphModule) -> None:
 def test_sensitive_layers_are_spared(graph: fx.GraphModule) -> None:
     spec = DecompositionSpec.parse("tucker-0.50")
     _, even = decompose(graph, SHAPE, spec)
-    worth = {name: 1.0 for name in list_layers(graph, "tucker")} | {"shared": 1e4}
+    worth = dict.fromkeys(list_layers(graph, "tucker"), 1.0) | {"shared": 1e4}
     _, spared = decompose(graph, SHAPE, spec, sensitivities=worth)
 
     def error(found: Decomposition) -> float:
