@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Sequence
@@ -272,7 +273,8 @@ class TaskBuilder:
         key = self._key(spec)
         if key is None:
             raise ModelError(f"{spec.decomposition} was made and is not in the library")
-        trial = self._try(spec)
+        reference = self._find_reference(spec)
+        trial = self._try(spec, reference_of(spec) if reference else None)
         if not approximates(spec):
             self._results[spec] = trial.results
         costs = self._count(spec.decomposition)
@@ -286,11 +288,17 @@ class TaskBuilder:
             parameters=costs.parameters if costs else None,
             macs=costs.macs if costs else None,
         )
-        reference = self._reports.get(reference_of(spec))
-        if reference is not None and reference.measurement is not None:
-            measurement = measurement.refuse(decide(measurement, reference.measurement))
+        if reference is not None:
+            # Its memory is known; its time is that of the same minute.
+            rival = dataclasses.replace(reference, total=trial.rival or reference.total)
+            measurement = measurement.refuse(decide(measurement, rival))
         store_measurement(self.library, key, measurement, plan.model)
         return measurement
+
+    def _find_reference(self, spec: VariantSpec) -> Measurement | None:
+        """What is known of the full network that a variant must beat; None where nothing is."""
+        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
+        return report.measurement if report is not None else None
 
     def _lacks_steps(self, spec: VariantSpec) -> bool:
         """Whether a decomposed network is there that was trained less than is wanted now."""
@@ -311,7 +319,7 @@ class TaskBuilder:
         plan, settings = self.plan, self.settings
         decomposition = DecompositionSpec.parse(spec.decomposition)
         steps = stored_steps(plan.model, decomposition, self.library)
-        if steps is None or settings.again or self._lacks_steps(spec):
+        if steps is None or steps < settings.recover_steps:
             self._progress("reading frames", 0, 1)
             compress(
                 plan.model,
@@ -326,19 +334,21 @@ class TaskBuilder:
         self._hashes.pop(spec.decomposition, None)
         self._compressed.add(spec.decomposition)
 
-    def _try(self, spec: VariantSpec) -> Trial:
+    def _open(self, spec: VariantSpec) -> Pipeline:
         plan = self.plan
+        return build_pipeline(
+            plan.model,
+            spec,
+            plan.settings,
+            threads=plan.threads,
+            clock=self._clock,
+            stages=plan.stages,
+            library=self.library,
+        )
 
+    def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
         def build() -> Pipeline:
-            return build_pipeline(
-                plan.model,
-                spec,
-                plan.settings,
-                threads=plan.threads,
-                clock=self._clock,
-                stages=plan.stages,
-                library=self.library,
-            )
+            return self._open(spec)
 
         if spec.backend not in self._warm:
             # The first use of a back end grows the process by what stays; closing the first
@@ -347,9 +357,19 @@ class TaskBuilder:
             try_variant(build, self._frames[:1], runs=1, clock=self._clock)
             self._warm.add(spec.backend)
         self._progress("measuring", 0, 1)
-        trial = try_variant(build, self._frames, runs=self.settings.runs, clock=self._clock)
-        self._progress("measuring", 1, 1)
-        return trial
+        rival = None
+        if reference is not None:
+            try:
+                rival = self._open(reference)
+            except JetsonDnnRtError as error:
+                logger.warning("%s: %s is not timed in turn: %s", spec, reference, error)
+        try:
+            return try_variant(
+                build, self._frames, runs=self.settings.runs, clock=self._clock, rival=rival
+            )
+        finally:
+            if rival is not None:
+                rival.close()
 
     def _compare(self, results: Sequence[Result]) -> Agreement | None:
         """With the first variant of the full model that runs; None where none does."""

@@ -141,6 +141,7 @@ class Library:
         """
         try:
             os.rmdir(self._make_temporary())
+            self._remove_abandoned()
         except OSError as error:
             raise ConfigurationError(
                 f"library {self.root} cannot be written: {error.strerror}; make it writable or "

@@ -17,7 +17,7 @@ from jetson_dnn_rt.variants.agreement import Agreement
 from jetson_dnn_rt.variants.machine import describe_machine
 from jetson_dnn_rt.variants.memory import device_bytes, resident_bytes
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.timing import measure_stages
+from jetson_dnn_rt.variants.timing import measure_in_turn
 
 KEPT_TIMES = 1000
 """So many single times of each stage are kept, the last ones; the quantiles are of all."""
@@ -175,6 +175,8 @@ class Trial:
         In their order.
     memory_bytes, device_memory_bytes : int
         That closing it gave back.
+    rival : TimeDistribution or None
+        Whole frames of the variant that ran in turn with it.
     """
 
     results: tuple[Result, ...]
@@ -182,10 +184,16 @@ class Trial:
     stages: tuple[TimeDistribution, ...]
     memory_bytes: int
     device_memory_bytes: int
+    rival: TimeDistribution | None = None
 
 
 def try_variant(
-    build: Callable[[], Runnable], frames: Sequence[Frame], *, runs: int, clock: Clock
+    build: Callable[[], Runnable],
+    frames: Sequence[Frame],
+    *,
+    runs: int,
+    clock: Clock,
+    rival: Runnable | None = None,
 ) -> Trial:
     """Build a variant, run it on frames, time it, and close it.
 
@@ -199,6 +207,8 @@ def try_variant(
         Timed runs, >= 1, after one run of each frame for its result.
     clock : Clock
         Steady clock.
+    rival : Runnable, optional
+        What it is to be compared with: it is timed in turn with it, and stays open.
 
     Raises
     ------
@@ -212,21 +222,29 @@ def try_variant(
     runnable: Runnable | None = build()
     assert runnable is not None
     try:
-        results, distributions = _run(runnable.stages, frames, runs, clock)
+        results = _run(runnable.stages, frames)
+        pair = [runnable.stages] if rival is None else [runnable.stages, rival.stages]
+        names = ["total", *(stage.name for stage in runnable.stages)]
+        rows, *others = _time(pair, frames, runs, clock)
         before = resident_bytes(), device_bytes()
     finally:
         runnable.close()
     runnable = None
+    pair.clear()
     after = resident_bytes(), device_bytes()
-    total, *stages = distributions
+    columns = [list(map(sum, rows)), *zip(*rows, strict=True)]
+    total, *stages = map(TimeDistribution.of, names, columns)
     return Trial(
-        results, total, tuple(stages), max(0, before[0] - after[0]), max(0, before[1] - after[1])
+        results,
+        total,
+        tuple(stages),
+        max(0, before[0] - after[0]),
+        max(0, before[1] - after[1]),
+        TimeDistribution.of("total", list(map(sum, others[0]))) if others else None,
     )
 
 
-def _run(
-    stages: Sequence[Stage], frames: Sequence[Frame], runs: int, clock: Clock
-) -> tuple[tuple[Result, ...], list[TimeDistribution]]:
+def _run(stages: Sequence[Stage], frames: Sequence[Frame]) -> tuple[Result, ...]:
     results = []
     try:
         for frame in frames:
@@ -236,14 +254,18 @@ def _run(
             if work.result is None:
                 raise ModelError("there is no result")
             results.append(work.result)
-        rows = measure_stages(stages, frames, runs, clock)
     except Exception as error:
-        raise ModelError(f"fails after {len(results)} frames: {error}") from error
-    columns = [sum(row) for row in rows], *zip(*rows, strict=True)
-    names = "total", *(stage.name for stage in stages)
-    return tuple(results), [
-        TimeDistribution.of(name, column) for name, column in zip(names, columns, strict=True)
-    ]
+        raise ModelError(f"fails on frame {len(results)}: {error}") from error
+    return tuple(results)
+
+
+def _time(
+    variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
+) -> list[list[tuple[int, ...]]]:
+    try:
+        return measure_in_turn(variants, frames, runs, clock)
+    except Exception as error:
+        raise ModelError(f"fails while it is timed: {error}") from error
 
 
 def make_measurement(

@@ -156,9 +156,46 @@ def test_a_variant_that_fails_is_closed_and_said(fault: str) -> None:
             fakes[0].stages = fakes[0].stages[:1]
         return fakes[0]
 
-    text = {"raises": "after 1 frames: out of memory", "no result": "after 0 frames: there is no"}
+    text = {"raises": "on frame 1: out of memory", "no result": "on frame 0: there is no result"}
     with pytest.raises(ModelError, match=text[fault]):
         try_variant(build, make_frames(2), runs=1, clock=VirtualClock())
+    assert fakes[0].closed == 1
+
+
+def test_a_rival_is_timed_in_turn_and_stays_open() -> None:
+    clock = SteppingClock()
+    ran: list[str] = []
+
+    def make(name: str, time_ns: int) -> Fake:
+        def run(work: Work) -> None:
+            ran.append(name)
+            clock.step(time_ns)
+
+        return Fake(run)
+
+    rival = make("rival", 7)
+    trial = try_variant(lambda: make("it", 5), make_frames(1), runs=4, clock=clock, rival=rival)
+    assert trial.rival is not None
+    assert (trial.total.times_ns, trial.rival.times_ns) == ((5,) * 4, (7,) * 4)
+    assert ran[1:5] == ["it", "rival", "rival", "it"]
+    assert rival.closed == 0
+
+
+def test_a_variant_that_fails_while_it_is_timed_is_closed() -> None:
+    fakes: list[Fake] = []
+    runs: list[int] = []
+
+    def run(work: Work) -> None:
+        runs.append(1)
+        if len(runs) == 5:
+            raise RuntimeError("hot")
+
+    def build() -> Fake:
+        fakes.append(Fake(run))
+        return fakes[0]
+
+    with pytest.raises(ModelError, match="while it is timed: hot"):
+        try_variant(build, make_frames(1), runs=9, clock=VirtualClock())
     assert fakes[0].closed == 1
 
 
