@@ -19,7 +19,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 
 T = TypeVar("T")
 
-# From CUDA 12.? on the one, up to there the other: the functions in them are the same.
+# Since cuda-python 11.8.6 and 12.6 the first, before only the other; their functions are the same.
 _MODULES = ("cuda.bindings.runtime", "cuda.cudart")
 
 

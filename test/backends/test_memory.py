@@ -1,0 +1,74 @@
+"""Memory of the host and of a device that is open."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from jetson_dnn_rt.backends import memory
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def resident(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A process of 100 MiB."""
+    info = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=100 * MIB))
+    monkeypatch.setattr(psutil, "Process", lambda: info)
+    for name in ("torch", "cuda.bindings.runtime", "cuda.cudart"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return 100 * MIB
+
+
+def make_torch(*, opened: bool, shared: bool) -> Any:
+    cuda = SimpleNamespace(
+        is_initialized=lambda: opened,
+        mem_get_info=lambda: (700 * MIB, 1000 * MIB),
+        get_device_properties=lambda index: SimpleNamespace(is_integrated=shared),
+    )
+    return SimpleNamespace(cuda=cuda)
+
+
+def make_runtime(status: int = 0, *, shared: bool = False, driver: bool = True) -> Any:
+    def info() -> tuple[int, int, int]:
+        if not driver:
+            raise RuntimeError("Failed to dlopen libcuda.so.1")
+        return status, 700 * MIB, 1000 * MIB
+
+    return SimpleNamespace(
+        cudaMemGetInfo=info,
+        cudaDeviceAttr=SimpleNamespace(cudaDevAttrIntegrated=18),
+        cudaDeviceGetAttribute=lambda kind, device: (0, int(shared)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "expected_mib"),
+    [
+        ("torch", make_torch(opened=False, shared=False), 100),
+        ("torch", make_torch(opened=True, shared=False), 400),
+        ("torch", make_torch(opened=True, shared=True), 300),
+        ("cuda.bindings.runtime", make_runtime(), 400),
+        ("cuda.cudart", make_runtime(shared=True), 300),
+        ("cuda.cudart", make_runtime(100), 100),
+        ("cuda.cudart", make_runtime(driver=False), 100),
+    ],
+)
+def test_by_hand(
+    resident: int, name: str, module: Any, expected_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert memory.used_bytes() == resident
+    monkeypatch.setitem(sys.modules, name, module)
+    assert memory.used_bytes() == expected_mib * MIB
+
+
+def test_what_this_process_takes_is_seen() -> None:
+    before = memory.used_bytes()
+    block = np.ones(64 * MIB, np.uint8)
+    assert memory.used_bytes() - before > 32 * MIB
+    del block
