@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -22,7 +23,14 @@ from hypothesis import strategies as st
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants import library as library_module
 from jetson_dnn_rt.variants.library import EntryKey, Library, default_root
-from jetson_dnn_rt.variants.library_entry import KINDS, Header
+from jetson_dnn_rt.variants.library_entry import (
+    KINDS,
+    DamagedEntryError,
+    FileFacts,
+    Header,
+    OtherSchemaError,
+    encode_canonical,
+)
 
 FILES = {"engine.plan": bytes(range(256)) * 40, "timing.cache": b"", "weights.safetensors": b"w"}
 FACTS = {"build_ms": 12.5, "layers": [{"name": "stem", "ranks": [8, 16]}], "text": "ä", "no": None}
@@ -270,13 +278,58 @@ def change_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 
 def reseal(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the content and give it a hash that fits: what a clumsy program would do."""
-    from jetson_dnn_rt.variants.library_entry import encode_canonical, hashlib
 
     def both(header: dict[str, Any]) -> None:
         change(header["content"])
         header["sha256"] = hashlib.sha256(encode_canonical(header["content"])).hexdigest()
 
     change_header(folder, both)
+
+
+def make_header() -> Header:
+    then = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    return Header(make_key(), "builtin:detector", then, {"a": FileFacts.of(b"x")}, dict(FACTS))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position: int, change: int) -> None:
+    text = bytearray(make_header().encode())
+    text[position % len(text)] ^= change
+    try:
+        found = Header.decode(bytes(text))
+    except (DamagedEntryError, OtherSchemaError):
+        return
+    assert found == make_header()
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_what_is_no_header_is_refused(text: bytes) -> None:
+    with pytest.raises((DamagedEntryError, OtherSchemaError)):
+        Header.decode(text)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(["key", "model", "created", "files", "facts"]), json_values)
+def test_a_sealed_header_of_another_form_is_refused(field: str, value: Any) -> None:
+    header = json.loads(make_header().encode())
+    header["content"][field] = value
+    header["sha256"] = hashlib.sha256(encode_canonical(header["content"])).hexdigest()
+    try:
+        found = Header.decode(json.dumps(header).encode())
+    except DamagedEntryError:
+        return
+    # What is left can be stored again.
+    assert Header.decode(found.encode()) == found
 
 
 def replace_by_link(folder: Path) -> None:
@@ -609,6 +662,10 @@ def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point() -> 
 
 
 def test_a_place_that_can_be_written_leaves_nothing_behind(library: Library) -> None:
+    library.check_writable()
+    left_by_a_dead_process = library.root / ".tmp" / "1-dead"
+    left_by_a_dead_process.mkdir()
+    os.utime(left_by_a_dead_process, (0, 0))
     library.check_writable()
     assert list((library.root / ".tmp").iterdir()) == []
 
