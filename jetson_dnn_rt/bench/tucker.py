@@ -12,6 +12,7 @@ reduction is met within 0.5 points and the mean error per layer is below that of
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import math
 import sys
@@ -122,6 +123,8 @@ def format_table(result: dict[str, object]) -> str:
 
 
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
+    from torch import fx
+
     from jetson_dnn_rt.models.folding import copy_folded, replace_module
     from jetson_dnn_rt.models.splitting import split
     from jetson_dnn_rt.variants.planning import analyse, plan
@@ -130,12 +133,13 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     model = load_model(f"torchvision:{name}", weights="none", input_size=_SIZES.get(name))
     whole = split(model, 1)
     folded = copy_folded(whole.graph)
+    full, shape = whole.replace_graph(folded), model.input_shape
+    del model, whole  # each holds all weights; so the reduced network shares those it can
     spec = DecompositionSpec("tucker", "macs", round(1.0 - REDUCTIONS[name] / 100.0, 2))
     _say(f"{name}: {spec}")
-    analyses, costs = analyse(folded, model.input_shape, spec.method, {}, ignore_progress)
+    analyses, costs = analyse(folded, shape, spec.method, {}, ignore_progress)
     made = plan(folded, spec, analyses, costs, {}, None, ignore_progress)
-    full = whole.replace_graph(folded)
-    reduced = copy_folded(folded)
+    reduced = fx.GraphModule(folded, copy.deepcopy(folded.graph))
     errors = {}
     for layer, ranks in made.ranks.items():
         built, errors[layer] = analyses[layer].factorise(ranks)
@@ -175,7 +179,7 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     for backend in backends:
         _say(f"{name}: times on {backend}")
         result["times"][backend] = _time(
-            full, whole.replace_graph(reduced), backend, threads, seconds
+            full, full.replace_graph(reduced), backend, threads, seconds
         )
     return result
 
