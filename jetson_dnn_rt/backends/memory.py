@@ -7,22 +7,34 @@ from typing import Any
 
 import psutil
 
+from jetson_dnn_rt.backends.cuda import open_cuda
+from jetson_dnn_rt.errors import BackendUnavailableError
+
 _RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")
 
 
-def used_bytes() -> int:
+def used_bytes(device: str = "cpu") -> int:
     """Memory in use, to be compared before and after something is loaded.
 
-    The resident memory of this process and, once a library has opened a CUDA device, what is in
-    use there; that is of all processes, drivers tell no more. A Jetson's GPU shares the memory
-    of the host: there what the whole machine uses counts, once.
+    Parameters
+    ----------
+    device : str
+        ``cpu``: the resident memory of this process. ``cuda``: with it what is in use on the
+        device, of all processes, because drivers tell no more; the device is opened for it. A
+        Jetson's GPU shares the memory of the host: what the whole machine uses counts, once.
     """
     resident = int(psutil.Process().memory_info().rss)
-    device = _find_device()
-    if device is None:
+    if device != "cuda":
         return resident
-    used, shared = device
-    return used if shared else resident + used
+    try:
+        open_cuda().close()  # what opening it takes belongs to no variant
+    except BackendUnavailableError:
+        return resident
+    found = _find_device()
+    if found is None:
+        return resident
+    used, shared = found
+    return used if shared else int(psutil.Process().memory_info().rss) + used
 
 
 def _find_device() -> tuple[int, bool] | None:

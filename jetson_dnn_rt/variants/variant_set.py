@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import psutil
-
+from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import create_runner, is_installed
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
@@ -17,6 +16,7 @@ from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
 from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.envelope import Envelope
 from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.machine import device_of
 from jetson_dnn_rt.variants.measurement import approximates
 from jetson_dnn_rt.variants.measurement_store import load_measurement
 from jetson_dnn_rt.variants.network import Network
@@ -222,7 +222,8 @@ class VariantSet:
         if not self._network.has(spec.decomposition):
             self._load_decomposed(spec)
         self._check_measurement(spec)
-        before = psutil.Process().memory_info().rss
+        device = device_of(spec.backend)
+        before = used_bytes(device)
         segments = self._make_segments(spec)
         pipeline = None
         try:
@@ -231,7 +232,7 @@ class VariantSet:
                 self._envelope = Envelope(self.model, self._settings, image)
             if spec.backend != "null":  # whose runs take as long as its script says
                 measure_segments(segments, runs=1)
-            grown = max(0, psutil.Process().memory_info().rss - before)
+            grown = max(0, used_bytes(device) - before)
             pipeline = Pipeline(spec, self._envelope, segments, self.stage_names, grown)
             left = self._limit_bytes - self.memory_bytes
             if self._limit_bytes and self.pipelines and grown > left:

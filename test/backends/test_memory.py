@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from fake_cuda import FakeCuda
 
 from jetson_dnn_rt.backends import memory
+from jetson_dnn_rt.errors import BackendUnavailableError
 
 MIB = 1 << 20
 
@@ -62,9 +64,18 @@ def make_runtime(status: int = 0, *, shared: bool = False, driver: bool = True) 
 def test_by_hand(
     resident: int, name: str, module: Any, expected_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert memory.used_bytes() == resident
+    monkeypatch.setattr(memory, "open_cuda", FakeCuda)
     monkeypatch.setitem(sys.modules, name, module)
-    assert memory.used_bytes() == expected_mib * MIB
+    assert memory.used_bytes() == resident
+    assert memory.used_bytes("cuda") == expected_mib * MIB
+
+
+def test_without_a_device_the_host_counts(resident: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BackendUnavailableError("no CUDA device")
+
+    monkeypatch.setattr(memory, "open_cuda", fail)
+    assert memory.used_bytes("cuda") == resident
 
 
 def test_what_this_process_takes_is_seen() -> None:

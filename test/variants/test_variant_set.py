@@ -11,6 +11,7 @@ import pytest
 import torch
 from networks import calibrate, make_model
 
+from jetson_dnn_rt.backends import memory
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models import builtin
@@ -132,7 +133,7 @@ def test_memory_limit_leaves_out_what_does_not_fit(model, monkeypatch) -> None:
         def memory_info(self):
             return type("Info", (), {"rss": next(grown) * 1_000_000})
 
-    monkeypatch.setattr(variant_set.psutil, "Process", Process)
+    monkeypatch.setattr(memory.psutil, "Process", Process)
     names = [TORCH, ONNX, "full@openvino-fp32"]
     with closing(make_set(model, names, memory_limit_mb=100.0)) as variants:
         assert list(variants.pipelines) == names[:2]
