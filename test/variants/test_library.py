@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -97,6 +97,7 @@ keys = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(keys)
 def test_key_comes_back_from_json(key: EntryKey) -> None:
     again = EntryKey.from_json(json.loads(json.dumps(key.to_json())))
@@ -104,6 +105,7 @@ def test_key_comes_back_from_json(key: EntryKey) -> None:
     assert again.digest == key.digest
 
 
+@settings(deadline=None)
 @given(keys, keys)
 def test_digests_differ_where_keys_do(one: EntryKey, other: EntryKey) -> None:
     assert (one.digest == other.digest) is (one == other)
@@ -291,6 +293,7 @@ def make_header() -> Header:
     return Header(make_key(), "builtin:detector", then, {"a": FileFacts.of(b"x")}, dict(FACTS))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position: int, change: int) -> None:
     text = bytearray(make_header().encode())
@@ -302,6 +305,7 @@ def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position: int, chan
     assert found == make_header()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_what_is_no_header_is_refused(text: bytes) -> None:
     with pytest.raises((DamagedEntryError, OtherSchemaError)):
@@ -319,6 +323,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["key", "model", "created", "files", "facts"]), json_values)
 def test_a_sealed_header_of_another_form_is_refused(field: str, value: Any) -> None:
     header = json.loads(make_header().encode())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock
@@ -63,6 +63,7 @@ def test_quantiles_are_times_that_occurred() -> None:
     assert times.times_ns == tuple(range(100, 0, -1))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
 def test_quantiles_are_in_order(times_ns: list[int]) -> None:
     times = TimeDistribution.of("stage", times_ns)
