@@ -15,6 +15,7 @@ from launch.actions import (
 )
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
+from launch_ros.substitutions import ExecutableInPackage
 
 from launch import LaunchDescription
 
@@ -30,6 +31,8 @@ ARGUMENTS = (
     ("source", "", "source of the camera: synthetic, video:PATH, device:/dev/video0, ..."),
     ("model", "", "model of the detector: builtin:detector, onnx:PATH, ..."),
     ("segmenter_model", "", "model of the segmenter; none = no segmenter"),
+    ("engine_cache", "", "folder of what was built; none = nothing is kept"),
+    ("build_only", "false", "build what the parameters name into that folder, and end"),
     ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
     ("autostart", "true", "configure and activate at once"),
     ("composed", "true", "all nodes in one process; false = one process each"),
@@ -69,7 +72,10 @@ def set_profile():
 
 def write_overrides(arguments, tasks, with_camera):
     """Write what the launch arguments decide into a parameter file of its own."""
-    task = {"image_transport": arguments["image_transport"]}
+    task = {
+        "image_transport": arguments["image_transport"],
+        "engine_cache": arguments["engine_cache"],
+    }
     nodes = {
         "perception": {"tasks": tasks, "cameras": ["camera"] if with_camera else [""]},
         "camera": {"source": arguments["source"]},
@@ -133,12 +139,31 @@ def start_tools(arguments, tasks):
     return actions
 
 
+def end_with(event, context):
+    """Let the launch fail with the build."""
+    if event.returncode:
+        # The launch's own exit code is then 1: it has no other.
+        raise RuntimeError(f"the build ended with exit code {event.returncode}")
+
+
+def make_build(arguments, overrides):
+    """Build what the nodes would run, and run nothing."""
+    command = [ExecutableInPackage(executable="build", package=PACKAGE)]
+    for file in (arguments["params_file"], overrides):
+        command += ["--params", file]
+    if arguments["namespace"]:
+        command += ["--namespace", arguments["namespace"]]
+    return ExecuteProcess(cmd=command, output="screen", emulate_tty=True, on_exit=end_with)
+
+
 def start(context):
     arguments = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     topic = arguments["input_image_topic"]
     with_camera = not topic
     tasks = ["detector"] if arguments["segmenter_model"] == "none" else ["detector", "segmenter"]
     overrides = write_overrides(arguments, tasks, with_camera)
+    if is_true(arguments["build_only"]):
+        return [make_build(arguments, overrides)]
     remappings = [("image_raw", topic)] if topic else []
     if is_true(arguments["composed"]):
         nodes = [make_node(arguments, "perception", overrides, remappings)]
