@@ -10,7 +10,7 @@ from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.executor.executor import Executor
 from jetson_dnn_rt.executor.realtime import RealtimeParameters
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
+from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, stage_name
 
 MS = 1_000_000
 IMAGE = np.zeros((2, 2, 3), np.uint8)
@@ -215,6 +215,34 @@ def test_the_watchdog_fails_a_hung_stage_and_restarts_the_task(bench, caplog):
     assert (after.outcome, after.execution_time_ns) == (Outcome.MET, 3 * MS)
     assert other.outcome is Outcome.MET
     assert "task a was restarted" in caplog.text
+
+
+def test_variants_come_back_in_other_runs_of_stages_or_not_at_all(bench):
+    names = ("first", "second", "third")
+    stages = [bench.stage(name, 1) for name in names]
+    hung = Stage("second", lambda work: bench.clock.sleep_until_ns(10**15))
+    together = Stage(stage_name(names, 1, 2), stages[1].run, span=2)
+    bench.executor.add_task(
+        parameters("a", 1000, names, ("v", "w", "x")),
+        {"v": [stages[0], hung, stages[2]], "w": stages, "x": stages},
+        lambda record, work: bench.records.append(record),
+        warm_up_times_ns={variant: [(MS, MS, MS)] for variant in "vwx"},
+        restart=lambda: {"v": [stages[0], together], "x": stages},
+        stage_timeout_ns=50 * MS,
+    )
+    bench.executor.start()
+    bench.submit("a", 0)
+    bench.run_to(60)
+    snapshot = bench.executor.snapshot("a")
+    assert snapshot.suspended == ""
+    assert snapshot.withdrawn == {"w": "it could not be made anew"}
+    assert snapshot.budgets_ms["v"] == (0.0, 0.0, 0.0)  # to be learned again
+    assert snapshot.budgets_ms["x"] == (1.0, 1.0, 1.0)
+    bench.submit("a", 1)
+    bench.run_to(70)
+    _, again = bench.finish()
+    assert again.outcome is Outcome.MET
+    assert [stage.name for stage in again.stages] == ["first", together.name]
 
 
 def test_a_failed_restart_is_reported_and_the_others_go_on(bench, caplog):

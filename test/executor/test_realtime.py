@@ -1,6 +1,7 @@
 import gc
 import os
 import sys
+import threading
 
 import pytest
 
@@ -89,3 +90,35 @@ def test_fifo_where_the_rights_exist(restored):
 def test_bad_parameters_are_named(bad, name):
     with pytest.raises(ValueError, match=name):
         RealtimeParameters(**bad)
+
+
+def test_threads_that_start_in_the_background_become_workers(restored):
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    realtime = Realtime(RealtimeParameters(cpu_affinity=tuple(cores)))
+    end = threading.Event()
+    threads = []
+
+    def run():
+        end.wait()
+
+    def start():
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return threads[-1].native_id
+
+    before = os.sched_getscheduler(0), os.sched_getaffinity(0)
+    try:
+        other = start()
+        with realtime.in_background():
+            # No worker itself, so nobody waits for it.
+            assert os.sched_getaffinity(0) == before[1]
+            mine = start()
+            assert os.sched_getscheduler(mine) == os.SCHED_BATCH
+        assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
+        assert os.sched_getscheduler(mine) == os.SCHED_OTHER
+        assert os.sched_getaffinity(mine) == set(cores)
+        assert os.sched_getaffinity(other) == before[1]
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
