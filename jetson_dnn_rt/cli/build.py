@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_count
-from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_file
+from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_files
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
@@ -38,7 +38,20 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add("--params", type=Path, metavar="FILE", required=True, help="ROS parameter file")
+    add(
+        "--params",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        required=True,
+        help="ROS parameter file; may be repeated, later ones win",
+    )
+    add(
+        "--namespace",
+        default="",
+        metavar="NAMESPACE",
+        help="of the nodes (default: that of perception in the file)",
+    )
     add(
         "--task",
         action="append",
@@ -121,11 +134,11 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
     from jetson_dnn_rt.nodes.declaration import read_values
     from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters, defaults_of
 
-    file = read_parameter_file(args.params)
+    file = read_parameter_files(args.params, args.namespace)
     unknown = sorted(set(args.task) - set(file.tasks))
     if unknown:
         raise ConfigurationError(
-            f"there is no task {', '.join(unknown)} in {args.params}, but {', '.join(file.tasks)}"
+            f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(file.tasks)}"
         )
     # Everything that is wrong with the file is said before the first model is loaded.
     parameters = {}
@@ -136,7 +149,7 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
                 values = dataclasses.replace(values, engine_cache=args.engine_cache)
             specs = tuple(map(VariantSpec.parse, values.variants))
         except ConfigurationError as error:
-            raise ConfigurationError(f"{args.params}: {task}: {error}") from error
+            raise ConfigurationError(f"{file.path}: {task}: {error}") from error
         parameters[task] = values, specs
     return [_plan_task(args, file, task, *given) for task, given in parameters.items()]
 
@@ -159,6 +172,10 @@ def _plan_task(
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
     workers = file.of_task(PERCEPTION).get("workers", 1)
+    if type(workers) is not int or workers < 1:
+        raise ConfigurationError(
+            f"{args.params}: workers must be a whole number above 0: {workers!r}"
+        )
     settings = DecoderSettings()
     apply_thresholds(settings, values)
     try:
