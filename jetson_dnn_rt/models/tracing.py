@@ -183,7 +183,7 @@ def _swap(node: fx.Node, replacement: Any, argument: fx.Node) -> Any:
 
 def _reads_shape(node: fx.Node, graph: fx.GraphModule) -> bool:
     if node.op == "call_function" and node.target is getattr:
-        return node.args[1] == "shape"
+        return bool(node.args[1] == "shape")
     if node.op == "call_method":
         return node.target in ("size", "dim")
     if node.op == "call_module":

@@ -20,7 +20,7 @@ MAX_CHANNELS = 4608
 """Largest number of channels whose covariance is kept; layers of more have none."""
 
 _POSITIONS = 256  # patches taken of one frame and layer: neighbours say much the same
-_PATCH_BYTES = 2 << 30  # of all covariances of patches together
+_PATCH_BYTES = 1 << 30  # of all covariances of patches together
 
 
 @dataclass(frozen=True, eq=False)

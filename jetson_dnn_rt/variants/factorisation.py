@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -180,41 +182,49 @@ class LayerAnalysis:
             Relative error of the weights or of the output, not squared.
         """
         layer = self.layer
-        weight = self._weight().double()
         built = build_structure(self._module, ranks)
         if self._tensor is not None and ranks[0] < layer.inputs:
             factors = self._tensor.factors(ranks[0], ranks[1], refine=refine)
-            inner, core, outer, squared = (
-                factors.inner, factors.core, factors.outer, factors.error,
-            )  # fmt: skip
-            near = factors.weight()
-            parts = [inner, core, outer]
+            parts = [factors.inner, factors.core, factors.outer]
+            squared = factors.error
         else:
             # With all input channels it is a matrix, and the best answer is known.
             matrix = self._matrix or self._analyse_matrix()
             outer, core = matrix.factors(ranks[-1])
-            squared = float(matrix.errors(np.array([ranks[-1]]))[0])
-            near = (outer @ core).reshape(weight.shape)
             parts = [core.reshape(*core.shape[:2], layer.inputs, layer.taps), outer]
+            squared = float(matrix.errors(np.array([ranks[-1]]))[0])
         if layer.kind == "conv" and ranks[1] == layer.outputs:
             parts[-2:] = [torch.einsum("gop,gprk->gork", parts[-1], parts[-2])]
-        self._fill(built, parts, weight - near)
-        return built, float(np.sqrt(squared))
-
-    def _fill(self, built: nn.Sequential, parts: list[torch.Tensor], lost: torch.Tensor) -> None:
         with torch.no_grad():
             for target, part in zip(built, parts, strict=True):
                 assert isinstance(target, (nn.Conv2d, nn.Linear))
                 target.weight.copy_(part.flatten(0, 1).reshape(target.weight.shape))
             last = built[-1].bias
             assert isinstance(last, torch.Tensor)
-            bias = torch.zeros(lost.shape[:2], dtype=torch.float64)
-            if self._module.bias is not None:
-                bias += self._module.bias.detach().cpu().double().reshape(bias.shape)
-            if self._covariance is not None:
-                # What is lost of the mean is known: errors are those about it.
-                mean = self._covariance.mean
-                if self._covariance.kind == "channel":
-                    mean = mean.repeat_interleave(self.layer.taps, -1)
-                bias += torch.einsum("god,gd->go", lost.flatten(2), mean)
-            last.copy_(bias.reshape(-1))
+            last.copy_(self._find_bias(parts).reshape(-1))
+        return built, math.sqrt(squared)
+
+    def _find_bias(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """The layer's bias, and what the factors lose of the mean output, [G, O].
+
+        The covariance knows what varies about the mean; what is lost of the mean itself is known.
+        """
+        layer = self.layer
+        bias = torch.zeros(layer.groups, layer.outputs, dtype=torch.float64)
+        if self._module.bias is not None:
+            bias += self._module.bias.detach().cpu().double().reshape(bias.shape)
+        if self._covariance is None:
+            return bias
+        mean = self._covariance.mean
+        if self._covariance.kind == "channel":
+            mean = mean.repeat_interleave(layer.taps, -1)
+        value = mean.reshape(-1, layer.inputs, layer.taps)
+        expected = torch.einsum("goik,gik->go", self._weight().double(), value)
+        for part in parts:  # 1x1, kh x kw, 1x1, whichever there are
+            part = part.double()
+            if part.dim() == 4:
+                value = torch.einsum("gprk,grk->gp", part, value)
+            else:
+                value = torch.einsum("gri,gi...->gr...", part, value)
+        bias += expected - value
+        return bias

@@ -24,7 +24,8 @@ class DecompositionSpec:
     Attributes
     ----------
     method : str
-        ``tucker`` for convolutions (and linear layers by SVD), ``svd`` for linear layers only.
+        ``tucker`` for convolutions larger than 1x1 (and linear layers by SVD), ``svd`` for all
+        convolutions and linear layers as products of two.
     rule : str
         What the ranks follow from: ``macs``, the share of the network's multiply-accumulates that
         is kept; ``ratio`` of each rank; ``energy`` kept of each mode; ``evbmf`` weakened so much.
@@ -65,8 +66,9 @@ class DecompositionSpec:
         found = _DECOMPOSITION.fullmatch(text)
         if not found:
             raise ConfigurationError(
-                "decomposition must be tucker-R or svd-R, R the share of multiply-accumulates kept, "
-                f"as 0.50, or tucker-RULE-R with RULE one of {', '.join(RULES[1:])}: {text!r}"
+                "decomposition must be tucker-R or svd-R, R the share of multiply-accumulates "
+                "kept, as 0.50, or tucker-RULE-R with RULE one of "
+                f"{', '.join(RULES[1:])}: {text!r}"
             )
         return DecompositionSpec(found[1], found[2] or "macs", float(found[3]))
 

@@ -64,6 +64,6 @@ class MatrixAnalysis:
         return np.asarray(np.clip(1.0 - kept[ranks] / max(kept[-1], 1e-300), 0.0, 1.0))
 
     def factors(self, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Left [G, O, rank] and right [G, rank, D] factors, float64."""
-        left = self._left[..., :rank].double()
-        return left, left.mT @ self._weight.double()
+        """Left [G, O, rank] and right [G, rank, D] factors; float64, of large layers float32."""
+        left = self._left[..., :rank]
+        return left, left.mT @ self._weight.to(left.dtype)
