@@ -174,7 +174,7 @@ def _plan_task(
     workers = file.of_task(PERCEPTION).get("workers", 1)
     if type(workers) is not int or workers < 1:
         raise ConfigurationError(
-            f"{args.params}: workers must be a whole number above 0: {workers!r}"
+            f"{file.path}: workers must be a whole number above 0: {workers!r}"
         )
     settings = DecoderSettings()
     apply_thresholds(settings, values)

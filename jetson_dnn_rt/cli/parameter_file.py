@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,13 @@ class ParameterFile:
     sections : tuple of (str, dict)
         Pattern of the full names of nodes, as ``/**/detector``, and the values by their names
         with dots.
+    given_namespace : str
+        Where the nodes are, if that is known from elsewhere.
     """
 
     path: Path
     sections: tuple[tuple[str, dict[str, Any]], ...]
+    given_namespace: str = ""
 
     def of(self, name: str) -> dict[str, Any]:
         """Values of the node of a full name, ``/rear/detector``; later sections win, as in rcl."""
@@ -55,7 +58,9 @@ class ParameterFile:
 
     @property
     def namespace(self) -> str:
-        """Where `perception` is, as far as the file says: ``/`` or ``/robot/``."""
+        """Where `perception` is, as given or as far as the file says: ``/`` or ``/robot/``."""
+        if self.given_namespace.strip("/"):
+            return f"/{self.given_namespace.strip('/')}/"
         for pattern, _ in self.sections:
             space, _, name = pattern.rpartition("/")
             if name == PERCEPTION and "*" not in space:
@@ -97,6 +102,21 @@ def read_parameter_file(path: Path) -> ParameterFile:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigurationError(f"parameter file {path}: {error}") from error
     return ParameterFile(path, sections)
+
+
+def read_parameter_files(paths: Sequence[Path], namespace: str = "") -> ParameterFile:
+    """Read several files as one, the values of later ones win; the errors are those of one.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        At least one.
+    namespace : str
+        Of the nodes; empty = what the files say.
+    """
+    files = [read_parameter_file(path) for path in paths]
+    sections = tuple(section for file in files for section in file.sections)
+    return ParameterFile(Path(", ".join(map(str, paths))), sections, namespace)
 
 
 def _find_sections(node: yaml.Node, space: str) -> Iterator[tuple[str, dict[str, Any]]]:

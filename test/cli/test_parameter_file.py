@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetson_dnn_rt.cli.parameter_file import read_parameter_file
+from jetson_dnn_rt.cli.parameter_file import read_parameter_file, read_parameter_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,3 +125,14 @@ def test_the_file_of_the_package_is_read() -> None:
     assert file.of_task("detector")["preprocessing.pad_value"] == -1
     assert file.of_task("detector")["wcet_exceedance"] == 0.001
     assert file.of_task("segmenter") == {"kind": "segmentation", "model": "builtin:segmenter"}
+
+
+def test_of_several_files_the_last_wins(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("/robot/detector: {ros__parameters: {a: 1, b: 1}}", encoding="utf-8")
+    second.write_text("/**/detector: {ros__parameters: {b: 2}}", encoding="utf-8")
+    for namespace in ("robot", "/robot/"):
+        files = read_parameter_files([first, second], namespace)
+        assert files.of_task("detector") == {"a": 1, "b": 2}
+    assert read_parameter_files([second, first], "robot").of_task("detector") == {"a": 1, "b": 1}
+    assert read_parameter_files([first, second]).of_task("detector") == {"b": 2}
