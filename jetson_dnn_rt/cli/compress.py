@@ -23,6 +23,9 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jetson_dnn_rt.frames import Frame
     from jetson_dnn_rt.variants.compression import Compression
     from jetson_dnn_rt.variants.library import Library
 
@@ -140,14 +143,16 @@ def _compress(
     model = load_model(args.model, input_size=args.input_size, weights=args.weights)
     with PhaseProgress() as progress:
         progress.begin(f"{args.model} {spec}")
-        frames = []
-        for frame in opened:
-            frames.append(frame)
-            progress("frames", len(frames), args.frames_limit)
+
+        def watch() -> Iterator[Frame]:
+            for done, frame in enumerate(opened, 1):
+                progress("frames", done, args.frames_limit)
+                yield frame
+
         return compress(
             model,
             spec,
-            frames=frames,
+            frames=watch(),
             source=source,
             recover_steps=args.recover_steps,
             library=library,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ logger = logging.getLogger(__name__)
 _COVARIANCE_FRAMES = 256
 _SENSITIVITY_FRAMES = 16
 _WARM_UP_RUNS = 3
+_LEAST_FRAMES_KEPT = 40
 _LEAST_RUNS, _MOST_RUNS = 20, 300
 _TIMING_NS = 6_000_000_000
 
@@ -157,7 +159,7 @@ def compress(
     model: Model,
     spec: DecompositionSpec,
     *,
-    frames: Sequence[Frame],
+    frames: Iterable[Frame],
     source: str = "",
     recover_steps: int = 0,
     library: Library | None = None,
@@ -176,9 +178,10 @@ def compress(
         The model.
     spec : DecompositionSpec
         How.
-    frames : sequence of Frame
+    frames : iterable of Frame
         Two at least, as the camera gives them; no labels are needed. Some of them are held out
-        and serve to judge alone (`jetson_dnn_rt.variants.recovery.count_held_out`).
+        and serve to judge alone (`jetson_dnn_rt.variants.recovery.count_held_out`); of the others
+        only what the network sees is kept in memory.
     source : str
         Where the frames came from, for the record.
     recover_steps : int
@@ -207,15 +210,13 @@ def compress(
     BackendUnavailableError
         When the back end is missing.
     """
-    if len(frames) < 2:
-        raise ConfigurationError(f"compression needs two frames at least: {len(frames)}")
     if recover_steps < 0:
         raise ConfigurationError(f"recover_steps must be >= 0: {recover_steps}")
     from jetson_dnn_rt.models.splitting import split
 
     variant = VariantSpec(str(spec), backend or choose_default(model).backend)
     whole = split(model, 1)
-    inputs = prepare_inputs(model, frames)
+    inputs, judges = _read_frames(model, frames)
     checkpoint = _checkpoint(library, model, spec)
     fitted = fit(
         whole.graph,
@@ -229,11 +230,11 @@ def compress(
         checkpoint=checkpoint,
         progress=progress,
     )
-    judging = _Judging(model, whole, fitted.graph, variant, frames, threads, progress)
+    judging = _Judging(model, whole, fitted.graph, variant, judges, threads, progress)
     before, after = judging.measure_times()
     agreement = judging.measure_agreement()
     compression = Compression(
-        model.source, fitted, variant, before, after, agreement, source, len(frames), threads, None
+        model.source, fitted, variant, before, after, agreement, source, len(inputs), threads, None
     )
     if library is None:
         return compression
@@ -319,6 +320,31 @@ def fit(
     return Fit(reduced, decomposition, report, data_aware)
 
 
+def _read_frames(
+    model: Model, frames: Iterable[Frame]
+) -> tuple[list[npt.NDArray[np.float32]], list[Frame]]:
+    """All frames as the network sees them, and the held-out ones themselves."""
+    from jetson_dnn_rt.variants.recovery import count_held_out
+
+    last: deque[Frame] = deque()
+    count = 0
+
+    def watch() -> Iterator[Frame]:
+        nonlocal count
+        for frame in frames:
+            last.append(frame)
+            count += 1
+            # Never fewer than will be held out in the end, however many more come.
+            if len(last) > max(2 * count_held_out(count), _LEAST_FRAMES_KEPT):
+                last.popleft()
+            yield frame
+
+    inputs = prepare_inputs(model, watch())
+    if count < 2:
+        raise ConfigurationError(f"compression needs two frames at least: {count}")
+    return inputs, list(last)[-count_held_out(count) :]
+
+
 def _take(images: Sequence[torch.Tensor], limit: int) -> list[torch.Tensor]:
     return [images[index] for index in spread(len(images), limit)]
 
@@ -342,10 +368,8 @@ class _Judging:
         threads: int,
         progress: Progress,
     ) -> None:
-        from jetson_dnn_rt.variants.recovery import count_held_out
-
         self._model, self._variant = model, variant
-        self._frames = frames[-count_held_out(len(frames)) :]
+        self._frames = frames
         self._parts = (model.part, whole.replace_graph(reduced).part(0))
         self._threads, self._progress = threads, progress
 
