@@ -9,30 +9,27 @@ third one, so that neither publishing nor drawing delays the next stage.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import FrameError, NotANumberError
+from jetson_dnn_rt.executor.delivery import Delivery, Observer
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.executor.stage_table import StageTable, make_table
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
-from jetson_dnn_rt.scheduling.engine import Engine, TaskState
+from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.selection import Selector
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work, stage_name
+from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work
 
 logger = logging.getLogger(__name__)
 
-Observer = Callable[[JobRecord, Work], None]
 Stages = Mapping[str, Sequence[Stage]]
 """The stages of every variant, by the variant's name."""
-
-_Delivery = tuple[Observer, JobRecord, Work] | threading.Event | None
-"""A record for an observer, a mark that says how far the delivery is, or the end."""
 
 DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
 
@@ -56,8 +53,7 @@ class TaskSnapshot:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    stages: dict[str, tuple[Stage | None, ...]]
-    """For each variant what runs from each stage on; None where it cannot be entered."""
+    stages: dict[str, StageTable]
     observer: Observer
     restart: Callable[[], Stages] | None
     stage_timeout_ns: int
@@ -107,8 +103,7 @@ class Executor:
         self._tasks: dict[str, _Task] = {}
         self._workers: list[_Worker] = []
         self._observers: list[Observer] = []
-        self._delivery: queue.SimpleQueue[_Delivery] = queue.SimpleQueue()
-        self._delivery_thread: threading.Thread | None = None
+        self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
         self._stopping = False
         self._started = False
@@ -121,9 +116,7 @@ class Executor:
             raise RuntimeError("an executor starts once")
         self._started = True
         self.realtime.apply_to_process()
-        self._delivery_thread = threading.Thread(target=self._deliver, name="rt-delivery")
-        self._delivery_thread.daemon = True
-        self._delivery_thread.start()
+        self._delivery.start()
         for index in range(self._engine.workers):
             self._start_worker(index)
         self._watchdog_thread = self._spawn(self._watch, "rt-watchdog")
@@ -159,9 +152,7 @@ class Executor:
                     self._engine.fail(worker.job, now_ns, "shutdown", blame_variant=False)
                     worker.abandoned = True
             self._hand_over()
-        self._delivery.put(None)
-        assert self._delivery_thread is not None
-        self._delivery_thread.join(timeout_s)
+        self._delivery.stop(timeout_s)
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
     # -- tasks ---------------------------------------------------------------------------------
@@ -197,15 +188,13 @@ class Executor:
         stage_timeout_ns : int
             A stage that runs longer than this hangs.
         """
-        for variant in parameters.variants:
-            _check_names(parameters, variant, stages[variant])
+        tables = {v: make_table(parameters, v, stages[v]) for v in parameters.variants}
         with self._condition:
             self._engine.add_task(
                 parameters, {v: [stage.span for stage in stages[v]] for v in parameters.variants}
             )
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
-            tables = {variant: _make_table(stages[variant]) for variant in parameters.variants}
             task = _Task(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
         with self._watchdog_condition:
@@ -229,7 +218,7 @@ class Executor:
                 raise TimeoutError(f"a stage of task {task!r} still runs after {timeout_s} s")
             self._engine.remove_task(task)
             del self._tasks[task]
-        self._wait_delivered(timeout_s)
+        self._delivery.wait(timeout_s)
 
     def add_variant(
         self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
@@ -246,8 +235,8 @@ class Executor:
             Stage times of the warm-up runs: the first budgets.
         """
         with self._condition:
-            _check_names(self._engine.tasks[task].parameters, variant, stages)
-            self._tasks[task].stages[variant] = _make_table(stages)
+            parameters = self._engine.tasks[task].parameters
+            self._tasks[task].stages[variant] = make_table(parameters, variant, stages)
             self._engine.add_variant(task, variant, [stage.span for stage in stages])
             self._engine.seed_budgets(task, variant, times_ns)
 
@@ -330,7 +319,7 @@ class Executor:
         """Wait until no job waits or runs and every record was delivered to the observers."""
         with self._condition:
             idle = self._wait_idle(tuple(self._tasks), timeout_s)
-        return self._wait_delivered(timeout_s) and idle
+        return self._delivery.wait(timeout_s) and idle
 
     # -- threads -------------------------------------------------------------------------------
 
@@ -398,27 +387,9 @@ class Executor:
     def _hand_over(self) -> None:
         """Queue the records of the jobs that ended; the lock is held."""
         for record, work in self._engine.take_ended():
-            self._delivery.put((self._tasks[record.task].observer, record, work))
+            self._delivery.put(self._tasks[record.task].observer, record, work)
             for observer in self._observers:
-                self._delivery.put((observer, record, work))
-
-    def _deliver(self) -> None:
-        failures: Counter[str] = Counter()
-        while (item := self._delivery.get()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
-            observer, record, work = item
-            try:
-                observer(record, work)
-            except Exception as error:
-                # Observers are publishers and writers: one that breaks must not stop the others.
-                kind = f"{type(error).__name__}: {error}"
-                failures[kind] += 1
-                if failures[kind] == 1:
-                    logger.exception("an observer of task %s failed", record.task)
-            # A job's frame goes back to its pool now, not when the next job ends.
-            del item, observer, record, work
+                self._delivery.put(observer, record, work)
 
     def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
         """Wait, with the lock held, until these tasks have no job."""
@@ -431,12 +402,6 @@ class Executor:
             # Polled: a notification for this rare wait would cost every boundary.
             self._condition.wait_until(min(limit_ns, now_ns + step_ns))
         return True
-
-    def _wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until the observers have seen every record queued so far."""
-        mark = threading.Event()
-        self._delivery.put(mark)
-        return not self._started or mark.wait(timeout_s)
 
     # -- watchdog ------------------------------------------------------------------------------
 
@@ -495,31 +460,13 @@ class Executor:
             return
         with self._condition:
             if self._tasks.get(name) is task and not self._stopping:
-                task.stages = {variant: _make_table(runs) for variant, runs in stages.items()}
+                parameters = self._engine.tasks[name].parameters
+                task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
                 self._engine.replace_variants(
                     name, {variant: [s.span for s in runs] for variant, runs in stages.items()}
                 )
                 self._engine.resume(name)
                 logger.warning("task %s was restarted", name)
-
-
-def _make_table(stages: Sequence[Stage]) -> tuple[Stage | None, ...]:
-    return tuple(part for stage in stages for part in (stage, *(None,) * (stage.span - 1)))
-
-
-def _check_names(parameters: TaskParameters, variant: str, stages: Sequence[Stage]) -> None:
-    first, expected = 0, []
-    for stage in stages:
-        if first + stage.span > len(parameters.stages):
-            break
-        expected.append(stage_name(parameters.stages, first, stage.span))
-        first += stage.span
-    names = [stage.name for stage in stages]
-    if first != len(parameters.stages) or names != expected:
-        raise ValueError(
-            f"stages of variant {variant!r} of task {parameters.name!r} are {names}, expected "
-            f"runs of {parameters.stages}"
-        )
 
 
 def _demand(state: TaskState) -> TaskDemand:

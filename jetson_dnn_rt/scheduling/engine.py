@@ -27,14 +27,13 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue
 from jetson_dnn_rt.scheduling.selection import Selector, StaticSelector
+from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import (
     Admission,
     JobRecord,
@@ -53,45 +52,6 @@ KEPT_OUT = ("budget", "blocking")
 
 WITHDRAW_AFTER = 2
 """Jobs in a row that a variant may fail before it is withdrawn."""
-
-
-@dataclass(slots=True, eq=False)
-class TaskState:
-    """What the engine keeps of a task; others read it, under the driver's lock.
-
-    `spans` says for each variant and stage how many stages are run from there at once; 0 where
-    the variant cannot be entered, because it covers the stage together with earlier ones.
-    """
-
-    parameters: TaskParameters
-    budgets: dict[str, list[BudgetEstimator]]
-    spans: dict[str, tuple[int, ...]]
-    waiting: Job | None = None
-    in_flight: Job | None = None
-    misses_in_a_row: int = 0
-    suspended: str = ""
-    kept_out: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    withdrawn: dict[str, str] = field(default_factory=dict)
-    released: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def usable(self, variant: str, stage: int) -> bool:
-        """Whether a variant may run from this stage on."""
-        return (
-            variant in self.spans
-            and self.spans[variant][stage] > 0
-            and variant not in self.withdrawn
-        )
-
-    def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
-        """Budgets of the stages from `stage` to the last."""
-        return sum(estimator.budget_ns for estimator in self.budgets[variant][stage:])
-
-    def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
-        """Median times of the stages from `stage` to the last."""
-        return sum(estimator.median_ns for estimator in self.budgets[variant][stage:])
 
 
 class Engine:
@@ -140,38 +100,19 @@ class Engine:
         """
         if parameters.name in self.tasks:
             raise ValueError(f"task {parameters.name!r} is there already")
-        state = TaskState(parameters, {}, {})
+        state = TaskState(parameters)
         for variant in parameters.variants:
-            _add_spans(state, variant, (spans or {}).get(variant))
+            state.set_spans(variant, (spans or {}).get(variant))
         self.tasks[parameters.name] = state
         return state
 
     def add_variant(self, task: str, variant: str, spans: Sequence[int] | None = None) -> None:
         """Let a task run one more variant, or one that was made anew after its withdrawal."""
-        state = self.tasks[task]
-        _add_spans(state, variant, spans)
-        state.withdrawn.pop(variant, None)
-        state.failures[variant] = 0
-        if variant not in state.parameters.variants:
-            variants = (*state.parameters.variants, variant)
-            state.parameters = replace(state.parameters, variants=variants)
+        self.tasks[task].add_variant(variant, spans)
 
     def replace_variants(self, task: str, spans: Mapping[str, Sequence[int]]) -> None:
-        """The task's variants were made anew: which there are, and how many stages each run does.
-
-        One that is not there any more is withdrawn; one whose runs are others than before has to
-        learn its budgets again.
-        """
-        state = self.tasks[task]
-        for variant in state.parameters.variants:
-            if variant not in spans:
-                state.withdrawn[variant] = "it could not be made anew"
-            elif tuple(span for span in state.spans[variant] if span) != tuple(spans[variant]):
-                _add_spans(state, variant, spans[variant])
-        if state.parameters.variant in state.withdrawn:
-            others = [v for v in state.parameters.variants if v not in state.withdrawn]
-            if others:
-                state.parameters = replace(state.parameters, variant=others[0])
+        """The task's variants were made anew; see `TaskState.replace_variants`."""
+        self.tasks[task].replace_variants(spans)
 
     def remove_task(self, task: str) -> None:
         """Forget a task; it must be idle (see `flush`)."""
@@ -507,38 +448,9 @@ class Engine:
             completion_ns=now_ns,
             absolute_deadline_ns=job.absolute_deadline_ns,
             waiting_ns=job.waiting_ns,
-            lag_ns=self._lag_ns(state, job),
+            lag_ns=state.lag_ns(job),
             # A probe that was superseded did not start.
             admission=Admission.NONE if job.start_ns is None else job.admission,
             stages=tuple(job.stages),
         )
         self._ended.append((record, job.work))
-
-    @staticmethod
-    def _lag_ns(state: TaskState, job: Job) -> int:
-        """LAG of NeuOS over the stages that ran: sub-deadline minus measured time, summed.
-
-        Sub-deadline of stage l: D * e_l / sum(e), with e the median observed times
-        (Bateni & Liu 2020, section 4; REFERENCE 1.1 and 1.2).
-        """
-        # Of the variant that the frame began with: one that is faster shows as being ahead.
-        profile = [estimator.median_ns for estimator in state.budgets[job.variants[0]]]
-        total_ns = sum(profile)
-        if not job.stages or not total_ns:
-            return 0
-        deadline_ns = job.absolute_deadline_ns - job.release_ns
-        elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
-        return deadline_ns * sum(profile[: job.next_stage]) // total_ns - elapsed_ns
-
-
-def _add_spans(state: TaskState, variant: str, spans: Sequence[int] | None) -> None:
-    count = len(state.parameters.stages)
-    runs = (1,) * count if spans is None else tuple(spans)
-    if sum(runs) != count or min(runs) < 1:
-        raise ValueError(
-            f"runs of variant {variant!r} of task {state.parameters.name!r} do {runs} stages, "
-            f"the task has {count}"
-        )
-    state.spans[variant] = tuple(part for span in runs for part in (span, *(0,) * (span - 1)))
-    quantile = state.parameters.budget_quantile
-    state.budgets[variant] = [BudgetEstimator(quantile) for _ in range(count)]

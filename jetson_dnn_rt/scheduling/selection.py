@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.scheduling.engine import TaskState
     from jetson_dnn_rt.scheduling.job import Job
+    from jetson_dnn_rt.scheduling.task_state import TaskState
 
 
 class Selector(Protocol):
