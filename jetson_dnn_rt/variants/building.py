@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import (
     BackendUnavailableError,
@@ -25,6 +26,7 @@ from jetson_dnn_rt.variants.agreement import Agreement, compare
 from jetson_dnn_rt.variants.covering import list_counts
 from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.machine import device_of
 from jetson_dnn_rt.variants.measurement import (
     Measurement,
     Trial,
@@ -207,7 +209,7 @@ class TaskBuilder:
 
     def _has_engines(self, spec: VariantSpec) -> bool:
         """Whether what takes minutes to make is there too, for every cover that may be chosen."""
-        if spec.backend != "tensorrt":
+        if spec.backend not in TENSORRT:
             return True
         plan = self.plan
         network = Network(plan.model, plan.stages or 1, self.library)
@@ -365,7 +367,12 @@ class TaskBuilder:
                 logger.warning("%s: %s is not timed in turn: %s", spec, reference, error)
         try:
             return try_variant(
-                build, self._frames, runs=self.settings.runs, clock=self._clock, rival=rival
+                build,
+                self._frames,
+                runs=self.settings.runs,
+                clock=self._clock,
+                rival=rival,
+                device=device_of(spec.backend),
             )
         finally:
             if rival is not None:

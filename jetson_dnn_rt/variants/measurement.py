@@ -15,7 +15,7 @@ from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.agreement import Agreement
 from jetson_dnn_rt.variants.machine import describe_machine
-from jetson_dnn_rt.variants.memory import device_bytes, resident_bytes
+from jetson_dnn_rt.variants.memory import measure_memory
 from jetson_dnn_rt.variants.spec import VariantSpec
 from jetson_dnn_rt.variants.timing import measure_in_turn
 
@@ -194,6 +194,7 @@ def try_variant(
     runs: int,
     clock: Clock,
     rival: Runnable | None = None,
+    device: str = "cpu",
 ) -> Trial:
     """Build a variant, run it on frames, time it, and close it.
 
@@ -209,6 +210,8 @@ def try_variant(
         Steady clock.
     rival : Runnable, optional
         What it is to be compared with: it is timed in turn with it, and stays open.
+    device : str
+        ``cpu`` or ``cuda``: where its memory is.
 
     Raises
     ------
@@ -226,20 +229,20 @@ def try_variant(
         pair = [runnable.stages] if rival is None else [runnable.stages, rival.stages]
         names = ["total", *(stage.name for stage in runnable.stages)]
         rows, *others = _time(pair, frames, runs, clock)
-        before = resident_bytes(), device_bytes()
+        before = measure_memory(device)
     finally:
         runnable.close()
     runnable = None
     pair.clear()
-    after = resident_bytes(), device_bytes()
+    freed = before.freed_until(measure_memory(device))
     columns = [list(map(sum, rows)), *zip(*rows, strict=True)]
     total, *stages = map(TimeDistribution.of, names, columns)
     return Trial(
         results,
         total,
         tuple(stages),
-        max(0, before[0] - after[0]),
-        max(0, before[1] - after[1]),
+        freed.host,
+        freed.device,
         TimeDistribution.of("total", list(map(sum, others[0]))) if others else None,
     )
 
