@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from jetson_dnn_rt.backends.base import HostArrays, Runner
+from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.settings import DecoderSettings
@@ -60,6 +61,36 @@ class Chain:
         """Close the runners."""
         for _, runner in self._steps:
             runner.close()
+
+
+class EagerRunner(Runner):
+    """torch on the CPU as one uses it first: fp32, torch's own settings.
+
+    Parameters
+    ----------
+    part : Part
+        What it runs.
+    threads : int
+        Threads of one run, >= 1; a setting of the whole process.
+    """
+
+    backend, precision = "torch", "fp32"
+
+    def __init__(self, part: Part, threads: int) -> None:
+        super().__init__(part)
+        self.version = str(torch.__version__)
+        torch.set_num_threads(threads)
+        self._module: torch.nn.Module | None = part.torch_module()
+
+    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+        assert self._module is not None
+        with torch.inference_mode():
+            outputs = self._module(*map(torch.from_numpy, values))
+        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+        return tuple(output.numpy() for output in outputs)
+
+    def _close(self) -> None:
+        self._module = None
 
 
 @dataclass(frozen=True)

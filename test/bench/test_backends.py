@@ -100,6 +100,7 @@ def test_a_fault_is_more_than_rounding() -> None:
 
 def test_report_by_hand() -> None:
     times = {
+        "torch-eager": np.array([10, 20, 12]) * MS,
         "torch-fp32": np.array([10, 20, 12]) * MS,
         "torch-fp32 staged": np.array([11, 20, 12]) * MS,
         "openvino-fp32": np.array([4, 4, 5]) * MS,
@@ -108,12 +109,12 @@ def test_report_by_hand() -> None:
     }
     shown = {key: make_shown([1.0, 2.0]) for key in times}
     shown["openvino-fp32"] = make_shown([1.0, 1.0], best=1)
-    names = ["torch-fp32", "torch-bf16", "openvino-fp32", "opencv-fp32"]
+    names = ["torch-eager", "torch-fp32", "torch-bf16", "openvino-fp32", "opencv-fp32"]
     notes = {"torch-bf16": "no bf16", "torch-bf16 staged": "no bf16"}
     model = load_model("null:1")
     found = backends._report(model, 8, names, times, shown, notes)
     rows = {row["backend"]: row for row in found["rows"]}
-    assert [rows[name].get("p50_ms") for name in names] == [12.0, None, 4.0, 6.0]
+    assert [rows[name].get("p50_ms") for name in names] == [12.0, 12.0, None, 4.0, 6.0]
     assert rows["torch-fp32"]["staged"]["overhead_percent"] == 0.0  # median of +10 %, 0, 0
     assert rows["openvino-fp32"]["staged"]["overhead_percent"] == 50.0
     assert rows["openvino-fp32"]["relative_error"] == 0.5
@@ -218,7 +219,14 @@ def test_options_are_checked(option: str) -> None:
 
 
 def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ("--models", "detector", "--backends", "onnxruntime-fp32", "opencv-fp32")
+    options = (
+        "--models",
+        "detector",
+        "--backends",
+        "torch-fp32",
+        "onnxruntime-fp32",
+        "opencv-fp32",
+    )
     result = backends.run(
         parse(*options, "--threads", "1", "--stages", "2", "--seconds", "0.1", "--data",
               str(tmp_path))
@@ -227,14 +235,14 @@ def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert json.loads(json.dumps(result)) == result
     assert (found["stages"], found["rounds"]) == (2, 10)
     rows = {row["backend"]: row for row in found["rows"]}
-    assert list(rows) == ["torch-fp32", "onnxruntime-fp32", "opencv-fp32"]
+    assert list(rows) == ["torch-eager", "torch-fp32", "onnxruntime-fp32", "opencv-fp32"]
     for name, row in rows.items():
         assert 0.0 < row["p50_ms"] <= row["p99_ms"]
         assert row["relative_error"] < 1e-4
         assert row["agreement"] > 0.99
-        assert ("staged" in row) == (name != "opencv-fp32")
+        assert ("staged" in row) == (name not in ("torch-eager", "opencv-fp32"))
     assert rows["torch-fp32"]["staged"]["relative_error"] < 1e-5
-    assert rows["torch-fp32"]["times_faster_than_torch"] == 1.0
+    assert rows["torch-eager"]["times_faster_than_torch"] == 1.0
     assert "engine" in rows["opencv-fp32"]["note"]
     table = backends.format_table(result)
     assert "detector (240x320), 1 threads, 2 stages, 10 rounds" in table
