@@ -1,0 +1,150 @@
+"""Keys and headers of the library's entries: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import string
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from library_entries import FACTS, make_key
+
+from jetson_dnn_rt.variants.library import EntryKey
+from jetson_dnn_rt.variants.library_entry import (
+    KINDS,
+    DamagedEntryError,
+    FileFacts,
+    Header,
+    OtherSchemaError,
+    encode_canonical,
+)
+
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
+words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
+texts = st.text(string.printable.strip() + " éΩ", max_size=40)
+keys = st.builds(
+    EntryKey,
+    model_hash=hashes,
+    graph_hash=hashes,
+    decomposition=words,
+    kind=st.sampled_from(KINDS),
+    backend=st.just("") | words,
+    backend_version=texts,
+    device=texts,
+    precision=st.just("") | words,
+    shapes=st.lists(st.lists(st.integers(0, 4096), max_size=4).map(tuple), max_size=3).map(tuple),
+    options=texts,
+)
+
+
+@settings(deadline=None)
+@given(keys)
+def test_key_comes_back_from_json(key: EntryKey) -> None:
+    again = EntryKey.from_json(json.loads(json.dumps(key.to_json())))
+    assert again == key
+    assert again.digest == key.digest
+
+
+@settings(deadline=None)
+@given(keys, keys)
+def test_digests_differ_where_keys_do(one: EntryKey, other: EntryKey) -> None:
+    assert (one.digest == other.digest) is (one == other)
+    assert bool(one.differences(other)) is (one != other)
+
+
+def test_digest_is_the_same_in_every_release() -> None:
+    # Entries of users are found by it.
+    assert make_key().digest.startswith("5442f3a3ae70e6f8")
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(EntryKey)])
+def test_every_field_is_in_the_digest(field: str) -> None:
+    others = {"model_hash": "c" * 64, "graph_hash": "d" * 64, "kind": "weights", "shapes": ((1,),)}
+    assert make_key(**{field: others.get(field, "other")}).digest != make_key().digest
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model_hash", "A" * 64),
+        ("model_hash", "a" * 63),
+        ("graph_hash", None),
+        ("kind", "engine"),
+        ("decomposition", ""),
+        ("decomposition", "../full"),
+        ("decomposition", "a/b"),
+        ("backend", "Torch"),
+        ("precision", "a b"),
+        ("backend_version", "8.5\n"),
+        ("device", "x" * 301),
+        ("options", 3),
+        ("shapes", [[1]]),
+        ("shapes", ((1, -1),)),
+        ("shapes", ((1, True),)),
+        ("shapes", ((1.0,),)),
+        ("shapes", ((1 << 31,),)),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=field):
+        make_key(**{field: value})
+
+
+@pytest.mark.parametrize("value", [None, [], {}, {"model_hash": "a" * 64}, "text"])
+def test_json_that_is_no_key_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="key must have the fields"):
+        EntryKey.from_json(value)
+
+
+def make_header() -> Header:
+    then = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    return Header(make_key(), "builtin:detector", then, {"a": FileFacts.of(b"x")}, dict(FACTS))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position: int, change: int) -> None:
+    text = bytearray(make_header().encode())
+    text[position % len(text)] ^= change
+    try:
+        found = Header.decode(bytes(text))
+    except (DamagedEntryError, OtherSchemaError):
+        return
+    assert found == make_header()
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_what_is_no_header_is_refused(text: bytes) -> None:
+    with pytest.raises((DamagedEntryError, OtherSchemaError)):
+        Header.decode(text)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["key", "model", "created", "files", "facts"]), json_values)
+def test_a_sealed_header_of_another_form_is_refused(field: str, value: Any) -> None:
+    header = json.loads(make_header().encode())
+    header["content"][field] = value
+    header["sha256"] = hashlib.sha256(encode_canonical(header["content"])).hexdigest()
+    try:
+        found = Header.decode(json.dumps(header).encode())
+    except DamagedEntryError:
+        return
+    # What is left can be stored again.
+    assert Header.decode(found.encode()) == found
