@@ -48,13 +48,16 @@ _MENDS = {
 _LATER = ("tvm",)
 _NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
 
-# In the order in which a default is chosen; see `jetson_dnn_rt.variants.variant_set`.
-BACKENDS = ("openvino", "onnxruntime", "torch", "tensorrt", "null", *_LATER)
+TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
+"""TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
+
+BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, "null", *_LATER)
 
 
 def list_backends() -> list[BackendInfo]:
-    """Look at every back end; imports those that are installed."""
-    return [inspect_backend(name) for name in BACKENDS]
+    """Look at every back end; imports those that are installed. DLA cores only where they are."""
+    infos = [inspect_backend(name) for name in BACKENDS]
+    return [info for info in infos if info.available or TENSORRT.get(info.name) is None]
 
 
 def inspect_backend(name: str) -> BackendInfo:
@@ -63,8 +66,8 @@ def inspect_backend(name: str) -> BackendInfo:
         return BackendInfo(name, __version__, True, ("fp32",), "", "")
     if name in _LATER:
         return BackendInfo(name, "", False, (), "not in this release", "use another back end")
-    if name == "tensorrt":
-        return _inspect_tensorrt()
+    if name in TENSORRT:
+        return _inspect_tensorrt(name)
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
@@ -89,12 +92,13 @@ def inspect_backend(name: str) -> BackendInfo:
     return BackendInfo(name, version, True, precisions, reason, "")
 
 
-def _inspect_tensorrt() -> BackendInfo:
+def _inspect_tensorrt(name: str) -> BackendInfo:
     """TensorRT is of use with a device, and with somebody to own memory on it."""
     from jetson_dnn_rt.backends import cuda, tensorrt_api, tensorrt_build
 
     try:
-        version = str(tensorrt_api.import_tensorrt().__version__)
+        module = tensorrt_api.import_tensorrt()
+        version = str(module.__version__)
     except BackendUnavailableError as error:
         reason, mend = str(error), tensorrt_api.MEND
     else:
@@ -103,13 +107,20 @@ def _inspect_tensorrt() -> BackendInfo:
         except BackendUnavailableError as error:
             reason, mend = f"TensorRT {version} is installed, {error}", cuda.MEND
         else:
-            return BackendInfo("tensorrt", version, True, tensorrt_build.PRECISIONS, "", "")
-    return BackendInfo("tensorrt", "", False, (), reason.removesuffix(f"; {mend}"), mend)
+            core = TENSORRT[name]
+            if core is None:
+                return BackendInfo(name, version, True, tensorrt_build.PRECISIONS, "", "")
+            cores = tensorrt_api.count_dla_cores(module)
+            if core < cores:
+                return BackendInfo(name, version, True, ("fp16",), "", "")
+            reason, mend = f"this machine has {cores} DLA cores", "use tensorrt, on the GPU"
+    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {mend}"), mend)
 
 
 def is_installed(name: str) -> bool:
     """Whether a back end's library is there, without importing it."""
-    return name == "null" or (name not in _LATER and importlib.util.find_spec(name) is not None)
+    library = "tensorrt" if name in TENSORRT else name
+    return name == "null" or (name not in _LATER and importlib.util.find_spec(library) is not None)
 
 
 def create_runner(
@@ -188,10 +199,22 @@ def _create_tensorrt(part: Part, precision: str, threads: int, clock: Clock) -> 
     return TensorRtRunner(part, precision)
 
 
+def _create_on_dla(core: int) -> Callable[[Part, str, int, Clock], Runner]:
+    def create(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
+        from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
+        from jetson_dnn_rt.backends.tensorrt_build import BuildOptions
+
+        return TensorRtRunner(part, precision, options=BuildOptions(dla_core=core))
+
+    return create
+
+
 _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "null": _create_null,
     "onnxruntime": _create_onnxruntime,
     "openvino": _create_openvino,
     "tensorrt": _create_tensorrt,
+    "tensorrt_dla0": _create_on_dla(0),
+    "tensorrt_dla1": _create_on_dla(1),
     "torch": _create_torch,
 }

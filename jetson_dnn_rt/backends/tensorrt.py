@@ -85,6 +85,8 @@ class TensorRtRunner(CudaRunner):
                 f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
             )
         options = options or BuildOptions()
+        if options.dla_core is not None:
+            self.backend = f"tensorrt_dla{options.dla_core}"
         self.version = str(module.__version__)
         self.precision = precision
         super().__init__(part, cuda or open_cuda(), cuda_graph=cuda_graph)

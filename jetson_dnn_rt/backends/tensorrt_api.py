@@ -134,6 +134,7 @@ class Runtime(Protocol):
     """``Runtime``."""
 
     DLA_core: int
+    num_DLA_cores: int  # noqa: N815
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> Engine | None: ...
 
@@ -257,6 +258,15 @@ class Messages:
             yield heard
         finally:
             self._listeners.remove(heard)
+
+
+@functools.cache
+def count_dla_cores(module: Any) -> int:
+    """DLA cores of this machine; 0 also where TensorRT cannot open a device."""
+    try:
+        return int(module.Runtime(messages_of(module).logger).num_DLA_cores)
+    except TypeError:
+        return 0
 
 
 @functools.cache

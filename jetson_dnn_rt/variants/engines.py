@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from jetson_dnn_rt.backends.base import Runner
-from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.backends.registry import TENSORRT, create_runner, inspect_backend
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Model, Part
@@ -62,7 +62,7 @@ def make_runner_factory(
     """
 
     def make(part: Part) -> Runner:
-        if spec.backend == "tensorrt" and library is not None:
+        if spec.backend in TENSORRT and library is not None:
             return _make_tensorrt(model, spec, part, library, build)
         return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
 
@@ -72,9 +72,9 @@ def make_runner_factory(
 def _make_tensorrt(
     model: Model, spec: VariantSpec, part: Part, library: Library, build: bool
 ) -> Runner:
-    info = inspect_backend("tensorrt")
+    info = inspect_backend(spec.backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end tensorrt: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
     from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
     from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine
 
@@ -84,14 +84,14 @@ def _make_tensorrt(
             graph_hash,
             spec.decomposition if of_part else FULL,
             "artefact",
-            "tensorrt",
+            spec.backend,
             info.version,
-            describe_device(device_of("tensorrt")),
+            describe_device(device_of(spec.backend)),
             options=options,
             **of_part,
         )
 
-    options = BuildOptions()
+    options = BuildOptions(dla_core=TENSORRT[spec.backend])
     key = key_of(
         model.model_hash,
         part.graph_hash,
@@ -102,7 +102,9 @@ def _make_tensorrt(
     entry = library.load(key)
     if entry is not None and _ENGINE in entry.files:
         try:
-            return TensorRtRunner(part, spec.precision, engine=entry.files[_ENGINE])
+            return TensorRtRunner(
+                part, spec.precision, engine=entry.files[_ENGINE], options=options
+            )
         except EngineError as error:
             logger.warning("library entry %s: %s; it is built anew", entry.path, error)
     if not build:
@@ -119,4 +121,4 @@ def _make_tensorrt(
         library.store(key, {_ENGINE: built.engine}, facts, model=model.source)
         if built.timing_cache != cache:
             library.store(timing_key, {_TIMING: built.timing_cache}, {}, model="TensorRT")
-    return TensorRtRunner(part, spec.precision, engine=built.engine)
+    return TensorRtRunner(part, spec.precision, engine=built.engine, options=options)

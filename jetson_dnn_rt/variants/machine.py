@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt import __version__
-from jetson_dnn_rt.backends.registry import BACKENDS, inspect_backend
+from jetson_dnn_rt.backends.registry import BACKENDS, TENSORRT, inspect_backend
 from jetson_dnn_rt.variants.library_entry import EntryKey
 
 _PACKAGES = ("numpy", "torch", "onnxruntime", "openvino", "tensorrt")
@@ -68,7 +68,7 @@ def device_of(backend: str) -> str:
         from jetson_dnn_rt.backends.torch import choose_device
 
         return choose_device()
-    return "cuda" if backend == "tensorrt" else "cpu"
+    return "cuda" if backend in TENSORRT else "cpu"
 
 
 def describe_machine() -> dict[str, Any]:

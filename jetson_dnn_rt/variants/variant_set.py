@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from jetson_dnn_rt.backends.memory import used_bytes
-from jetson_dnn_rt.backends.registry import create_runner, is_installed
+from jetson_dnn_rt.backends.registry import TENSORRT, create_runner, is_installed
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.model import Model
@@ -299,7 +299,7 @@ class VariantSet:
         if isinstance(self.model.origin, NullOrigin):
             return 1
         # Not one whose engine may have to be built first.
-        quick = (spec for spec in specs if spec.is_full and spec.backend != "tensorrt")
+        quick = (spec for spec in specs if spec.is_full and spec.backend not in TENSORRT)
         spec = next(quick, None) or choose_default(self.model)
         (piece,) = Network(self.model, 1, self.library).pieces(FULL)
         runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)

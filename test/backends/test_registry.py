@@ -13,6 +13,7 @@ from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
 
+from jetson_dnn_rt import backends
 from jetson_dnn_rt.backends import openvino as openvino_backend
 from jetson_dnn_rt.backends import torch as torch_backend
 from jetson_dnn_rt.backends.registry import (
@@ -36,7 +37,8 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def test_every_back_end_is_listed_with_what_to_do() -> None:
     infos = {info.name: info for info in list_backends()}
-    assert tuple(infos) == BACKENDS
+    missing_cores = {"tensorrt_dla0", "tensorrt_dla1"} - set(infos)
+    assert tuple(infos) == tuple(name for name in BACKENDS if name not in missing_cores)
     assert infos["null"].available
     assert infos["torch"].available
     assert "fp32" in infos["torch"].precisions
@@ -88,6 +90,27 @@ def test_tensorrt_without_a_device(
     assert "TensorRT 8.6.1 is installed, no CUDA device: torch cannot be" in info.reason
     assert info.mend not in info.reason
     assert "pip install torch" in info.mend
+
+
+def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one is there, say on a Jetson Orin NX 8GB."""
+    trt = make_tensorrt("8.6.1", dla_cores=1)
+    monkeypatch.setitem(sys.modules, "tensorrt", trt)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    listed = {info.name: info for info in list_backends()}
+    assert listed["tensorrt_dla0"].precisions == ("fp16",)
+    assert "tensorrt_dla1" not in listed
+    part = make_model(Classifier(), (8, 8)).part
+    runner = create_runner(part, "tensorrt_dla0", "fp16", threads=1)
+    assert runner.backend == "tensorrt_dla0"
+    assert trt.builds[-1][1].DLA_core == 0
+    with pytest.raises(
+        BackendUnavailableError, match="this machine has 1 DLA cores; use tensorrt"
+    ):
+        create_runner(part, "tensorrt_dla1", "fp16", threads=1)
+    with pytest.raises(BackendUnavailableError, match="computes in fp16 on this machine, not in"):
+        create_runner(part, "tensorrt_dla0", "fp32", threads=1)
 
 
 def test_tensorrt_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +174,9 @@ def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", refuse)
     for module in [name for name in sys.modules if name.startswith("jetson_dnn_rt.backends.")]:
         monkeypatch.delitem(sys.modules, module)
+        # The package's attributes, too, must be the old modules again when this is over.
+        name = module.rpartition(".")[2]
+        monkeypatch.setattr(backends, name, getattr(backends, name))
     folder = Path(torch_backend.__file__).parent
     for name in sorted(file.stem for file in folder.glob("[a-z]*.py")):
         importlib.import_module(f"jetson_dnn_rt.backends.{name}")

@@ -308,6 +308,10 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self._logger = logger
             self.DLA_core = -1
 
+        @property
+        def num_DLA_cores(self) -> int:  # noqa: N802
+            return dla_cores
+
         def deserialize_cuda_engine(self, serialized_engine: bytes) -> ICudaEngine | None:
             head, _, data = bytes(serialized_engine).partition(b"\n")
             if head != _MAGIC + json.dumps(version).encode():

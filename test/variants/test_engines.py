@@ -24,7 +24,7 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 
 @pytest.fixture
 def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
-    module = make_tensorrt("8.6.1")
+    module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     for name in ("cuda", "tensorrt"):
         monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
@@ -82,7 +82,7 @@ def test_without_a_library_every_time(trt: Any, model: Model) -> None:
         assert len(trt.builds) == count
 
 
-@pytest.mark.parametrize("change", ["part", "decomposition", "precision", "version"])
+@pytest.mark.parametrize("change", ["part", "decomposition", "precision", "version", "dla"])
 def test_whatever_decides_an_engine_makes_another(
     trt: Any, library: Library, model: Model, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +94,8 @@ def test_whatever_decides_an_engine_makes_another(
         variant = "tucker-0.50@tensorrt-fp16"
     elif change == "precision":
         variant = "full@tensorrt-fp32"
+    elif change == "dla":
+        variant = "full@tensorrt_dla0-fp16"
     else:
         newer = make_tensorrt("8.6.2")
         newer.builds = trt.builds
@@ -102,8 +104,9 @@ def test_whatever_decides_an_engine_makes_another(
         make(model, library, part, variant, build=False)
     make(model, library, part, variant)
     assert len(trt.builds) == 2
-    make(model, library, part, variant, build=False)
+    again = make(model, library, part, variant, build=False)
     assert len(trt.builds) == 2
+    assert again.backend == ("tensorrt_dla0" if change == "dla" else "tensorrt")
 
 
 def test_an_engine_that_does_not_load_is_built_again(
