@@ -153,7 +153,7 @@ def make_build(arguments, overrides):
         command += ["--params", file]
     if arguments["namespace"]:
         command += ["--namespace", arguments["namespace"]]
-    return ExecuteProcess(cmd=command, output="screen", emulate_tty=True, on_exit=end_with)
+    return ExecuteProcess(cmd=command, output="screen", on_exit=end_with)
 
 
 def start(context):
