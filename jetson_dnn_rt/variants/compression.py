@@ -224,6 +224,7 @@ def compress(
         spec,
         inputs,
         recover_steps=recover_steps,
+        head=model.head.name,
         data_aware=data_aware,
         keep_faster_on=None if keep_slower else (variant.backend, threads),
         seed=seed,
@@ -253,6 +254,7 @@ def fit(
     inputs: Inputs,
     *,
     recover_steps: int = 0,
+    head: str = "",
     data_aware: bool = True,
     keep_faster_on: tuple[str, int] | None = None,
     seed: int = 0,
@@ -269,6 +271,8 @@ def fit(
         ``(1, 3, H, W)``.
     spec, recover_steps, data_aware, seed, progress
         As in `compress`.
+    head : str, optional
+        Layout of what the network returns.
     inputs : sequence of ndarray of float32, [1, 3, H, W]
         Frames as the network takes them, two at least.
     keep_faster_on : tuple of str and int, optional
@@ -315,7 +319,7 @@ def fit(
     if recover_steps:
         report = recover(
             full, reduced, inputs,
-            steps=recover_steps, seed=seed, checkpoint=checkpoint, progress=progress,
+            steps=recover_steps, head=head, seed=seed, checkpoint=checkpoint, progress=progress,
         )  # fmt: skip
     return Fit(reduced, decomposition, report, data_aware)
 

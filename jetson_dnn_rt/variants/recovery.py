@@ -1,8 +1,9 @@
 """Recovery without labels: a decomposed network learns from the full one, on frames alone.
 
 The loss is the mean squared error of each value relative to the value's own spread: of what the
-network gives, and at first to a lesser part of what its layers give (see `distillation`). Chance
-is decided by the seed and the number of the step, so a run that was stopped and goes on from its
+network gives, and at first to a lesser part of what its layers give (see `distillation`); of a
+detector also the error of the boxes that the full one is sure of (`localisation`). Chance is
+decided by the seed and the number of the step, so a run that was stopped and goes on from its
 checkpoint ends with the same bits as one that was not.
 """
 
@@ -25,6 +26,7 @@ from torch import fx
 
 from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.tracing import output_names
 from jetson_dnn_rt.variants.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.variants.distillation import (
     Targets,
@@ -34,6 +36,7 @@ from jetson_dnn_rt.variants.distillation import (
     measure_spreads,
     vary,
 )
+from jetson_dnn_rt.variants.localisation import find_view, measure_boxes
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
 logger = logging.getLogger(__name__)
@@ -63,6 +66,8 @@ class RecoverySettings:
         Weight of the layers' values beside that of the results, at the start; it falls to nothing
         until half of the steps are done. They show the way; kept up, they hold the network back
         from any other way to the same results.
+    localisation : float
+        Weight of the error of a detector's boxes beside that of the results.
     evaluations : int
         How often the held-out frames judge, and the checkpoint is written.
     half : bool or None
@@ -74,6 +79,7 @@ class RecoverySettings:
     weight_decay: float = 1e-4
     batch: int = 8
     between: float = 0.1
+    localisation: float = 1.0
     evaluations: int = 20
     half: bool | None = None
 
@@ -123,6 +129,7 @@ def recover(
     inputs: Sequence[npt.NDArray[np.float32]],
     *,
     steps: int,
+    head: str = "",
     seed: int = 0,
     checkpoint: Path | None = None,
     progress: Progress = ignore_progress,
@@ -141,6 +148,9 @@ def recover(
         Frames as the network takes them, two at least.
     steps : int
         At least 1.
+    head : str, optional
+        Layout of what the networks return, as in `jetson_dnn_rt.models.heads`: the boxes of a
+        detector then count where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.
     checkpoint : Path, optional
@@ -162,7 +172,7 @@ def recover(
             f"recovery needs a step and two frames at least: {steps} steps, {len(inputs)} frames"
         )
     begin = time.monotonic()
-    run = _Run(full, reduced, inputs, steps, seed, settings or RecoverySettings())
+    run = _Run(full, reduced, inputs, steps, head, seed, settings or RecoverySettings())
     state = load_checkpoint(checkpoint, run.fingerprint) if checkpoint else None
     if state is not None:
         run.restore(state)
@@ -200,10 +210,11 @@ class _Run:
         reduced: fx.GraphModule,
         inputs: Sequence[npt.NDArray[np.float32]],
         steps: int,
+        head: str,
         seed: int,
         settings: RecoverySettings,
     ) -> None:
-        self.settings, self.steps, self.seed = settings, steps, seed
+        self.settings, self.steps, self.head, self.seed = settings, steps, head, seed
         self.period = max(1, steps // settings.evaluations)
         judges = count_held_out(len(inputs))
         self.learnt, self.judges = inputs[:-judges], inputs[-judges:]
@@ -222,6 +233,10 @@ class _Run:
             parameter.requires_grad_(True)
         self._half = supports_bf16() if settings.half is None else settings.half
         self._weights, self._guides = self._weigh(targets)
+        returned = output_names(full)
+        whole = targets.final[: len(returned)] == returned
+        self._view = find_view(head) if whole else None
+        self._returned = len(returned)
         self._optimiser = torch.optim.AdamW(
             self._parameters, settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -243,7 +258,7 @@ class _Run:
         """What a checkpoint must agree with: everything that decides the result."""
         digest = hashlib.sha256()
         settings = sorted({**asdict(self.settings), "half": self._half}.items())
-        about = (self.steps, self.seed, settings, torch.__version__)
+        about = (self.steps, self.head, self.seed, settings, torch.__version__)
         digest.update(repr(about).encode())
         for network in (full, self._reduced):
             for name, value in network.state_dict().items():
@@ -298,6 +313,9 @@ class _Run:
             weight * (one.float() - other.float()).square().mean()
             for weight, one, other in zip(weights, found, expected)  # noqa: B905 - maybe no guides
         ]
+        if self._view is not None:
+            boxes = found[: self._returned], expected[: self._returned]
+            terms.append(self.settings.localisation * measure_boxes(*boxes, self._view))
         return torch.stack(terms).sum()
 
     def judge(self) -> None:
