@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
+from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -308,8 +309,8 @@ def approximates(spec: VariantSpec) -> bool:
 
 
 def reference_of(spec: VariantSpec) -> VariantSpec:
-    """What it must beat: the full model on the same back end in fp32."""
-    return VariantSpec("full", spec.backend)
+    """What it must beat: the full model on the same back end in fp32; for a DLA on the GPU."""
+    return VariantSpec("full", "tensorrt" if spec.backend in TENSORRT else spec.backend)
 
 
 def decide(candidate: Measurement, reference: Measurement) -> str:

@@ -245,6 +245,7 @@ def test_memory_of_the_device_counts() -> None:
     [
         ("full@torch-bf16", True),
         ("full@tensorrt-fp16", True),
+        ("full@tensorrt_dla0-fp16", True),
         ("svd-energy-0.90@openvino-fp32", True),
         ("full@torch-fp32", False),
         ("full@openvino-fp32", False),
@@ -254,7 +255,9 @@ def test_memory_of_the_device_counts() -> None:
 def test_only_what_approximates_can_be_refused(name: str, refusable: bool) -> None:
     spec = VariantSpec.parse(name)
     reference = reference_of(spec)
-    assert (reference.decomposition, reference.backend) == ("full", spec.backend)
+    # A DLA core computes in fp16 only.
+    backend = "tensorrt" if name == "full@tensorrt_dla0-fp16" else spec.backend
+    assert reference == VariantSpec("full", backend, "fp32")
     slow = make(spec, 9.0)
     assert (decide(slow, make(reference)) != "") is refusable
 
