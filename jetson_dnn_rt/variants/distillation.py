@@ -8,7 +8,7 @@ Hinton et al., "Distilling the Knowledge in a Neural Network", 2015; Romero et a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,15 +120,33 @@ def can_batch(graph: fx.GraphModule, images: Sequence[torch.Tensor]) -> bool:
     return True
 
 
-def measure_spreads(values: Sequence[torch.Tensor]) -> list[float]:
-    """Mean square of each value about its mean per channel: what an error of 1 stands for."""
-    spreads = []
-    for value in values:
-        value = value.detach()
-        over = [axis for axis in range(value.ndim) if value.ndim < 2 or axis != 1]
-        centred = value - value.mean(over, keepdim=True)
-        spreads.append(max(float(centred.square().mean()), float(np.finfo(np.float32).tiny)))
-    return spreads
+def measure_spreads(samples: Iterable[Sequence[torch.Tensor]]) -> list[float]:
+    """Mean square of each value about its mean per channel: what an error of 1 stands for.
+
+    Parameters
+    ----------
+    samples : iterable of sequence of tensor, [B, C, ...]
+        The values for one image after the other.
+    """
+    firsts: list[torch.Tensor] = []
+    seconds: list[torch.Tensor] = []
+    count = 0
+    for values in samples:
+        count += 1
+        for index, value in enumerate(values):
+            wide = value.detach().double()
+            rows = wide.transpose(0, 1).flatten(1) if wide.ndim > 1 else wide.unsqueeze(0)
+            if index == len(firsts):
+                firsts.append(torch.zeros(len(rows), dtype=torch.float64))
+                seconds.append(torch.zeros(len(rows), dtype=torch.float64))
+            firsts[index] += rows.mean(1)
+            seconds[index] += rows.square().mean(1)
+    spreads = [
+        float((second / count - (first / count).square()).mean())
+        for first, second in zip(firsts, seconds, strict=True)
+    ]
+    # A value that never varies is met exactly or not at all.
+    return [max(spread, float(np.finfo(np.float32).tiny)) for spread in spreads]
 
 
 def vary(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:

@@ -246,8 +246,8 @@ class _Run:
     def _weigh(self, targets: Targets) -> tuple[list[float], list[float]]:
         """Weights of the squared errors, by the spread of the values: final ones, and between."""
         with torch.no_grad():
-            some = [self._teacher(torch.from_numpy(x)) for x in self.learnt[:_SPREAD_FRAMES]]
-        spreads = measure_spreads([torch.cat(values) for values in zip(*some, strict=True)])
+            some = self.learnt[:_SPREAD_FRAMES]
+            spreads = measure_spreads(self._teacher(torch.from_numpy(image)) for image in some)
         count = len(targets.final)
         final = [1.0 / (count * spread) for spread in spreads[:count]]
         between = [1.0 / (len(targets.between) * spread) for spread in spreads[count:]]

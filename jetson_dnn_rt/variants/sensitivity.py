@@ -66,7 +66,7 @@ def measure_sensitivities(
     sensitivities = {}
     with torch.no_grad():
         expected = [watched(image) for image in inputs]
-        spreads = measure_spreads([torch.cat(values) for values in zip(*expected, strict=True)])
+        spreads = measure_spreads(expected)
         directions = _find_directions(watched, layers, inputs)
         for done, (name, weakness) in enumerate(directions.items()):
             handle = watched.get_submodule(name).register_forward_hook(weakness.drop)
