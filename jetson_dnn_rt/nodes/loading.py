@@ -111,7 +111,7 @@ class LoadedTask:
     def stages(self) -> Stages:
         """The stages of every variant that is ready."""
         pipelines = self._variants.pipelines
-        return {n: pipelines[n].stages for n in self.variant_names if n in pipelines}
+        return {name: pipelines[name].stages for name in self.variant_names}
 
     @property
     def memory_bytes(self) -> int:
@@ -205,7 +205,8 @@ class LoadedTask:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            take(self._variants.pipelines[name].stages, self.warm_up_times_ns[name])
+            if name in self.warm_up_times_ns:  # else it was lost when all were built anew
+                take(self._variants.pipelines[name].stages, self.warm_up_times_ns[name])
         finally:
             self._lock.release()
         return True
@@ -216,6 +217,9 @@ class LoadedTask:
             # As many stages as the executor knows, also where they were counted automatically.
             stages = len(self.stage_names) - 2
             self._variants = self._load(self.variant_names, stages, memory_limit_mb=0.0)
+            ready = self._variants.pipelines
+            self.left_out = {**self.left_out, **self._variants.left_out}
+            self.warm_up_times_ns = {n: t for n, t in self.warm_up_times_ns.items() if n in ready}
             return self.stages
 
     def close(self) -> None:

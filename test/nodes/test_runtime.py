@@ -114,6 +114,25 @@ def test_a_signal_does_not_wait_for_a_transition(start) -> None:
     assert process.end(signal.SIGINT) == 0
 
 
+def test_a_signal_ends_a_build_in_the_background_too(start, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    variants = "[tucker-0.50@onnxruntime-fp32, full@onnxruntime-fp32]"
+    values = [f"variants:={variants}", f"engine_cache:={tmp_path}", "autostart:=true"]
+    process = start("detector", *(part for value in values for part in ("-p", value)))
+    process.wait_for("built in the background")
+    end_s = time.monotonic() + END_TIMEOUT_S
+    while not (descendants := process.descendants()) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert len(descendants) == 1
+    assert process.end(signal.SIGINT) == 0
+    assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
+    end_s = time.monotonic() + END_TIMEOUT_S
+    while descendants[0].exists() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not descendants[0].exists()
+
+
 @pytest.mark.parametrize("executable", ["camera", "detector", "segmenter"])
 def test_every_executable_comes_up_alone_and_ends(start, executable: str) -> None:
     model = {"detector": "null:1", "segmenter": "null:1,segmentation"}.get(executable)
