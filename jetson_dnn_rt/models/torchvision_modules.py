@@ -101,7 +101,9 @@ class _Suppression(torch.nn.Module):
         }
         anchors: list[Any] = [self.anchors]
         if self._levels is not None:
-            named = {name: list(torch.split(all_, self._levels, 1)) for name, all_ in named.items()}
+            named = {
+                name: list(torch.split(all_, self._levels, 1)) for name, all_ in named.items()
+            }
             anchors = [list(torch.split(self.anchors, self._levels))]
         found: Detection = self._rules[0].postprocess_detections(named, anchors, [self._size])[0]
         return found["boxes"], found["labels"], found["scores"]

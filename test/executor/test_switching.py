@@ -144,7 +144,7 @@ def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch) -> None:
 
     monkeypatch.setattr(covering, "measure_segments", lambda segments: float(len(segments)))
     task = make_task([OTHER, EXACT], 4)
-    record, work = task.run(0)
+    record, _work = task.run(0)
     names = [stage.name for stage in record.stages]
     assert names == ["preprocess", "inference-1..4", "decode"]
     # Not to be entered at stage 2: the frame stays where it is.
