@@ -193,10 +193,9 @@ def _count_saved(analyses: Mapping[str, LayerAnalysis], ranks: Mapping[str, Rank
 def _find_ratio(
     analyses: Mapping[str, LayerAnalysis], saved: int
 ) -> tuple[float, dict[str, Ranks]]:
-    """The largest ratio that still saves as much, or the one that saves most.
+    """The smallest ratio that keeps at least as many operations.
 
-    Where multiples of 8 do not allow the same, the next larger ratio is taken: it may keep more
-    operations than the budget, never fewer.
+    Its ranks are not held to multiples of 8, which would not let it come near the budget.
     """
     low, high = 0.0, 1.0
     for _ in range(24):
@@ -207,7 +206,9 @@ def _find_ratio(
 
 
 def _apply_ratio(analyses: Mapping[str, LayerAnalysis], ratio: float) -> dict[str, Ranks]:
-    chosen = {layer: analysis.apply_ratio(ratio) for layer, analysis in analyses.items()}
+    chosen = {
+        layer: analysis.apply_ratio(ratio, multiple=1) for layer, analysis in analyses.items()
+    }
     return {layer: ranks for layer, ranks in chosen.items() if ranks}
 
 

@@ -135,13 +135,17 @@ class LayerAnalysis:
         rank = self._apply_rule(spec, self._matrix.squares, 4)
         return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
 
-    def apply_ratio(self, ratio: float) -> Ranks:
+    def apply_ratio(self, ratio: float, multiple: int = rank_rules.MULTIPLE) -> Ranks:
         """Ranks that are a share of the full ones; ``()`` where that would not be smaller."""
+
+        def choose(channels: int) -> int:
+            return rank_rules.choose_by_ratio(ratio, channels, multiple)
+
         layer = self.layer
         if self._tensor is not None:
             modes = (layer.inputs, layer.outputs)
-            return self._check(tuple(rank_rules.choose_by_ratio(ratio, mode) for mode in modes))
-        rank = rank_rules.choose_by_ratio(ratio, min(layer.outputs, layer.inputs * layer.taps))
+            return self._check(tuple(choose(mode) for mode in modes))
+        rank = choose(min(layer.outputs, layer.inputs * layer.taps))
         return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
 
     def _check(self, ranks: Ranks) -> Ranks:

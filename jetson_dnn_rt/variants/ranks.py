@@ -32,14 +32,14 @@ def list_candidates(channels: int) -> Ranks:
     return np.concatenate((below, [channels])).astype(np.int64)
 
 
-def round_rank(rank: float, channels: int) -> int:
-    """The multiple of 8 nearest to a rank, at least 8 and at most the channels."""
-    return min(channels, max(MULTIPLE, MULTIPLE * round(rank / MULTIPLE)))
+def round_rank(rank: float, channels: int, multiple: int = MULTIPLE) -> int:
+    """The nearest multiple to a rank, at least one of them and at most the channels."""
+    return min(channels, max(multiple, multiple * round(rank / multiple)))
 
 
-def choose_by_ratio(ratio: float, channels: int) -> int:
+def choose_by_ratio(ratio: float, channels: int, multiple: int = MULTIPLE) -> int:
     """A share of the channels."""
-    return round_rank(ratio * channels, channels)
+    return round_rank(ratio * channels, channels, multiple)
 
 
 def choose_by_energy(share: float, squares: npt.NDArray[np.float64]) -> int:

@@ -13,6 +13,7 @@ the kernel. A pair of ranks (R3, R4) gives ``W~[o,i,k] = sum_pr U4[o,p] core[p,r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,8 @@ Ranks = npt.NDArray[np.int64]
 Errors = npt.NDArray[np.float64]
 
 _HOOI_SWEEPS = 8
+_SHARES = (0.25, 0.5)  # of both ranks: what decompositions that are worth it have
+_SHARE_SWEEPS = 3
 _OUTPUT_SWEEPS = 4
 _GRADIENT_STEPS = 8
 _DEPENDENT = 1e-6  # relative spread of a channel that the ones before it determine
@@ -73,8 +76,22 @@ class Analysis(Protocol):
         """The factors of one pair."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Complete bases of both modes, and the energy of each leading part of the core."""
+
+    basis3: torch.Tensor  # [G, I, I]
+    basis4: torch.Tensor  # [G, O, O]
+    # Entry (p, r): of the core's first p output and r input channels. Exact for every pair,
+    # because the bases are orthonormal and nested.
+    kept: Errors
+
+
 class TuckerAnalysis:
-    """HOSVD of one convolution, of its weights or of its weights times the channels' spread.
+    """One convolution's weights, or its weights times the channels' spread, in several bases.
+
+    The first bases are those of HOSVD. HOOI at some shares of the ranks gives others, complete
+    and nested as well, so that the error of every pair is known near its refined value.
 
     Parameters
     ----------
@@ -82,41 +99,64 @@ class TuckerAnalysis:
         Weights.
     root : Tensor [G, I, I], optional
         Symmetric root of the covariance of the input channels.
+    shares : sequence of float
+        Of both ranks, at which HOOI gives further bases.
     """
 
-    def __init__(self, weight: torch.Tensor, root: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        root: torch.Tensor | None = None,
+        shares: Sequence[float] = _SHARES,
+    ) -> None:
         seen = weight.double()
         self._unroot = None
         if root is not None:
             seen = torch.einsum("goik,gij->gojk", seen, root)
             self._unroot = torch.linalg.inv(root)
         self._seen = seen
-        energy3, self._basis3 = decompose_symmetric(torch.einsum("goik,gojk->gij", seen, seen))
-        energy4, self._basis4 = decompose_symmetric(torch.einsum("goik,gpik->gop", seen, seen))
+        energy3, basis3 = decompose_symmetric(torch.einsum("goik,gojk->gij", seen, seen))
+        energy4, basis4 = decompose_symmetric(torch.einsum("goik,gpik->gop", seen, seen))
         self.squares3: Errors = energy3.numpy()
         self.squares4: Errors = energy4.numpy()
-        core = torch.einsum("goik,gop,gir->gprk", seen, self._basis4, self._basis3)
-        # kept[p, r]: energy of the core's first p output and r input channels, exact for every
-        # pair because the bases are orthonormal and nested.
-        self._kept = core.square().sum((0, 3)).cumsum(0).cumsum(1).numpy()
-        self._total = max(float(self._kept[-1, -1]), 1e-300)
+        self._total = max(float(energy3.sum()), 1e-300)
+        self._starts = [self._make_start(basis3, basis4)]
+        for share in shares:
+            rank3 = max(1, round(share * len(basis3[0])))
+            rank4 = max(1, round(share * len(basis4[0])))
+            found3, found4 = basis3, basis4
+            for _ in range(_SHARE_SWEEPS):
+                found3, found4, _ = self._sweep(found3[..., :rank3], rank4)
+            self._starts.append(self._make_start(found3, found4))
+
+    def _make_start(self, basis3: torch.Tensor, basis4: torch.Tensor) -> _Start:
+        core = torch.einsum("goik,gop,gir->gprk", self._seen, basis4, basis3)
+        kept = core.square().sum((0, 3)).cumsum(0).cumsum(1).numpy()
+        return _Start(basis3, basis4, kept)
+
+    def _sweep(
+        self, basis3: torch.Tensor, rank4: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """One sweep of HOOI: full bases in the order of their energies, and those of mode 3."""
+        narrow = torch.einsum("goik,gir->gork", self._seen, basis3).flatten(2)
+        _, basis4 = decompose_symmetric(narrow @ narrow.mT)
+        narrow = torch.einsum("goik,gop->gipk", self._seen, basis4[..., :rank4]).flatten(2)
+        energies, basis3 = decompose_symmetric(narrow @ narrow.mT)
+        return basis3, basis4, energies
 
     def errors(self, ranks3: Ranks, ranks4: Ranks) -> Errors:
-        """Squared relative error of each pair under HOSVD, [len(ranks3), len(ranks4)]."""
-        kept = self._kept[np.ix_(ranks4 - 1, ranks3 - 1)].T
-        return np.asarray(np.clip(1.0 - kept / self._total, 0.0, 1.0))
+        """Squared relative error of each pair in the best of the bases, [R3s, R4s]."""
+        kept = np.max([start.kept[np.ix_(ranks4 - 1, ranks3 - 1)] for start in self._starts], 0)
+        return np.asarray(np.clip(1.0 - kept.T / self._total, 0.0, 1.0))
 
     def factors(self, rank3: int, rank4: int, *, refine: bool = True) -> TuckerFactors:
-        """HOSVD of one pair, refined by HOOI until a sweep brings next to nothing."""
-        basis3, basis4 = self._basis3[..., :rank3], self._basis4[..., :rank4]
-        error = float(self.errors(np.array([rank3]), np.array([rank4]))[0, 0])
+        """The best of the bases for one pair, refined by HOOI until a sweep brings little."""
+        start = max(self._starts, key=lambda start: float(start.kept[rank4 - 1, rank3 - 1]))
+        basis3, basis4 = start.basis3[..., :rank3], start.basis4[..., :rank4]
+        error = max(0.0, 1.0 - float(start.kept[rank4 - 1, rank3 - 1]) / self._total)
         for _ in range(_HOOI_SWEEPS if refine else 0):
-            narrow = torch.einsum("goik,gir->gork", self._seen, basis3).flatten(2)
-            _, basis4 = decompose_symmetric(narrow @ narrow.mT)
-            basis4 = basis4[..., :rank4]
-            narrow = torch.einsum("goik,gop->gipk", self._seen, basis4).flatten(2)
-            energies, basis3 = decompose_symmetric(narrow @ narrow.mT)
-            basis3 = basis3[..., :rank3]
+            basis3, basis4, energies = self._sweep(basis3, rank4)
+            basis3, basis4 = basis3[..., :rank3], basis4[..., :rank4]
             better = max(0.0, 1.0 - float(energies[..., :rank3].sum()) / self._total)
             gain, error = error - better, better
             if gain <= _TOLERANCE * error:
@@ -146,7 +186,7 @@ class OutputTuckerAnalysis:
         values, vectors = decompose_symmetric(self._channels)
         root = vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
         # The channels' subspaces in the order of what they bring to the output.
-        start = TuckerAnalysis(weight, root)
+        start = TuckerAnalysis(weight, root, shares=())
         self.squares3, self.squares4 = start.squares3, start.squares4
         self._inner = start.factors(inputs, 1, refine=False).inner
         flat = self._weight.flatten(2)
