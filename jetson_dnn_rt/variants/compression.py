@@ -58,6 +58,7 @@ logger = logging.getLogger(__name__)
 _COVARIANCE_FRAMES = 256
 _SENSITIVITY_FRAMES = 16
 _WARM_UP_RUNS = 3
+_FEW_FRAMES = 100
 _LEAST_FRAMES_KEPT = 40
 _LEAST_RUNS, _MOST_RUNS = 20, 300
 _TIMING_NS = 6_000_000_000
@@ -217,6 +218,11 @@ def compress(
     variant = VariantSpec(str(spec), backend or choose_default(model).backend)
     whole = split(model, 1)
     inputs, judges = _read_frames(model, frames)
+    if len(inputs) < _FEW_FRAMES:
+        logger.warning(
+            "%d frames of %s are few to fit a network to and to judge it by: take %d or more",
+            len(inputs), source or "the camera", _FEW_FRAMES,
+        )  # fmt: skip
     checkpoint = _checkpoint(library, model, spec)
     fitted = fit(
         whole.graph,

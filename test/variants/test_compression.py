@@ -90,7 +90,7 @@ def run_graph(graph: nn.Module, image: Any) -> Any:
 
 
 def test_a_model_becomes_smaller_and_is_reported(
-    model: Model, frames: list[Frame], tmp_path: Path
+    model: Model, frames: list[Frame], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     phases: list[str] = []
     library = Library(tmp_path)
@@ -118,6 +118,7 @@ def test_a_model_becomes_smaller_and_is_reported(
     assert found.entry.facts["recover_steps"] == 4
     assert found.entry.facts["agreement"] == report["agreement"]
     assert list(tmp_path.glob("recovery/*")) == []
+    assert "6 frames of synthetic are few" in caplog.text
 
 
 def test_what_was_kept_comes_back(model: Model, frames: list[Frame], tmp_path: Path) -> None:
