@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -124,7 +126,7 @@ def _plan_budget(
     offers = {name: analysis.options() for name, analysis in analyses.items()}
     mean = sum(sensitivities.values()) / len(sensitivities) if sensitivities else 1.0
     options = {
-        name: Options(offer[0].costs, offer[0].errors * sensitivities.get(name, mean))
+        name: Options(offer[0].costs, _lose(offer[0].errors) * sensitivities.get(name, mean))
         for name, offer in offers.items()
     }
     fixed = costs.macs - sum(analysis.cost.macs for analysis in analyses.values())
@@ -166,6 +168,15 @@ def _plan_budget(
         return Plan(ranks, note=note)
     tried = {name: judge.ranks[name] for name in refused}
     return Plan({**ranks, **tried}, refused, judge.errors, note)
+
+
+def _lose(errors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """What squared relative errors cost: -log of the share of the signal that is left.
+
+    Layers follow one another, so these shares multiply. Small errors cost themselves; one that
+    leaves nothing of a layer is dearer than any sum of small ones.
+    """
+    return np.asarray(-np.log1p(-np.minimum(errors, 1.0 - 1e-9)))
 
 
 def _least(options: Mapping[str, Options]) -> int:
