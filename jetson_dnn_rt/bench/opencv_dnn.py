@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
+from jetson_dnn_rt.backends.base import Array, HostArrays, HostInputs, Runner
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Part
+
+_MODEL, _INPUTS, _OUTPUTS = "model.onnx", "inputs.npy", "outputs.npz"
 
 
 def list_engines() -> dict[str, int]:
@@ -54,7 +57,7 @@ class OpenCvRunner(Runner):
         cv2.setNumThreads(threads)
         try:
             self._net: Any = _read(part.onnx_model(), engine)
-            self._names = _order_outputs(part, self._net.getUnconnectedOutLayersNames())
+            self._names = _order_outputs(part.onnx_model(), self._net)
         except cv2.error as error:
             raise ModelError(f"{part.name} cannot be read by cv2.dnn: {_first(error)}") from error
         self._inputs = HostInputs(part.input_shapes)
@@ -75,8 +78,16 @@ class OpenCvRunner(Runner):
 
 def check_engine(
     part: Part, engine: str, threads: int, images: Sequence[npt.NDArray[np.float32]]
-) -> None:
-    """Run a network once on each image in a process of its own: OpenCV may crash on it.
+) -> list[HostArrays]:
+    """Run a network once on each image in a process of its own.
+
+    OpenCV crashes on some networks, and on others it reads memory that nothing was written to, so
+    that its result is right or wrong by chance. There, such memory is filled with garbage.
+
+    Returns
+    -------
+    list of tuple of ndarray
+        The outputs, one tuple for each image.
 
     Raises
     ------
@@ -84,31 +95,44 @@ def check_engine(
         When it cannot be read or run, or the process dies.
     """
     with tempfile.TemporaryDirectory() as folder:
-        model, inputs = Path(folder, "model.onnx"), Path(folder, "inputs.npy")
-        model.write_bytes(part.onnx_model())
-        np.save(inputs, np.stack(images))
-        command = [sys.executable, "-m", __name__, str(model), engine, str(threads), str(inputs)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        raise ModelError(f"{part.name} ends cv2.dnn by {name}")
-    if done.returncode > 0:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ModelError(f"{part.name} fails in cv2.dnn: {reason}")
+        Path(folder, _MODEL).write_bytes(part.onnx_model())
+        np.save(Path(folder, _INPUTS), np.stack(images))
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, folder, engine, str(threads)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "MALLOC_PERTURB_": "165"},
+        )
+        if done.returncode < 0:
+            name = signal.Signals(-done.returncode).name
+            raise ModelError(f"{part.name} ends cv2.dnn by {name}")
+        if done.returncode > 0:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise ModelError(f"{part.name} fails in cv2.dnn: {reason}")
+        with np.load(Path(folder, _OUTPUTS)) as arrays:
+            flat = [arrays[name] for name in arrays.files]
+    count = len(flat) // len(images)
+    return [tuple(flat[i * count : (i + 1) * count]) for i in range(len(images))]
 
 
 def main(argv: Sequence[str]) -> int:
     """Read and run a network, for `check_engine`; 0, or 1 with the reason on stderr."""
-    model, engine, threads, inputs = argv
+    folder, engine, threads = argv
     cv2.setNumThreads(int(threads))
+    outputs: list[npt.NDArray[Any]] = []
     try:
-        net = _read(Path(model).read_bytes(), engine)
-        for image in np.load(inputs):
+        data = Path(folder, _MODEL).read_bytes()
+        net = _read(data, engine)
+        names = _order_outputs(data, net)
+        for image in np.load(Path(folder, _INPUTS)):
             net.setInput(image)
-            net.forward(net.getUnconnectedOutLayersNames())
+            # Copies: the next image may be computed into the same memory.
+            outputs += [np.array(output) for output in net.forward(names)]
     except cv2.error as error:
         print(_first(error), file=sys.stderr)
         return 1
+    np.savez(Path(folder, _OUTPUTS), *outputs)
     return 0
 
 
@@ -117,13 +141,12 @@ def _read(data: bytes, engine: str) -> Any:
     return cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8), *arguments)
 
 
-def _order_outputs(part: Part, names: Sequence[str]) -> list[str]:
+def _order_outputs(data: bytes, net: Any) -> list[str]:
     """The outputs in the order of the ONNX file, which OpenCV does not keep."""
     import onnx
 
-    wanted = [
-        output.name for output in onnx.load_model_from_string(part.onnx_model()).graph.output
-    ]
+    wanted = [output.name for output in onnx.load_model_from_string(data).graph.output]
+    names = net.getUnconnectedOutLayersNames()
     return wanted if set(wanted) == set(names) else list(names)
 
 

@@ -145,11 +145,14 @@ def test_opencv_computes_what_torch_does(engine: str) -> None:
     pytest.importorskip("onnx")
     model = make_model(Classifier(), (32, 48))
     image = np.random.default_rng(0).random((1, 3, 32, 48), np.float32)
-    check_engine(model.part, engine, 1, [image])
+    checked = check_engine(model.part, engine, 1, [image, image * 0.5])
     runner = OpenCvRunner(model.part, engine, 1)
     with torch.inference_mode():
         expected = model.torch_module()(torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(runner.run([image])[0], expected, atol=1e-5)
+    np.testing.assert_allclose(checked[0][0], expected, atol=1e-5)
+    assert len(checked) == 2
+    assert not np.array_equal(checked[0][0], checked[1][0])
     runner.close()
 
 
@@ -228,12 +231,12 @@ def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         "opencv-fp32",
     )
     result = backends.run(
-        parse(*options, "--threads", "1", "--stages", "2", "--seconds", "0.1", "--data",
+        parse(*options, "--threads", "1", "--stages", "2", "--seconds", "0.001", "--data",
               str(tmp_path))
     )  # fmt: skip
     found = result["models"]["detector"]
     assert json.loads(json.dumps(result)) == result
-    assert (found["stages"], found["rounds"]) == (2, 10)
+    assert (found["stages"], found["rounds"]) == (2, 3)
     rows = {row["backend"]: row for row in found["rows"]}
     assert list(rows) == ["torch-eager", "torch-fp32", "onnxruntime-fp32", "opencv-fp32"]
     for name, row in rows.items():
@@ -245,6 +248,6 @@ def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert rows["torch-eager"]["times_faster_than_torch"] == 1.0
     assert "engine" in rows["opencv-fp32"]["note"]
     table = backends.format_table(result)
-    assert "detector (240x320), 1 threads, 2 stages, 10 rounds" in table
+    assert "detector (240x320), 1 threads, 2 stages, 3 rounds" in table
     assert "onnxruntime-fp32" in table
     assert "backends: detector" in capsys.readouterr().err
