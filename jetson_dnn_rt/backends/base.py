@@ -63,13 +63,14 @@ class Runner(ABC):
         """Make a host buffer for the first input, in the memory that is read fastest from."""
         return np.zeros(self.input_shapes[0], np.float32)
 
-    def run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def run(self, values: list[Array]) -> tuple[Array, ...]:
         """Run the part; it is done when this returns.
 
         Parameters
         ----------
-        values : sequence of array
-            The inputs in their order, in the form of the module's docstring; read only.
+        values : list of array
+            The inputs in their order, in the form of the module's docstring. The arrays are read
+            only; the list may be emptied, to give memory back at its last use.
 
         Returns
         -------
@@ -86,7 +87,7 @@ class Runner(ABC):
         return self._run(values)
 
     @abstractmethod
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]: ...
+    def _run(self, values: list[Array]) -> tuple[Array, ...]: ...
 
     def to_host(self, values: Sequence[Array]) -> HostArrays:
         """Bring boundary tensors to the host, where decoders read them."""

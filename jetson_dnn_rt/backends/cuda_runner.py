@@ -95,7 +95,7 @@ class CudaRunner(Runner):
         """Make a page-locked host buffer: the device fetches it without a copy in between."""
         return self._cuda.allocate_host(self.input_shapes[0], np.float32)
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         assert self._launch is not None, "_prepare was not called"
         if len(values) != len(self._inputs):
             raise ValueError(f"{self.name} takes {len(self._inputs)} values, not {len(values)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.backends.base import Array, Runner
@@ -57,7 +56,7 @@ class NullRunner(Runner):
         while self._clock.now_ns() < end_ns:
             pass
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         self.take_time("inference")
         return self._outputs
 

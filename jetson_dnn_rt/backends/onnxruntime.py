@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ class OnnxRuntimeRunner(Runner):
         self._values: list[Any] = []
         self._outputs: tuple[Any, ...] = tuple(outputs)
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         for index, array in self._inputs.place(values):
             self._binding.bind_input(
                 self._names[index], "cpu", 0, np.float32, array.shape, array.ctypes.data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,7 @@ class OpenVinoRunner(Runner):
             else:  # lists of boxes: their lengths are known after the run
                 self._outputs.append(None)
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         import openvino
 
         for index, array in self._inputs.place(values):

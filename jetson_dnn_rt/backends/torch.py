@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.base import Array, Runner, as_host
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
+
+if TYPE_CHECKING:
+    from torch import fx
 
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
 
@@ -28,6 +30,29 @@ def supports_bf16() -> bool:
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def box_inputs(graph: fx.GraphModule) -> None:
+    """Let a graph take one list of its inputs, which it empties.
+
+    Arguments of a call live as long as the call. Memory that could be used again in the next
+    layer, while it is in the cache, would be held to the end of the stage.
+    """
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    first = next(iter(graph.graph.nodes))
+    with graph.graph.inserting_before(first):
+        box = graph.graph.placeholder("box")
+    with graph.graph.inserting_before(next(n for n in graph.graph.nodes if n.op != "placeholder")):
+        for node in inputs:
+            taken = graph.graph.call_function(_take_first, (box,))
+            node.replace_all_uses_with(taken)
+    for node in inputs:
+        graph.graph.erase_node(node)
+    graph.recompile()
+
+
+def _take_first(box: list[Any]) -> Any:
+    return box.pop(0)
 
 
 class TorchRunner(Runner):
@@ -59,6 +84,7 @@ class TorchRunner(Runner):
 
     def __init__(self, part: Part, precision: str, threads: int) -> None:
         import torch
+        from torch import fx
 
         super().__init__(part)
         if precision not in PRECISIONS["cpu"]:
@@ -81,10 +107,14 @@ class TorchRunner(Runner):
             for layer in module.modules():
                 if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)):
                     layer.to(torch.bfloat16)
+        module = module.to(memory_format=torch.channels_last)
+        self._boxed = isinstance(module, fx.GraphModule)
+        if isinstance(module, fx.GraphModule):
+            box_inputs(module)
         # Without the wrappers of a call, of which a network in eight stages would pay for eight.
-        self._forward: Any = module.to(memory_format=torch.channels_last).forward
+        self._forward: Any = module.forward
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         import torch
 
         precision = (
@@ -93,7 +123,12 @@ class TorchRunner(Runner):
             else contextlib.nullcontext()
         )
         with torch.inference_mode(), precision:
-            outputs = self._forward(*[torch.from_numpy(as_host(value)) for value in values])
+            inputs = [torch.from_numpy(as_host(value)) for value in values]
+            if self._boxed:
+                values.clear()
+                outputs = self._forward(inputs)
+            else:
+                outputs = self._forward(*inputs)
             if isinstance(outputs, torch.Tensor):
                 outputs = (outputs,)
             return tuple(

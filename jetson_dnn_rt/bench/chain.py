@@ -18,7 +18,7 @@ from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.agreement import agreement
 from jetson_dnn_rt.variants.envelope import IMAGE, OUTPUTS, Envelope
-from jetson_dnn_rt.variants.network import Piece
+from jetson_dnn_rt.variants.network import Piece, run_piece
 
 # Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
 _SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
@@ -49,12 +49,9 @@ class Chain:
         """Run the network on an input, [1, 3, H, W]; the runners own what is returned."""
         values: dict[str, Any] = {IMAGE: image}
         for piece, runner in self._steps:
-            given = runner.run([values[name] for name in piece.inputs])
+            given = run_piece(piece, runner, values)
             if not piece.outputs:  # the network as it came: what it returns has no names
                 return runner.to_host(given)
-            for name in piece.dead:
-                values.pop(name, None)
-            values.update(zip(piece.outputs, given, strict=True))
         return runner.to_host([values[name] for name in piece.results])
 
     def close(self) -> None:
@@ -82,7 +79,7 @@ class EagerRunner(Runner):
         torch.set_num_threads(threads)
         self._module: torch.nn.Module | None = part.torch_module()
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         assert self._module is not None
         with torch.inference_mode():
             outputs = self._module(*map(torch.from_numpy, values))

@@ -165,7 +165,7 @@ class EagerRunner(Runner):
         self.version = str(torch.__version__)
         self._module: Any = part.torch_module().to("cuda")
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         import torch
 
         with torch.inference_mode():

@@ -63,7 +63,7 @@ class OpenCvRunner(Runner):
         self._inputs = HostInputs(part.input_shapes)
         super().__init__(part)
 
-    def _run(self, values: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
         for _, array in self._inputs.place(values):
             self._array = array
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.variants.envelope import IMAGE
-from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.variants.network import Network, run_piece
 from jetson_dnn_rt.variants.pipeline import Segment
 
 TOLERANCE = 1.05
@@ -82,8 +82,6 @@ def measure_segments(segments: Sequence[Segment], runs: int = _RUNS) -> float:
         values: dict[str, Array] = {IMAGE: image}
         start_ns = time.perf_counter_ns()
         for segment in segments:
-            piece = segment.piece
-            given = segment.runner.run([values[name] for name in piece.inputs])
-            values.update(zip(piece.outputs, given))  # noqa: B905  # the whole names none
+            run_piece(segment.piece, segment.runner, values)
         times_ns.append(time.perf_counter_ns() - start_ns)
     return statistics.median(times_ns[_WARM_UP_RUNS:])

@@ -117,10 +117,10 @@ def _measure(runners: list[Runner], value: npt.NDArray[np.float32]) -> tuple[flo
     for runner in runners:
         buffer = runner.allocate_input()
         buffer[...] = value
-        inputs.append((buffer,))
+        inputs.append(buffer)
     for _ in range(_WARM_UP):
-        for runner, values in zip(runners, inputs, strict=True):
-            runner.run(values)
+        for runner, value in zip(runners, inputs, strict=True):
+            runner.run([value])
     taken: list[list[int]] = [[], []]
     was_enabled = gc.isenabled()
     gc.disable()
@@ -131,7 +131,7 @@ def _measure(runners: list[Runner], value: npt.NDArray[np.float32]) -> tuple[flo
                 break
             for index in (0, 1) if count % 2 else (1, 0):
                 start_ns = time.perf_counter_ns()
-                runners[index].run(inputs[index])
+                runners[index].run([inputs[index]])
                 taken[index].append(time.perf_counter_ns() - start_ns)
     finally:
         if was_enabled:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.null_source import NullOrigin
@@ -54,6 +55,30 @@ class Piece:
     outputs: tuple[str, ...]
     dead: tuple[str, ...]
     results: tuple[str, ...]
+
+
+def run_piece(piece: Piece, runner: Runner, values: dict[str, Array]) -> tuple[Array, ...]:
+    """Run stages on the boundary values: what nobody needs afterwards leaves them, the rest joins.
+
+    Parameters
+    ----------
+    piece : Piece
+        What is run.
+    runner : Runner
+        Made for its part.
+    values : dict of str to array
+        The boundary values by name; changed.
+
+    Returns
+    -------
+    tuple of array
+        What the runner gave.
+    """
+    # Taken out before the run, so that memory can be used again from the last use on.
+    taken = [values.pop(name) if name in piece.dead else values[name] for name in piece.inputs]
+    given = runner.run(taken)
+    values.update(zip(piece.outputs, given))  # noqa: B905  # the whole network names none
+    return given
 
 
 class Network:

@@ -11,7 +11,7 @@ from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Stage, Work, stage_name
 from jetson_dnn_rt.variants.envelope import OUTPUTS, VALUES, Envelope, holds_nan
-from jetson_dnn_rt.variants.network import Piece
+from jetson_dnn_rt.variants.network import Piece, run_piece
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 
@@ -82,18 +82,15 @@ class Pipeline:
 
     def _make_stage(self, segment: Segment, names: Sequence[str]) -> Stage:
         piece, runner, envelope = segment.piece, segment.runner, self.envelope
-        inputs, outputs, dead, results = piece.inputs, piece.outputs, piece.dead, piece.results
+        results = piece.results
         name = stage_name(names, piece.first + 1, piece.span)
 
         def run(work: Work) -> None:
             values = cast("dict[str, Array]", work.scratch[VALUES])
-            given = runner.run([values[key] for key in inputs])
+            given = run_piece(piece, runner, values)
             if envelope.suspicious and holds_nan(given):
                 raise NotANumberError(f"stage {name} of {self.spec} gives NaN", name)
-            for key in dead:
-                del values[key]
-            values.update(zip(outputs, given))  # noqa: B905  # the whole network names none
-            if results or not outputs:
+            if results or not piece.outputs:
                 last = [values[key] for key in results] if results else given
                 work.scratch[OUTPUTS] = runner.to_host(last)
 
