@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "perception"}
-COMMANDS = {"run", "doctor", "bench"}
+COMMANDS = {"run", "doctor", "bench", "compress", "build", "library"}
 
 # Import name -> rosdep key, where they differ.
 ROSDEP_KEYS = {

@@ -8,8 +8,9 @@ gap    from the end of one stage to the start of the next: the decision and the 
 stage  what the next stage takes: with boundary tensors in another memory layout and with caches
        that another variant has left, where it was a switch
 
-Passes when the p99 gap at a switch is at most 50 us longer than the median gap without one. The
-first switch to a variant in a process pays for page faults; warm-up frames are not counted.
+What a switch costs is what it adds to the gap: passes when the p99 gap at a switch is at most
+50 us longer than the p99 gap without one. The first switch to a variant in a process pays for
+page faults; warm-up frames are not counted.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         model, names, DecoderSettings(), threads=args.threads, stages=args.stages
     )
     try:
+        if variants.left_out:
+            missing = "; ".join(variants.left_out.values())
+            raise ConfigurationError(f"--variants are not loaded: {missing}")
         for name, pipeline in variants.pipelines.items():
             if len(pipeline.stages) != len(variants.stage_names):
                 raise ConfigurationError(
@@ -93,8 +97,14 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     finally:
         variants.close()
     kept, switched = _sort(records)
-    bar_us = float(np.median(kept.gaps)) / 1e3 + BAR_US
-    p99_us = float(np.percentile(switched.gaps, 99)) / 1e3
+    added_us = {
+        f"p{quantile}": round(
+            float(np.percentile(switched.gaps, quantile) - np.percentile(kept.gaps, quantile))
+            / 1e3,
+            1,
+        )
+        for quantile in (50, 99)
+    }
     return {
         "benchmark": "switching",
         "model": args.model,
@@ -104,8 +114,9 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         "gap_us": {"kept": _figures(kept.gaps), "switched": _figures(switched.gaps)},
         "stage_ratio": _stage_ratio(kept, switched),
         "memory_mb": round(variants.memory_bytes / 1e6, 1),
-        "bar_us": round(bar_us, 1),
-        "passed": p99_us <= bar_us,
+        "added_us": added_us,
+        "bar_us": BAR_US,
+        "passed": added_us["p99"] <= BAR_US,
     }
 
 
@@ -177,6 +188,7 @@ def _stage_ratio(kept: _Boundaries, switched: _Boundaries) -> float:
 def format_table(result: dict[str, object]) -> str:
     """Return the result as a table for people."""
     gaps = cast("dict[str, dict[str, float]]", result["gap_us"])
+    added = cast("dict[str, float]", result["added_us"])
     lines = [
         f"{result['model']}, {result['stages']} stages, {result['frames']} frames, "
         f"{' and '.join(cast('list[str]', result['variants']))}",
@@ -191,7 +203,7 @@ def format_table(result: dict[str, object]) -> str:
     lines += [
         "",
         f"a stage after a switch takes {result['stage_ratio']} of its time without one",
-        f"p99 at a switch: {gaps['switched']['p99']} us, bar {result['bar_us']} us: "
-        + ("passed" if result["passed"] else "NOT passed"),
+        f"a switch adds {added['p50']} us at the median, {added['p99']} us at p99, bar "
+        f"{result['bar_us']:.0f} us: " + ("passed" if result["passed"] else "NOT passed"),
     ]
     return "\n".join(lines)

@@ -225,7 +225,7 @@ def _time(
         for name, runner in runners.items():
             buffer = runner.allocate_input()
             buffer[...] = make_probe_input(*buffer.shape[2:])
-            calls[name] = lambda runner=runner, buffer=buffer: runner.run((buffer,))  # type: ignore[misc]
+            calls[name] = lambda runner=runner, buffer=buffer: runner.run([buffer])  # type: ignore[misc]
         times = measure_rounds(calls, budget_s=seconds, least=3, warm_up=1)
     finally:
         for runner in runners.values():

@@ -31,7 +31,7 @@ STAGE_NS = 2_000_000
 long a job that just started blocks a more urgent one."""
 MAX_AUTOMATIC_STAGES = 8
 
-# The fastest on a CPU first, as measured with YOLOX-nano on two x86 cores.
+# The fastest on a CPU first, as `jetson-dnn-rt bench backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
 # Of these only torch uses a GPU. TensorRT is never taken unasked: its engines take minutes.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
