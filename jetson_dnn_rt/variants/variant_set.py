@@ -284,7 +284,7 @@ class VariantSet:
         )
         if spec.backend != "torch":
             return choose_cover(self._network, spec.decomposition, make_runner)
-        # torch runs operator by operator: stages cost it nothing.
+        # torch runs operator by operator, whatever the cuts: stages cost it little.
         segments: list[Segment] = []
         try:
             for piece in self._network.pieces(spec.decomposition):
