@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,10 @@ from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
-    from torch import fx, nn
+    from torch import fx
 
     from jetson_dnn_rt.variants.covariance import Covariance
-
-    KeepIf = Callable[[str, nn.Module, nn.Module, tuple[int, ...]], tuple[bool, str]]
+    from jetson_dnn_rt.variants.layers import KeepIf
 
 NOT_SMALLER = "not fewer multiply-accumulates"
 SPARED = "the budget is met without it"

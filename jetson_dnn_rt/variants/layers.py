@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,9 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.variants.macs import LayerCost
 
 Ranks = tuple[int, ...]
+KeepIf = Callable[[str, nn.Module, nn.Module, tuple[int, ...]], tuple[bool, str]]
+"""From a layer's name, the layer, what would replace it and its input's shape: whether to, or why
+not."""
 
 
 @dataclass(frozen=True)

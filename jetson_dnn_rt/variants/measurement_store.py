@@ -70,7 +70,7 @@ def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.
         return Network(model).graph()
     if library is None:
         return None
-    from jetson_dnn_rt.variants.compression import load_reduced
+    from jetson_dnn_rt.variants.weights_store import load_reduced
 
     return load_reduced(model, DecompositionSpec.parse(decomposition), library)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +13,10 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.budget import Options, allocate
 from jetson_dnn_rt.variants.covariance import Covariance
 from jetson_dnn_rt.variants.factorisation import LayerAnalysis
-from jetson_dnn_rt.variants.layers import Ranks, find_layers
+from jetson_dnn_rt.variants.layers import KeepIf, Ranks, find_layers
 from jetson_dnn_rt.variants.macs import Costs, count
 from jetson_dnn_rt.variants.progress import Progress
 from jetson_dnn_rt.variants.spec import DecompositionSpec
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.decomposition import KeepIf
 
 _ROUNDS = 3  # of asking which layers are faster and spending the budget on those
 

@@ -248,7 +248,7 @@ class VariantSet:
         return pipeline
 
     def _load_decomposed(self, spec: VariantSpec) -> None:
-        from jetson_dnn_rt.variants.compression import load_reduced
+        from jetson_dnn_rt.variants.weights_store import load_reduced
 
         graph = None
         if self.library is not None:
