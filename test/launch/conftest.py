@@ -1,0 +1,20 @@
+"""What launch and launch_testing themselves leave open is not held against the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# launch_testing 3.4 never closes its event loop; whenever that is collected, it is a warning.
+_FILTERS = (
+    "ignore:unclosed:ResourceWarning",
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            for text in _FILTERS:
+                item.add_marker(pytest.mark.filterwarnings(text))
