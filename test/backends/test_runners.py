@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from networks import Classifier, make_model
+from networks import BoxesAndScores, BrightColumns, Classifier, make_model
 
 from jetson_dnn_rt.backends.base import Runner, RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
@@ -22,31 +22,6 @@ VARIANTS = [
 ]
 
 
-class TwoOutputs(torch.nn.Module):
-    """Boxes of pixels, which a short type would round, and scores."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(2)
-            self.convolution = torch.nn.Conv2d(3, 9, 8, 8)
-        self.register_buffer("corners", torch.linspace(0, 4000, 24).reshape(1, 24, 1))
-
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = self.convolution(image).flatten(2).transpose(1, 2)
-        return self.corners + x[..., :4].float(), x[..., 4:].sigmoid()
-
-
-class List(torch.nn.Module):
-    """As many rows as the picture has bright pixels in its first row."""
-
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        scores = image[0, 0, 0]
-        found = torch.nonzero(scores > 0.5).squeeze(1)
-        boxes = torch.stack([found, found, found + 2, found + 3], 1).float()
-        return boxes, found, scores[found]
-
-
 def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runner:
     info = inspect_backend(backend)
     if not info.available:
@@ -61,7 +36,7 @@ def make_image(seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-@pytest.mark.parametrize("network", [Classifier, TwoOutputs])
+@pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
 def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precision: str) -> None:
     model = make_model(network(), SIZE)
     module = model.torch_module()
@@ -111,7 +86,7 @@ def test_inputs_are_not_changed(backend: str, precision: str) -> None:
 @pytest.mark.parametrize(("backend", "precision"), [v for v in VARIANTS if v[0] != "torch"])
 def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
     """No copy: the library reads our input and writes our outputs."""
-    runner = create(make_model(TwoOutputs(), SIZE), backend, precision)
+    runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     addresses = []
     for seed in range(3):
         addresses.append([output.ctypes.data for output in runner.run([make_image(seed)])])
@@ -121,7 +96,7 @@ def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_either_memory_layout_and_changing_buffers(backend: str, precision: str) -> None:
     """Boundary tensors come from other back ends: in C order or channels last, anywhere."""
-    runner = create(make_model(TwoOutputs(), SIZE), backend, precision)
+    runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     for seed in range(3):
         image = make_image(seed)
         expected = [output.copy() for output in runner.run([image])]
@@ -134,7 +109,7 @@ def test_either_memory_layout_and_changing_buffers(backend: str, precision: str)
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
-    runner = create(make_model(List(), SIZE), backend, precision)
+    runner = create(make_model(BrightColumns(), SIZE), backend, precision)
     image = runner.allocate_input()
     for count in (3, 0, 7, 48):
         image[:] = 0.0

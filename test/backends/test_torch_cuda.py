@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from networks import Classifier
+from networks import BoxesAndScores, BrightColumns, Classifier
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda_torch import TorchCuda
@@ -23,30 +23,6 @@ on_gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
 ]
-
-
-class Boxes(torch.nn.Module):
-    """Corners in pixels, which a short type would round, and scores."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(2)
-            self.convolution = torch.nn.Conv2d(3, 9, 8, 8)
-        self.register_buffer("corners", torch.linspace(0, 4000, 24).reshape(1, 24, 1))
-
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = self.convolution(image).flatten(2).transpose(1, 2)
-        return self.corners + x[..., :4], x[..., 4:].exp()
-
-
-class List(torch.nn.Module):
-    """As many rows as the picture has bright pixels in its first row."""
-
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = image[0, 0, 0]
-        found = torch.nonzero(scores > 0.5).squeeze(1)
-        return torch.stack([found, found + 2], 1).float(), scores[found]
 
 
 class ModulePart:
@@ -119,7 +95,7 @@ class TestOnDevice:
 
     @pytest.mark.parametrize("cuda_graph", [True, False])
     @pytest.mark.parametrize("precision", PRECISIONS)
-    @pytest.mark.parametrize("network", [Classifier, Boxes])
+    @pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
     def test_agrees_with_the_cpu(
         self, network: type[torch.nn.Module], precision: str, cuda_graph: bool
     ) -> None:
@@ -149,7 +125,7 @@ class TestOnDevice:
     def test_lists_run_without_a_graph_which_is_said_once(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        runner = TorchCudaRunner(ModulePart(List()), "fp16")
+        runner = TorchCudaRunner(ModulePart(BrightColumns()), "fp16")
         assert not runner.cuda_graph
         told = [r for r in caplog.records if "without a CUDA graph" in r.getMessage()]
         assert len(told) == 1
@@ -157,8 +133,9 @@ class TestOnDevice:
         for count in (3, 0, 7, 48):
             image = np.zeros((1, 3, *SIZE), np.float32)
             image[0, 0, 0, :count] = 0.75
-            boxes, scores = runner.to_host(runner.run([image]))
-            assert boxes.shape == (count, 2)
+            boxes, labels, scores = runner.to_host(runner.run([image]))
+            assert boxes.shape == (count, 4)
+            np.testing.assert_array_equal(labels, np.arange(count))
             np.testing.assert_allclose(scores, np.full(count, 0.75))
         # The device is as usable as before.
         after = TorchCudaRunner(ModulePart(Classifier()), "fp16")
