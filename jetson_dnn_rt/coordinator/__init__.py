@@ -1,0 +1,1 @@
+"""Decides variants and clocks of all tasks together (NeuOS and its rivals)."""

@@ -1,0 +1,56 @@
+"""The policies there are, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.errors import ConfigurationError
+
+POLICIES = {
+    "static": "static:Static",
+    "max_n": "max_n:MaxN",
+    "max_q": "max_q:MaxQ",
+    "race_to_idle": "race_to_idle:RaceToIdle",
+    "predjoule": "predjoule:PredJoule",
+    "poet": "poet:Poet",
+    "apnet": "apnet:ApNet",
+    "alert": "alert:Alert",
+    "neuos_min_energy": "neuos_min_energy:NeuOSMinEnergy",
+    "neuos_max_accuracy": "neuos_max_accuracy:NeuOSMaxAccuracy",
+    "neuos_balanced": "neuos_balanced:NeuOSBalanced",
+    "horizon": "horizon:Horizon",
+}
+"""Module in `jetson_dnn_rt.coordinator.policies` and class."""
+
+
+def create_policy(
+    name: str,
+    clock_table: ClockTable,
+    tables: Sequence[TaskTable],
+    settings: PolicySettings,
+    *,
+    workers: int,
+    interference: Sequence[float],
+) -> Policy:
+    """Make a policy by its name.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is none of that name.
+    """
+    module, _, cls = find_policy(name).partition(":")
+    made: Policy = getattr(
+        importlib.import_module(f"jetson_dnn_rt.coordinator.policies.{module}"), cls
+    )(clock_table, tables, settings, workers=workers, interference=interference)
+    return made
+
+
+def find_policy(name: str) -> str:
+    """Where a policy is; ConfigurationError with the names there are when there is none."""
+    if name not in POLICIES:
+        raise ConfigurationError(f"policy must be one of {', '.join(POLICIES)}: {name!r}")
+    return POLICIES[name]

@@ -1,0 +1,206 @@
+"""Profile tables: what a policy knows of the tasks and of the clocks before it decides.
+
+The tables of NeuOS (Bateni & Liu 2020, table 1) relate each clock configuration to a speed-up and
+a power-up, and each variant to a worst-case time and an accuracy score, per layer. These hold the
+same per stage, with two differences: whole distributions of measured times in place of one worst
+case, and measured accuracy in place of one point a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ClockTable:
+    """The clock configurations that policies choose from.
+
+    A policy names one by its position here: 0 is the slowest, the last one the fastest.
+
+    Attributes
+    ----------
+    space : ClockSpace
+        All configurations of the board.
+    indices : int64 [C]
+        Positions in `space`.
+    idle_w : float64 [C]
+        Power of the board while nothing runs, in watts.
+    max_n, max_q : int
+        Positions of the board's fastest and most frugal nvpmodel presets (Max-N, Max-Q).
+    """
+
+    space: ClockSpace
+    indices: Integers
+    idle_w: Floats
+    max_n: int
+    max_q: int
+
+    def __post_init__(self) -> None:
+        count = len(self.indices)
+        if count == 0 or self.idle_w.shape != (count,):
+            raise ValueError(
+                f"idle_w must have one value for each of {count} >= 1 indices: {self.idle_w.shape}"
+            )
+        for key in ("max_n", "max_q"):
+            if not 0 <= getattr(self, key) < count:
+                raise ValueError(f"{key} must be in [0, {count}): {getattr(self, key)}")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def slowest(self) -> int:
+        """Position of the slowest configuration."""
+        return 0
+
+    @property
+    def fastest(self) -> int:
+        """Position of the fastest configuration."""
+        return len(self.indices) - 1
+
+    @cached_property
+    def _space_indices(self) -> list[int]:
+        indices: list[int] = self.indices.tolist()
+        return indices
+
+    def delay_ns(self, present: int, target: int) -> int:
+        """Time until a change from one position to another takes effect."""
+        indices = self._space_indices
+        return self.space.delay_ns(indices[present], indices[target])
+
+    def describe(self, position: int) -> str:
+        """The configuration in words."""
+        return self.space.describe(self._space_indices[position])
+
+    def take(self, positions: Sequence[int], *, keep_presets: bool = True) -> ClockTable:
+        """Table of some of the configurations.
+
+        Parameters
+        ----------
+        positions : sequence of int
+            Which to keep, in rising order of their speed.
+        keep_presets : bool
+            Whether `max_n` and `max_q` have to be among them (ValueError when not); else the
+            last and the first one stand for them.
+        """
+        kept = list(positions)
+        if keep_presets:
+            max_n, max_q = kept.index(self.max_n), kept.index(self.max_q)
+        else:
+            max_n, max_q = len(kept) - 1, 0
+        return ClockTable(self.space, self.indices[kept], self.idle_w[kept], max_n, max_q)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskTable:
+    """What was profiled of a task: V variants, K stages, C clock configurations, S frames.
+
+    Attributes
+    ----------
+    task : str
+        Its name.
+    stages, variants : tuple of str
+        K stages in their order; V variants, the most accurate one first.
+    deadline_ns, period_ns : int
+        Relative deadline, and expected time between frames.
+    times_ns : int64 [V, K, S]
+        Stage times of S frames, each task alone, at the fastest clocks; ``[:, :, s]`` belongs to
+        one frame, so that the time of a rest of a frame is a sum along one column.
+    slowdown : float64 [V, K, C]
+        Time at a clock configuration relative to the fastest.
+    power_w : float64 [V, K, C]
+        Power of the whole board while this stage runs alone, in watts.
+    loss : float64 [V, K]
+        Accuracy that is lost by running a stage in a variant; the accuracy of a frame is 1 minus
+        the losses of what ran. Derived: what was measured is the loss of a whole variant; its
+        share out among the stages is a model (REFERENCE 1.6 has one point a layer).
+    """
+
+    task: str
+    stages: tuple[str, ...]
+    variants: tuple[str, ...]
+    deadline_ns: int
+    period_ns: int
+    times_ns: Integers
+    slowdown: Floats
+    power_w: Floats
+    loss: Floats
+
+    def __post_init__(self) -> None:
+        shape = (len(self.variants), len(self.stages))
+        if not self.variants or not self.stages:
+            raise ValueError(f"table of task {self.task!r} needs a variant and a stage")
+        if self.deadline_ns <= 0 or self.period_ns <= 0:
+            raise ValueError(f"deadline_ns and period_ns of task {self.task!r} must be > 0")
+        configurations = self.slowdown.shape[2:]
+        for key, array, tail in (
+            ("times_ns", self.times_ns, self.times_ns.shape[2:]),
+            ("slowdown", self.slowdown, configurations),
+            ("power_w", self.power_w, configurations),
+            ("loss", self.loss, ()),
+        ):
+            if array.shape != (*shape, *tail) or 0 in array.shape or array.ndim > 3:
+                raise ValueError(
+                    f"{key} of task {self.task!r} must be {(*shape, *tail)}: {array.shape}"
+                )
+        if self.times_ns.ndim != 3 or self.times_ns.min() <= 0:
+            raise ValueError(f"times_ns of task {self.task!r} must be > 0, in [V, K, S]")
+        if self.slowdown.ndim != 3 or self.slowdown.min() <= 0 or self.power_w.min() < 0:
+            raise ValueError(f"slowdown must be > 0 and power_w >= 0 in task {self.task!r}")
+        if self.loss.min() < 0:
+            raise ValueError(f"loss of task {self.task!r} must be >= 0: {self.loss.min()}")
+
+    @cached_property
+    def median_ns(self) -> Integers:
+        """Median time of each stage at the fastest clocks, [V, K]."""
+        return self.quantile_ns(0.5)
+
+    def quantile_ns(self, share: float) -> Integers:
+        """Smallest profiled time that covers a share of the frames, [V, K]."""
+        times: Integers = np.quantile(self.times_ns, share, axis=2, method="inverted_cdf")
+        return times.astype(np.int64)
+
+    @cached_property
+    def sub_deadlines_ns(self) -> tuple[int, ...]:
+        """NeuOS' sub-deadline of each stage, of the most accurate variant (REFERENCE 1.1)."""
+        return sub_deadlines_ns(self.deadline_ns, self.median_ns[0].tolist())
+
+    @cached_property
+    def speed_up(self) -> Floats:
+        """Speed relative to the slowest configuration, [V, K, C] (SpeedUp of table 1a)."""
+        return np.asarray(self.slowdown[:, :, :1] / self.slowdown)
+
+    @cached_property
+    def power_up(self) -> Floats:
+        """Power relative to the slowest configuration, [V, K, C] (PowerUp of table 1a)."""
+        return np.asarray(self.power_w / self.power_w[:, :, :1])
+
+    def accuracy(self, variant: int) -> float:
+        """Accuracy of a frame that runs in one variant throughout."""
+        return 1.0 - float(self.loss[variant].sum())
+
+    def take_clocks(self, positions: Sequence[int]) -> TaskTable:
+        """Table of some of the clock configurations."""
+        kept = list(positions)
+        return TaskTable(
+            self.task,
+            self.stages,
+            self.variants,
+            self.deadline_ns,
+            self.period_ns,
+            self.times_ns,
+            np.ascontiguousarray(self.slowdown[:, :, kept]),
+            np.ascontiguousarray(self.power_w[:, :, kept]),
+            self.loss,
+        )
