@@ -1,0 +1,1 @@
+"""Clocks and power: Jetson sysfs, generic Linux, NVML, fixed."""
