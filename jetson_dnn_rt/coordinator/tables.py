@@ -168,8 +168,8 @@ class TaskTable:
 
     def quantile_ns(self, share: float) -> Integers:
         """Smallest profiled time that covers a share of the frames, [V, K]."""
-        times: Integers = np.quantile(self.times_ns, share, axis=2, method="inverted_cdf")
-        return times.astype(np.int64)
+        times = np.quantile(self.times_ns, share, axis=2, method="inverted_cdf")
+        return np.asarray(times, dtype=np.int64)
 
     @cached_property
     def sub_deadlines_ns(self) -> tuple[int, ...]:

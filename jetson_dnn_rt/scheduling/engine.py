@@ -188,6 +188,7 @@ class Engine:
         if state.waiting is not None:
             self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
         state.waiting = job
+        self.selector.released(state, job, now_ns)
         if state.in_flight is None:
             self._make_ready(job, now_ns)
         return job
@@ -252,8 +253,9 @@ class Engine:
         name = stage_name(state.parameters.stages, job.next_stage, span)
         job.stages.append(StageRecord(name, job.variant, start_ns, end_ns))
         job.path.append((job.variant, job.next_stage))
-        state.budgets[job.variant][job.next_stage].observe(end_ns - start_ns)
+        state.observe(job.variant, job.next_stage, end_ns - start_ns)
         job.next_stage += span
+        self.selector.passed(state, job, now_ns)
         if job.next_stage == len(state.parameters.stages):
             in_time = now_ns <= job.absolute_deadline_ns
             for variant in job.variants:
@@ -388,9 +390,10 @@ class Engine:
             state.kept_out = 0
         job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
         job.running = True
-        self._running[job] = now_ns + state.budgets[job.variant][job.next_stage].median_ns
+        self._running[job] = now_ns + state.usual_ns(job.variant, job.next_stage)
         if len(self._running) == self.workers:
             self._saturated_since = now_ns
+        self.selector.started(state, job, now_ns)
 
     def _make_ready(self, job: Job, now_ns: int) -> None:
         job.ready_ns = now_ns
@@ -427,7 +430,8 @@ class Engine:
             state.kept_out += 1
         if job.admission is Admission.PROBE and outcome in (Outcome.MET, Outcome.LATE):
             for (variant, index), stage in zip(job.path, job.stages, strict=True):
-                state.budgets[variant][index].reset((stage.execution_time_ns,))
+                state.forget(variant, index)
+                state.observe(variant, index, stage.execution_time_ns)
         if state.waiting is job:
             state.waiting = None
         if state.in_flight is job:
@@ -454,3 +458,4 @@ class Engine:
             stages=tuple(job.stages),
         )
         self._ended.append((record, job.work))
+        self.selector.ended(state, job, outcome, now_ns)

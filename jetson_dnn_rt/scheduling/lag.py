@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 def sub_deadlines_ns(deadline_ns: int, profile_ns: Sequence[int]) -> tuple[int, ...]:
@@ -28,17 +29,20 @@ def sub_deadlines_ns(deadline_ns: int, profile_ns: Sequence[int]) -> tuple[int, 
     for time_ns in profile_ns:
         passed_ns += time_ns
         bounds.append(deadline_ns * passed_ns // total_ns)
-    return tuple(after - before for before, after in zip(bounds, bounds[1:], strict=False))
+    return tuple(after - before for before, after in pairwise(bounds))
 
 
-def lag_ns(sub_deadlines: Sequence[int], measured_ns: Sequence[int]) -> int:
+def lag_ns(sub_deadlines: Sequence[int], finished: int, elapsed_ns: int) -> int:
     """``LAG = sum(d_l - m_l)`` over the finished stages; negative = behind, positive = ahead.
 
     Parameters
     ----------
     sub_deadlines : sequence of int
         d_l of every stage, in nanoseconds.
-    measured_ns : sequence of int
-        m_l of the stages that are done.
+    finished : int
+        How many stages are done.
+    elapsed_ns : int
+        Sum of their m_l. Measured from boundary to boundary, as in the paper, that is the time
+        since the release, and waiting counts.
     """
-    return sum(sub_deadlines[: len(measured_ns)]) - sum(measured_ns)
+    return sum(sub_deadlines[:finished]) - elapsed_ns

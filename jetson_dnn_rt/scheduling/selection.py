@@ -1,4 +1,7 @@
-"""Which variant runs the next stage: the question that the engine asks at every boundary."""
+"""Which variant runs the next stage: the question that the engine asks at every boundary.
+
+Who answers is told what happens to the jobs, so that it can keep a picture of all tasks.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from jetson_dnn_rt.scheduling.job import Job
     from jetson_dnn_rt.scheduling.task_state import TaskState
+    from jetson_dnn_rt.tasks import Outcome
 
 
 class Selector(Protocol):
-    """Decides, quickly and without side effects: it is asked under the executor's lock.
+    """Decides quickly: it is asked under the driver's lock.
 
     A variant that is withdrawn, or that cannot be entered at this stage (it covers the stage
     together with earlier ones), is not run whatever is chosen; see `TaskState.usable`.
@@ -26,8 +30,36 @@ class Selector(Protocol):
         A job is hopeless only when none of them would bring it home in time.
         """
 
+    def released(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A job was let in; it waits."""
 
-class StaticSelector:
+    def started(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage of a job begins, in ``job.variant``."""
+
+    def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage of a job is done, the last of ``job.stages``; called before `ended`."""
+
+    def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
+        """A job ended; also one that was never let in."""
+
+
+class Unconcerned:
+    """The part of a `Selector` that does not care what happens to the jobs."""
+
+    def released(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """Nothing."""
+
+    def started(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """Nothing."""
+
+    def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """Nothing."""
+
+    def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
+        """Nothing."""
+
+
+class StaticSelector(Unconcerned):
     """The task's variant for the whole frame."""
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
@@ -39,7 +71,7 @@ class StaticSelector:
         return (self.choose(state, job, 0),)
 
 
-class PlannedSelector:
+class PlannedSelector(Unconcerned):
     """A fixed variant for each stage.
 
     Parameters

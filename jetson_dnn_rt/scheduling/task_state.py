@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
+from operator import mul
 
 from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
 from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.lag import lag_ns, sub_deadlines_ns
 from jetson_dnn_rt.tasks import Outcome, TaskParameters
 
 
@@ -17,11 +20,16 @@ class TaskState:
 
     `spans` says for each variant and stage how many stages are run from there at once; 0 where
     the variant cannot be entered, because it covers the stage together with earlier ones.
+
+    `time_scales` says for each variant and stage how much longer it takes at the present clocks
+    than at the reference clocks; budgets are kept at the reference clocks, so that they hold
+    through a change. None: the clocks do not change, or nobody knows what that does.
     """
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]] = field(default_factory=dict)
     spans: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    time_scales: Mapping[str, Sequence[float]] | None = None
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
@@ -40,14 +48,6 @@ class TaskState:
             and self.spans[variant][stage] > 0
             and variant not in self.withdrawn
         )
-
-    def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
-        """Budgets of the stages from `stage` to the last."""
-        return sum(estimator.budget_ns for estimator in self.budgets[variant][stage:])
-
-    def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
-        """Median times of the stages from `stage` to the last."""
-        return sum(estimator.median_ns for estimator in self.budgets[variant][stage:])
 
     # -- variants ------------------------------------------------------------------------------
 
@@ -97,17 +97,49 @@ class TaskState:
 
     # -- times ---------------------------------------------------------------------------------
 
-    def lag_ns(self, job: Job) -> int:
-        """LAG of NeuOS over the stages that ran: sub-deadline minus measured time, summed.
+    def observe(self, variant: str, stage: int, execution_time_ns: int) -> None:
+        """Learn from an execution time at the present clocks."""
+        if (scale := self._scale(variant, stage)) != 1.0:
+            execution_time_ns = ceil(execution_time_ns / scale)
+        self.budgets[variant][stage].observe(execution_time_ns)
 
-        Sub-deadline of stage l: D * e_l / sum(e), with e the median observed times
-        (Bateni & Liu 2020, section 4; REFERENCE 1.1 and 1.2).
+    def forget(self, variant: str, stage: int) -> None:
+        """Forget what was observed of a stage: it no longer describes the machine."""
+        self.budgets[variant][stage].reset(())
+
+    def usual_ns(self, variant: str, stage: int) -> int:
+        """Median time of a stage at the present clocks."""
+        return ceil(self.budgets[variant][stage].median_ns * self._scale(variant, stage))
+
+    def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
+        """Budgets of the stages from `stage` to the last, at the present clocks."""
+        return self._remaining_ns([b.budget_ns for b in self.budgets[variant]], variant, stage)
+
+    def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
+        """Median times of the stages from `stage` to the last, at the present clocks."""
+        return self._remaining_ns([b.median_ns for b in self.budgets[variant]], variant, stage)
+
+    def _remaining_ns(self, times_ns: list[int], variant: str, stage: int) -> int:
+        scales = self.time_scales and self.time_scales.get(variant)
+        if not scales:
+            return sum(times_ns[stage:])
+        scaled: float = sum(map(mul, times_ns[stage:], scales[stage:]))
+        return ceil(scaled)
+
+    def _scale(self, variant: str, stage: int) -> float:
+        scales = self.time_scales and self.time_scales.get(variant)
+        return scales[stage] if scales else 1.0
+
+    def lag_ns(self, job: Job) -> int:
+        """LAG over the stages that ran, with the median observed times as the profile.
+
+        See `jetson_dnn_rt.scheduling.lag`. Only execution counts here: what a frame waited for
+        others is in the record as `waiting_ns`.
         """
         # Of the variant that the frame began with: one that is faster shows as being ahead.
         profile = [estimator.median_ns for estimator in self.budgets[job.variants[0]]]
-        total_ns = sum(profile)
-        if not job.stages or not total_ns:
+        if not job.stages or not any(profile):
             return 0
         deadline_ns = job.absolute_deadline_ns - job.release_ns
         elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
-        return deadline_ns * sum(profile[: job.next_stage]) // total_ns - elapsed_ns
+        return lag_ns(sub_deadlines_ns(deadline_ns, profile), job.next_stage, elapsed_ns)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector
+from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector, Unconcerned
 from jetson_dnn_rt.tasks import Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
 STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
 
 
-class DeadlineSelector:
+class DeadlineSelector(Unconcerned):
     """Slow while it fits, else fast: the least of what a coordinator does."""
 
     def choose(self, state, job, now_ns):

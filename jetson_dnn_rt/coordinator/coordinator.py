@@ -1,0 +1,287 @@
+"""The coordinator: keeps the cohort's state and asks the policy at every stage boundary.
+
+It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages, so
+nothing waits, allocates much, or touches the clocks: what the policy wants of them goes to
+``request_clocks``, whose owner changes them elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
+from jetson_dnn_rt.coordinator.policy import Policy
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.lag import lag_ns
+from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.tasks import Outcome
+
+RequestClocks = Callable[[int, int], int]
+"""Takes a position in the clock table and the time; returns when it will be in effect."""
+
+
+@dataclass(slots=True)
+class _Seat:
+    """What the coordinator itself keeps of a member."""
+
+    position: int
+    member: Member
+    variants: dict[str, int]
+    medians_ns: list[list[int]]
+    state: TaskState | None = None
+    executed_ns: int = 0
+    """Of the frame in flight."""
+    expected_ns: float = 0.0
+    """The same stages by the profile, at the clocks that were in effect."""
+    scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
+
+    def scales(self, clocks: int) -> dict[str, tuple[float, ...]]:
+        """Time scales of the task's variants at a clock configuration."""
+        if clocks not in self.scales_seen:
+            rows = self.member.table.slowdown[:, :, clocks].tolist()
+            self.scales_seen[clocks] = {
+                variant: tuple(rows[index]) for variant, index in self.variants.items()
+            }
+        return self.scales_seen[clocks]
+
+
+class Coordinator:
+    """Selects variants and clocks for all tasks together.
+
+    A task without a table runs the variant that it is set to. Not thread-safe: the driver's lock
+    is held around every call.
+
+    Parameters
+    ----------
+    clock_table : ClockTable
+        The clocks to choose from.
+    tables : sequence of TaskTable
+        The cohort.
+    policy : Policy
+        Made for these tables.
+    workers : int
+        Stages that run side by side.
+    interference : sequence of float
+        How much slower a stage is with 1, 2, ... of them side by side.
+    clocks : int
+        Position that is in effect at first; the fastest by default.
+    request_clocks : callable, optional
+        Changes the clocks; without it they stay as they are.
+    timer : callable, optional
+        Returns nanoseconds; with it `decision_times_ns` holds the time of every decision.
+
+    Attributes
+    ----------
+    cohort : Cohort
+        What policies see.
+    decisions, switches : int
+        How often the policy was asked, and how often a frame went on in another variant.
+    failure : str
+        Why the policy was set aside, empty as long as it works. A policy that raises is replaced
+        by the variants that tasks are set to: they are what runs without any coordinator.
+    """
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        policy: Policy,
+        *,
+        workers: int = 1,
+        interference: Sequence[float] = (1.0,),
+        clocks: int | None = None,
+        request_clocks: RequestClocks | None = None,
+        timer: Callable[[], int] | None = None,
+    ) -> None:
+        present = clock_table.fastest if clocks is None else clocks
+        self._seats: dict[str, _Seat] = {}
+        for position, table in enumerate(tables):
+            member = Member(table, table.deadline_ns, 0, (True,) * len(table.variants))
+            self._seats[table.task] = _Seat(
+                position,
+                member,
+                {variant: index for index, variant in enumerate(table.variants)},
+                table.median_ns.tolist(),
+            )
+        members = [seat.member for seat in self._seats.values()]
+        if len(members) != len(tables):
+            raise ValueError(f"each task has one table: {[table.task for table in tables]}")
+        self.cohort = Cohort(clock_table, members, workers, tuple(interference), present, present)
+        self.policy = policy
+        self.decisions = 0
+        self.switches = 0
+        self.failure = ""
+        self.decision_times_ns: list[int] = []
+        self._request_clocks = request_clocks
+        self._timer = timer
+        self._static = StaticSelector()
+
+    def set_policy(self, policy: Policy) -> None:
+        """Exchange the policy; it decides from the next boundary on."""
+        self.policy = policy
+        self.cohort.memory = None
+        self.failure = ""
+
+    def close(self) -> None:
+        """Leave the tasks as they are: their budgets hold for the clocks they are at now."""
+        for seat in self._seats.values():
+            if seat.state is not None:
+                seat.state.time_scales = None
+
+    # -- the engine's questions ----------------------------------------------------------------
+
+    def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
+        """Ask the policy about the stage that the job runs next."""
+        seat = self._seats.get(job.task)
+        if seat is None or self.failure:
+            return self._static.choose(state, job, now_ns)
+        starts = job.start_ns is None
+        if starts:
+            self._see(seat, state, job)
+        decision = self._decide(seat.position, now_ns, change_clocks=starts)
+        if decision is None or not self.policy.adjusts_variants:
+            return self._static.choose(state, job, now_ns)
+        return seat.member.table.variants[decision.variants[seat.position]]
+
+    def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
+        """What the policy may yet choose; where it does not choose, the one variant."""
+        seat = self._seats.get(job.task)
+        if seat is None or self.failure or not self.policy.adjusts_variants:
+            return self._static.allowed(state, job)
+        variants = seat.member.table.variants
+        return [variants[v] for v in self.policy.candidates(self.cohort, seat.position)]
+
+    # -- what happens --------------------------------------------------------------------------
+
+    def released(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A frame was let in."""
+        seat = self._seats.get(job.task)
+        if seat is None:
+            return
+        self._settle(now_ns)
+        if seat.state is not state:
+            seat.state = state
+            state.time_scales = seat.scales(self.cohort.clocks)
+        seat.member.last_release_ns = now_ns
+        if state.in_flight is None:
+            self._see(seat, state, job)
+
+    def started(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage begins."""
+        seat = self._seats.get(job.task)
+        if seat is None:
+            return
+        member = seat.member
+        if job.path:
+            self.switches += job.variant != job.path[-1][0]
+        else:
+            member.started = True
+            seat.executed_ns, seat.expected_ns = 0, 0.0
+        member.running_since_ns = now_ns
+        member.variant = seat.variants.get(job.variant, member.variant)
+
+    def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage is done."""
+        seat = self._seats.get(job.task)
+        if seat is None:
+            return
+        self._settle(now_ns)
+        member = seat.member
+        variant_name, stage = job.path[-1]
+        time_ns = job.stages[-1].execution_time_ns
+        member.running_since_ns = None
+        member.stages_done += 1
+        member.stage = job.next_stage
+        member.lag_ns = lag_ns(
+            member.table.sub_deadlines_ns, job.next_stage, job.stages[-1].end_ns - job.release_ns
+        )
+        variant = seat.variants.get(variant_name)
+        if variant is not None:
+            member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)
+            seat.executed_ns += time_ns
+            scales = seat.scales(self.cohort.clocks)[variant_name]
+            for covered in range(stage, job.next_stage):
+                seat.expected_ns += seat.medians_ns[variant][covered] * scales[covered]
+
+    def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
+        """A frame ended; the policy is asked about the clocks."""
+        seat = self._seats.get(job.task)
+        if seat is None:
+            return
+        self._settle(now_ns)
+        member = seat.member
+        member.misses_in_a_row = state.misses_in_a_row
+        if job.start_ns is None:
+            # It was never in flight; what else the task has on its way stays as it is.
+            if member.active and state.in_flight is None and state.waiting is None:
+                member.active = False
+            return
+        member.frames_done += 1
+        member.running_since_ns = None
+        member.last_frame = FrameSample(
+            outcome is Outcome.MET, now_ns - job.release_ns, seat.executed_ns
+        )
+        if seat.expected_ns:
+            member.slowdown.observe(seat.executed_ns / seat.expected_ns)
+        waiting = state.waiting
+        if waiting is not None:
+            self._see(seat, state, waiting)
+        else:
+            member.active = member.started = False
+        if not self.failure:
+            self._decide(-1, now_ns, change_clocks=True)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _see(self, seat: _Seat, state: TaskState, job: Job) -> None:
+        """A frame is the task's present one: it waits, and has not begun."""
+        member = seat.member
+        member.active, member.started = True, False
+        member.release_ns = job.release_ns
+        member.absolute_deadline_ns = job.absolute_deadline_ns
+        member.deadline_ns = job.absolute_deadline_ns - job.release_ns
+        member.stage = 0
+        member.lag_ns = 0
+        member.running_since_ns = None
+        member.configured = seat.variants.get(state.parameters.variant, member.configured)
+        member.usable = tuple(
+            variant in state.spans and variant not in state.withdrawn for variant in seat.variants
+        )
+
+    def _settle(self, now_ns: int) -> None:
+        """Clocks that were asked for come into effect."""
+        cohort = self.cohort
+        if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
+            cohort.clocks = cohort.clocks_target
+            for seat in self._seats.values():
+                if seat.state is not None:
+                    seat.state.time_scales = seat.scales(cohort.clocks)
+
+    def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
+        """Ask the policy; None when it failed."""
+        self._settle(now_ns)
+        cohort = self.cohort
+        cohort.deciding = deciding
+        begin_ns = self._timer() if self._timer else 0
+        try:
+            decision = self.policy.decide(cohort, now_ns)
+        except Exception as error:  # the frames go on whatever a policy does
+            self.failure = f"{type(self.policy).__name__}: {error!r}"
+            return None
+        if self._timer:
+            self.decision_times_ns.append(self._timer() - begin_ns)
+        self.decisions += 1
+        cohort.memory = decision.memory
+        if self.policy.adjusts_clocks and (change_clocks or self.policy.clocks_at_boundaries):
+            self._change_clocks(decision.clocks, now_ns)
+        return decision
+
+    def _change_clocks(self, target: int, now_ns: int) -> None:
+        cohort = self.cohort
+        if target != cohort.clocks_target and self._request_clocks is not None:
+            cohort.clocks_at_ns = self._request_clocks(target, now_ns)
+            cohort.clocks_target = target
+            self._settle(now_ns)
