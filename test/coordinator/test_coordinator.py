@@ -1,0 +1,245 @@
+"""The coordinator between the engine and a policy; times are plain nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from test.support.virtual_drive import drive, make_task
+
+from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, StageSample
+from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.tasks import Outcome
+
+STAGES = ("inference-1", "inference-2")
+FULL, LOW = "full@null", "tucker-0.50@null"
+DELAY = 7
+
+
+def make_clock_table():
+    space = ClockSpace((ClockDomain("gpu", (ClockOption(100), ClockOption(200)), DELAY),))
+    return ClockTable(space, np.array([0, 1]), np.array([1.0, 2.0]), max_n=1, max_q=0)
+
+
+def make_table(task, deadline=100, full=(20, 30), low=(10, 10)):
+    """Half the clocks take twice the time."""
+    times = np.array([full, low])[:, :, None].repeat(3, axis=2)
+    shape = (2, 2, 2)
+    slowdown = np.broadcast_to([2.0, 1.0], shape).copy()
+    power = np.broadcast_to([3.0, 5.0], shape).copy()
+    loss = np.array([[0.0, 0.0], [0.1, 0.2]])
+    return TaskTable(task, STAGES, (FULL, LOW), deadline, 1000, times, slowdown, power, loss)
+
+
+@dataclass
+class Scripted:
+    """Says what the test says, and remembers what it saw."""
+
+    plan: object
+    adjusts_clocks: bool = True
+    clocks_at_boundaries: bool = False
+    adjusts_variants: bool = True
+    seen: list = field(default_factory=list)
+
+    def decide(self, cohort, now_ns):
+        members = cohort.members
+        self.seen.append((now_ns, cohort.deciding, [(m.stage, m.lag_ns) for m in members]))
+        return self.plan(cohort, now_ns)
+
+    def candidates(self, cohort, member):
+        return (0, 1)
+
+
+class Bench:
+    """An engine whose stages take what the table says at the clocks in effect."""
+
+    def __init__(self, plan, *tables, clocks=1, **flags):
+        self.policy = Scripted(plan, **flags)
+        self.requests = []
+        clock_table = make_clock_table()
+        self.tables = {table.task: table for table in tables}
+        self.coordinator = Coordinator(
+            clock_table, tables, self.policy, clocks=clocks, request_clocks=self.request
+        )
+        self.engine = Engine()
+        self.engine.selector = self.coordinator
+        for table in tables:
+            self.engine.add_task(
+                make_task(
+                    table.task,
+                    table.deadline_ns,
+                    stages=STAGES,
+                    variants=(FULL, LOW),
+                    variant=FULL,
+                )
+            )
+
+    @property
+    def cohort(self):
+        return self.coordinator.cohort
+
+    def request(self, target, now_ns):
+        self.requests.append((now_ns, target))
+        return now_ns + DELAY
+
+    def execution_ns(self, job):
+        table = self.tables[job.task]
+        variant = table.variants.index(job.variant)
+        time = table.times_ns[variant, job.next_stage, 0]
+        return int(time * table.slowdown[variant, job.next_stage, self.cohort.clocks])
+
+    def run(self, *arrivals):
+        return drive(self.engine, arrivals, self.execution_ns)
+
+
+def always(*variants, clocks=1):
+    return lambda cohort, now_ns: Decision(variants, clocks)
+
+
+def path(record):
+    return [(stage.name, stage.variant) for stage in record.stages]
+
+
+def test_the_policy_is_asked_at_each_boundary_and_at_the_end():
+    bench = Bench(always(0), make_table("a"))
+    (record,) = bench.run((5, "a"))
+    assert record.outcome is Outcome.MET
+    # Sub-deadlines 40 and 60; the stages take 20 and 30.
+    assert bench.policy.seen == [(5, 0, [(0, 0)]), (25, 0, [(1, 20)]), (55, -1, [(2, 50)])]
+    assert bench.coordinator.decisions == 3
+
+
+def test_waiting_counts_into_the_lag():
+    bench = Bench(always(0, 0), make_table("a"), make_table("b", deadline=400))
+    bench.run((0, "a"), (0, "b"))
+    # b waits 50 for a; its sub-deadlines are 160 and 240.
+    assert (70, 1, [(2, 50), (1, 90)]) in bench.policy.seen
+
+
+def test_its_variant_runs_from_the_next_boundary():
+    def plan(cohort, now_ns):
+        return Decision((cohort.members[0].stage % 2,), 1)
+
+    bench = Bench(plan, make_table("a"))
+    (record,) = bench.run((0, "a"))
+    assert path(record) == [("inference-1", FULL), ("inference-2", LOW)]
+    assert bench.coordinator.switches == 1
+
+
+def test_a_policy_for_clocks_only_leaves_the_variants_to_the_tasks():
+    bench = Bench(always(1), make_table("a"), adjusts_variants=False)
+    (record,) = bench.run((0, "a"))
+    assert record.variant == FULL
+
+
+def test_clocks_are_asked_for_at_a_frames_start_and_end_only():
+    targets = iter([0, 1, 1, 0, 0, 1])
+
+    def plan(cohort, now_ns):
+        return Decision((0,), next(targets))
+
+    bench = Bench(plan, make_table("a", deadline=300))
+    bench.run((0, "a"), (200, "a"))
+    # The start asks for 0, the boundary for 1 (not heeded), the end for 1; the next frame's
+    # start for 0, its end for 1.
+    assert [target for _, target in bench.requests] == [0, 1, 0, 1]
+
+
+def test_a_policy_may_ask_for_clocks_at_every_boundary():
+    targets = iter([0, 1, 0])
+
+    def plan(cohort, now_ns):
+        return Decision((0,), next(targets))
+
+    bench = Bench(plan, make_table("a", deadline=300), clocks_at_boundaries=True)
+    bench.run((0, "a"))
+    assert [target for _, target in bench.requests] == [0, 1, 0]
+
+
+def test_new_clocks_count_once_they_are_in_effect():
+    bench = Bench(always(0, clocks=0), make_table("a", deadline=300))
+    (record,) = bench.run((0, "a"))
+    # Asked for at 0, in effect at 7: the first stage began before, the second runs at half speed.
+    assert [stage.execution_time_ns for stage in record.stages] == [20, 60]
+    assert bench.cohort.clocks == 0
+    state = bench.engine.tasks["a"]
+    assert state.time_scales == {FULL: (2.0, 2.0), LOW: (2.0, 2.0)}
+    # What was observed at half speed is a budget of 30 at the reference clocks, 60 at these.
+    assert state.budgets[FULL][1].median_ns == 30
+    assert state.usual_ns(FULL, 1) == 60
+
+
+def test_a_member_shows_what_ran():
+    bench = Bench(always(1), make_table("a"))
+    bench.run((0, "a"))
+    member = bench.cohort.members[0]
+    assert member.last_stage == StageSample(variant=1, stage=1, clocks=1, time_ns=10)
+    assert member.last_frame == FrameSample(met=True, response_ns=20, execution_ns=20)
+    assert (member.stages_done, member.frames_done, member.active) == (2, 1, False)
+    assert member.slowdown.mean == 1.0
+
+
+def test_a_machine_slower_than_its_profile_shows_in_the_slowdown():
+    bench = Bench(always(0), make_table("a"))
+    drive(bench.engine, [(0, "a")], lambda job: 3 * bench.execution_ns(job) // 2)
+    assert bench.cohort.members[0].slowdown.latest == 1.5
+
+
+def test_a_withdrawn_variant_is_shown_as_unusable_and_comes_back():
+    bench = Bench(always(0), make_table("a"))
+    state = bench.engine.tasks["a"]
+    state.withdrawn[LOW] = "gone"
+    bench.run((0, "a"))
+    assert bench.cohort.members[0].usable == (True, False)
+    bench.engine.add_variant("a", LOW)
+    drive(bench.engine, [(1000, "a")], bench.execution_ns)
+    assert bench.cohort.members[0].usable == (True, True)
+
+
+def test_tasks_go_on_as_they_are_set_when_the_policy_fails():
+    def plan(cohort, now_ns):
+        raise ZeroDivisionError("no such thing")
+
+    bench = Bench(plan, make_table("a"))
+    (record,) = bench.run((0, "a"))
+    assert record.outcome is Outcome.MET
+    assert record.variant == FULL
+    assert "no such thing" in bench.coordinator.failure
+    bench.coordinator.set_policy(Scripted(always(1)))
+    drive(bench.engine, [(1000, "a")], bench.execution_ns)
+    assert bench.cohort.members[0].variant == 1
+    assert not bench.coordinator.failure
+
+
+def test_a_new_policy_starts_without_the_memory_of_the_old_one():
+    bench = Bench(lambda cohort, now_ns: Decision((0,), 1, memory="old"), make_table("a"))
+    bench.run((0, "a"))
+    assert bench.cohort.memory == "old"
+    bench.coordinator.set_policy(Scripted(always(0)))
+    assert bench.cohort.memory is None
+
+
+def test_a_task_without_a_table_runs_what_it_is_set_to():
+    bench = Bench(always(1), make_table("a"))
+    bench.engine.add_task(make_task("b", 500, stages=STAGES, variants=(FULL, LOW), variant=FULL))
+    bench.tables["b"] = make_table("b")
+    records = bench.run((0, "a"), (0, "b"))
+    assert [(record.task, record.variant) for record in records] == [("a", LOW), ("b", FULL)]
+
+
+def test_a_newer_frame_takes_the_place_of_one_that_waits():
+    bench = Bench(always(0), make_table("a"))
+    first, second, third = bench.run((0, "a"), (10, "a"), (20, "a"))
+    assert (first.outcome, second.outcome) == (Outcome.SUPERSEDED, Outcome.MET)
+    assert third.sequence == 2
+    assert not bench.cohort.members[0].active
+    assert bench.cohort.members[0].release_ns == 20
+
+
+def test_two_tables_for_one_task_are_refused():
+    with pytest.raises(ValueError, match="each task has one table"):
+        Bench(always(0, 0), make_table("a"), make_table("a"))
