@@ -1,0 +1,220 @@
+"""Small profile tables and cohorts, whose decisions can be calculated by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member, StageSample
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+
+MS = 1_000_000
+SPEEDS = (1.0, 2.0, 4.0)
+"""Of the three configurations of the usual clock table, relative to the slowest."""
+POWERS_W = (2.0, 6.0, 20.0)
+IDLE_W = (1.0, 1.5, 3.0)
+
+
+def make_clock_table(
+    count: int = 3,
+    *,
+    idle_w: Sequence[float] | None = None,
+    max_n: int | None = None,
+    max_q: int = 0,
+    delay_ns: int = 5 * MS,
+) -> ClockTable:
+    """`count` GPU clocks and nothing else."""
+    options = tuple(ClockOption(100_000_000 * (1 + i)) for i in range(count))
+    space = ClockSpace([ClockDomain("gpu", options, delay_ns)])
+    idle = IDLE_W if idle_w is None and count == 3 else idle_w
+    if idle is None:
+        idle = [1.0 + i / count for i in range(count)]
+    return ClockTable(
+        space,
+        np.arange(count),
+        np.asarray(idle, float),
+        count - 1 if max_n is None else max_n,
+        max_q,
+    )
+
+
+def make_table(
+    task: str = "task",
+    *,
+    times_ms: Sequence[Sequence[float]] = ((1.0, 2.0, 1.0), (0.5, 1.0, 0.5)),
+    frames: Sequence[float] = (1.0,),
+    speeds: Sequence[float] | Any = SPEEDS,
+    powers_w: Sequence[float] | Any = POWERS_W,
+    loss: Sequence[Sequence[float]] | None = None,
+    deadline_ms: float = 10.0,
+    period_ms: float = 33.0,
+    variants: Sequence[str] | None = None,
+) -> TaskTable:
+    """A task of V variants and K stages.
+
+    Parameters
+    ----------
+    times_ms : [V, K]
+        At the fastest clocks; the median frame's when `frames` has 1.0 in its middle.
+    frames : [S]
+        A factor on all times for each profiled frame.
+    speeds, powers_w : [C], or [K, C]
+        Of each clock configuration, for all stages or by stage; the same in all variants.
+    loss : [V, K], optional
+        0.01 more a stage from variant to variant by default.
+    """
+    base = np.asarray(times_ms, float)
+    v, k = base.shape
+    times = np.rint(base[:, :, np.newaxis] * np.asarray(frames, float) * MS).astype(np.int64)
+    speed = np.broadcast_to(np.asarray(speeds, float), (k, np.shape(speeds)[-1]))
+    slowdown = np.broadcast_to(speed[:, -1:] / speed, (v, *speed.shape))
+    power = np.broadcast_to(np.asarray(powers_w, float), slowdown.shape)
+    if loss is None:
+        loss = [[0.01 * variant] * k for variant in range(v)]
+    names = ["full", *(f"fast-{i}" for i in range(1, v))] if variants is None else variants
+    return TaskTable(
+        task,
+        tuple(f"stage-{i}" for i in range(k)),
+        tuple(names),
+        round(deadline_ms * MS),
+        round(period_ms * MS),
+        times,
+        slowdown.copy(),
+        power.copy(),
+        np.asarray(loss, float),
+    )
+
+
+def make_member(table: TaskTable, *, lag_ms: float = 0.0, stage: int = 0, **more: Any) -> Member:
+    """A member with a frame in flight, released at time 0."""
+    fields: dict[str, Any] = {
+        "deadline_ns": table.deadline_ns,
+        "absolute_deadline_ns": table.deadline_ns,
+        "configured": 0,
+        "usable": (True,) * len(table.variants),
+        "active": True,
+        "started": stage > 0,
+        "stage": stage,
+        "lag_ns": round(lag_ms * MS),
+        "stages_done": stage,
+        **more,
+    }
+    return Member(table, **fields)
+
+
+def make_cohort(
+    clock_table: ClockTable, members: Sequence[Member], *, clocks: int | None = None, **more: Any
+) -> Cohort:
+    """A cohort whose first member decides, at the fastest clocks."""
+    present = clock_table.fastest if clocks is None else clocks
+    fields: dict[str, Any] = {
+        "workers": max(1, len(members)),
+        "interference": (1.0,),
+        "clocks": present,
+        "clocks_target": present,
+        "deciding": 0,
+        **more,
+    }
+    return Cohort(clock_table, list(members), **fields)
+
+
+def make_policy(cls: type[Policy], cohort: Cohort, **settings: Any) -> Policy:
+    """A policy for a cohort."""
+    return cls(
+        cohort.clock_table,
+        [member.table for member in cohort.members],
+        PolicySettings(**settings),
+        workers=cohort.workers,
+        interference=cohort.interference,
+    )
+
+
+def run_stage(member: Member, time_ms: float, *, variant: int = 0, clocks: int = 2) -> None:
+    """The member finishes the stage it is at; the next one is the first after the last."""
+    member.last_stage = StageSample(variant, member.stage, clocks, round(time_ms * MS))
+    member.stages_done += 1
+    member.started = True
+    member.stage = (member.stage + 1) % len(member.table.stages)
+
+
+def snapshot(cohort: Cohort) -> tuple[object, ...]:
+    """All that a policy could have changed."""
+    states = tuple(
+        tuple(getattr(member, name) for name in Member.__slots__ if name != "slowdown")
+        for member in cohort.members
+    )
+    rest = tuple(getattr(cohort, name) for name in Cohort.__slots__ if name != "members")
+    windows = tuple(tuple(member.slowdown._recent) for member in cohort.members)
+    return states, rest, windows
+
+
+def check_pure(policy: Policy, cohort: Cohort, now_ns: int = 0) -> Decision:
+    """Ask twice, and once more with the memory of the answer: nothing changes, nothing differs."""
+    before = snapshot(cohort)
+    decision = policy.decide(cohort, now_ns)
+    assert policy.decide(cohort, now_ns) == decision
+    assert snapshot(cohort) == before
+    memory = cohort.memory
+    cohort.memory = decision.memory
+    assert policy.decide(cohort, now_ns) == decision
+    cohort.memory = memory
+    assert len(decision.variants) == len(cohort.members)
+    assert 0 <= decision.clocks < len(cohort.clock_table)
+    return decision
+
+
+@st.composite
+def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
+    """Any small cohort in any state."""
+    count = draw(st.integers(1, 12))
+    clock_table = make_clock_table(
+        count, max_n=draw(st.integers(0, count - 1)), max_q=draw(st.integers(0, count - 1))
+    )
+    gains = st.floats(1.0, 1.6)
+    members = []
+    for number in range(draw(st.integers(1, most_members))):
+        v, k = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+        times = [[draw(st.floats(0.2, 5.0)) for _ in range(k)]]
+        for _ in range(1, v):
+            times.append([time / draw(gains) for time in times[-1]])
+        speeds = [np.cumprod([draw(gains) for _ in range(count)]) for _ in range(k)]
+        powers = [[draw(st.floats(0.5, 30.0)) for _ in range(count)] for _ in range(k)]
+        table = make_table(
+            f"task-{number}",
+            times_ms=times,
+            frames=(1.0, *draw(st.lists(st.floats(0.8, 1.5), max_size=3))),
+            speeds=speeds,
+            powers_w=powers,
+            deadline_ms=draw(st.floats(1.0, 40.0)),
+        )
+        usable = draw(st.lists(st.booleans(), min_size=v, max_size=v).filter(any))
+        deadline_ns = table.deadline_ns
+        stage = draw(st.integers(0, k - 1))
+        members.append(
+            make_member(
+                table,
+                lag_ms=draw(st.floats(-2.0, 1.0)) * deadline_ns / MS if stage else 0.0,
+                stage=stage,
+                usable=tuple(usable),
+                configured=draw(st.integers(0, v - 1)),
+                active=draw(st.booleans()),
+                variant=draw(st.integers(0, v - 1)),
+            )
+        )
+    cohort = make_cohort(clock_table, members, clocks=draw(st.integers(0, count - 1)))
+    cohort.clocks_target = draw(st.integers(0, count - 1))
+    cohort.deciding = draw(st.integers(-1, len(members) - 1))
+    if cohort.deciding >= 0:
+        members[cohort.deciding].active = True
+    return cohort
+
+
+def settings_of(**changes: Any) -> PolicySettings:
+    """The default settings but for some."""
+    return replace(PolicySettings(), **changes)
