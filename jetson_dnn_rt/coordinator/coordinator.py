@@ -32,6 +32,8 @@ class _Seat:
     variants: dict[str, int]
     medians_ns: list[list[int]]
     state: TaskState | None = None
+    job: Job | None = None
+    """The task's present frame."""
     executed_ns: int = 0
     """Of the frame in flight."""
     expected_ns: float = 0.0
@@ -138,9 +140,8 @@ class Coordinator:
         seat = self._seats.get(job.task)
         if seat is None or self.failure:
             return self._static.choose(state, job, now_ns)
+        self._see(seat, state, job, now_ns)
         starts = job.start_ns is None
-        if starts:
-            self._see(seat, state, job)
         decision = self._decide(seat.position, now_ns, change_clocks=starts)
         if decision is None or not self.policy.adjusts_variants:
             return self._static.choose(state, job, now_ns)
@@ -161,25 +162,19 @@ class Coordinator:
         seat = self._seats.get(job.task)
         if seat is None:
             return
-        self._settle(now_ns)
-        if seat.state is not state:
-            seat.state = state
-            state.time_scales = seat.scales(self.cohort.clocks)
         seat.member.last_release_ns = now_ns
-        if state.in_flight is None:
-            self._see(seat, state, job)
+        self._see(seat, state, state.in_flight or job, now_ns)
 
     def started(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage begins."""
         seat = self._seats.get(job.task)
         if seat is None:
             return
+        self._see(seat, state, job, now_ns)
         member = seat.member
+        member.started = True
         if job.path:
             self.switches += job.variant != job.path[-1][0]
-        else:
-            member.started = True
-            seat.executed_ns, seat.expected_ns = 0, 0.0
         member.running_since_ns = now_ns
         member.variant = seat.variants.get(job.variant, member.variant)
 
@@ -188,7 +183,7 @@ class Coordinator:
         seat = self._seats.get(job.task)
         if seat is None:
             return
-        self._settle(now_ns)
+        self._see(seat, state, job, now_ns)
         member = seat.member
         variant_name, stage = job.path[-1]
         time_ns = job.stages[-1].execution_time_ns
@@ -216,7 +211,8 @@ class Coordinator:
         member.misses_in_a_row = state.misses_in_a_row
         if job.start_ns is None:
             # It was never in flight; what else the task has on its way stays as it is.
-            if member.active and state.in_flight is None and state.waiting is None:
+            if seat.job is job:
+                seat.job = None
                 member.active = False
             return
         member.frames_done += 1
@@ -226,9 +222,9 @@ class Coordinator:
         )
         if seat.expected_ns:
             member.slowdown.observe(seat.executed_ns / seat.expected_ns)
-        waiting = state.waiting
-        if waiting is not None:
-            self._see(seat, state, waiting)
+        seat.job = None
+        if state.waiting is not None:
+            self._see(seat, state, state.waiting, now_ns)
         else:
             member.active = member.started = False
         if not self.failure:
@@ -236,14 +232,22 @@ class Coordinator:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _see(self, seat: _Seat, state: TaskState, job: Job) -> None:
-        """A frame is the task's present one: it waits, and has not begun."""
+    def _see(self, seat: _Seat, state: TaskState, job: Job, now_ns: int) -> None:
+        """Take note of a task's present frame; most often that is known already."""
+        self._settle(now_ns)
+        if seat.job is job:
+            return
         member = seat.member
-        member.active, member.started = True, False
+        if seat.state is not state:
+            seat.state = state
+            state.time_scales = seat.scales(self.cohort.clocks)
+        seat.job = job
+        seat.executed_ns, seat.expected_ns = 0, 0.0
+        member.active, member.started = True, job.start_ns is not None
         member.release_ns = job.release_ns
         member.absolute_deadline_ns = job.absolute_deadline_ns
         member.deadline_ns = job.absolute_deadline_ns - job.release_ns
-        member.stage = 0
+        member.stage = job.next_stage
         member.lag_ns = 0
         member.running_since_ns = None
         member.configured = seat.variants.get(state.parameters.variant, member.configured)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from test.support.virtual_drive import drive, make_task
+from virtual_drive import drive, make_task
 
 from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, StageSample
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome
 
 STAGES = ("inference-1", "inference-2")
@@ -238,6 +239,20 @@ def test_a_newer_frame_takes_the_place_of_one_that_waits():
     assert third.sequence == 2
     assert not bench.cohort.members[0].active
     assert bench.cohort.members[0].release_ns == 20
+
+
+def test_it_takes_over_in_the_middle_of_a_frame():
+    bench = Bench(always(1), make_table("a"))
+    coordinator, bench.engine.selector = bench.engine.selector, StaticSelector()
+
+    def take_over(job, now_ns):
+        bench.engine.selector = coordinator
+
+    (record,) = drive(bench.engine, [(0, "a")], bench.execution_ns, on_start=take_over)
+    assert path(record) == [("inference-1", FULL), ("inference-2", LOW)]
+    member = bench.cohort.members[0]
+    assert (member.frames_done, member.stages_done, member.active) == (1, 2, False)
+    assert member.last_frame == FrameSample(met=True, response_ns=30, execution_ns=30)
 
 
 def test_two_tables_for_one_task_are_refused():

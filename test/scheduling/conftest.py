@@ -1,7 +1,7 @@
 """The engine on virtual time."""
 
 import pytest
-from test.support.virtual_drive import drive, make_task, make_work
+from virtual_drive import drive, make_task, make_work
 
 
 @pytest.fixture
