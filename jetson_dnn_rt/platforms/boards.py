@@ -1,0 +1,253 @@
+"""What is known of each Jetson: clock tables, power modes, and how its rails add up.
+
+On a board everything it tells itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
+it; what is here is what it does not tell, and the spaces that simulations and tests run on.
+Sources: NVIDIA's kernels and nvpmodel files; the spaces of the TX2 and the AGX Xavier are those of
+NeuOS (Bateni & Liu, ATC 2020), which counts 11,760 and 51,968 configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from jetson_dnn_rt.platforms.clocks import (
+    ClockConfiguration,
+    ClockDomain,
+    ClockOption,
+    ClockSpace,
+)
+
+TX2_CPU_MHZ = (345.6, 652.8, 960.0, 1267.2, 1574.4, 1881.6, 2035.2)
+"""Every other of the 12 steps of the A57 and the Denver cores; NeuOS's choice."""
+TX2_GPU_MHZ = (140.25, 497.25, 675.75, 854.25, 1032.75, 1211.25, 1300.5)
+TX2_EMC_MHZ = (204.0, 800.0, 1331.2, 1866.0)
+XAVIER_CPU_MHZ = tuple(round(115.2 + 76.8 * step, 1) for step in range(29))
+XAVIER_GPU_MHZ = (
+    *(114.75, 216.75, 318.75, 420.75, 522.75, 624.75, 675.75),
+    *(828.75, 905.25, 1032.75, 1198.5, 1236.75, 1338.75, 1377.0),
+)
+XAVIER_EMC_MHZ = (204.0, 800.0, 1066.0, 1331.2, 1600.0, 2133.0)
+AGX_ORIN_CPU_MHZ = (*(round(115.2 + 76.8 * step, 1) for step in range(28)), 2201.6)
+AGX_ORIN_GPU_MHZ = (*(306.0 + 102.0 * step for step in range(10)), 1300.5)
+ORIN_NANO_CPU_MHZ = (*(round(115.2 + 76.8 * step, 1) for step in range(19)), 1510.4)
+ORIN_NANO_GPU_MHZ = (306.0, 408.0, 510.0, 612.0, 624.75)
+ORIN_EMC_MHZ = (204.0, 665.6, 2133.0, 3199.0)
+
+
+def make_options(
+    frequencies_mhz: Iterable[float], cores: Sequence[int] = (0,), *, off: bool = False
+) -> tuple[ClockOption, ...]:
+    """Every frequency with every number of cores, slow to fast; `off` adds the domain off."""
+    options = [ClockOption(round(mhz * 1e6), count) for mhz in frequencies_mhz for count in cores]
+    return tuple(sorted([ClockOption(0), *options] if off else options))
+
+
+def tx2_space() -> ClockSpace:
+    """TX2: 7 x 4 LITTLE (A57), off or 7 x 2 big (Denver), 7 GPU, 4 EMC: 11,760 configurations."""
+    return ClockSpace(
+        [
+            ClockDomain("little", make_options(TX2_CPU_MHZ, range(1, 5))),
+            ClockDomain("big", make_options(TX2_CPU_MHZ, range(1, 3), off=True)),
+            ClockDomain("gpu", make_options(TX2_GPU_MHZ)),
+            ClockDomain("emc", make_options(TX2_EMC_MHZ)),
+        ]
+    )
+
+
+def xavier_space(*, masks: bool = True) -> ClockSpace:
+    """AGX Xavier: 29 CPU clocks, which of 7 cores are on besides the first, 14 GPU clocks.
+
+    Parameters
+    ----------
+    masks : bool
+        Count every set of cores apart, as NeuOS does: 51,968 configurations. The cores are
+        alike, so that only 3,248 differ: those are what remains with False.
+    """
+    if masks:
+        # The first core cannot be switched off.
+        sets = [(others << 1) | 1 for others in range(1 << 7)]
+        cpu = tuple(
+            sorted(
+                ClockOption(round(mhz * 1e6), mask.bit_count(), mask)
+                for mhz in XAVIER_CPU_MHZ
+                for mask in sets
+            )
+        )
+    else:
+        cpu = make_options(XAVIER_CPU_MHZ, range(1, 9))
+    return ClockSpace([ClockDomain("cpu", cpu), ClockDomain("gpu", make_options(XAVIER_GPU_MHZ))])
+
+
+def agx_orin_space() -> ClockSpace:
+    """AGX Orin 64 GB: 29 CPU clocks x 12 cores, 11 GPU, 4 EMC: 15,312 configurations."""
+    return _orin_space(AGX_ORIN_CPU_MHZ, 12, AGX_ORIN_GPU_MHZ, ORIN_EMC_MHZ)
+
+
+def orin_nano_space() -> ClockSpace:
+    """Orin Nano 8 GB (not "Super"): 20 CPU clocks x 6 cores, 5 GPU, 3 EMC: 1,800 in all."""
+    return _orin_space(ORIN_NANO_CPU_MHZ, 6, ORIN_NANO_GPU_MHZ, ORIN_EMC_MHZ[:3])
+
+
+def _orin_space(
+    cpu: Iterable[float], cores: int, gpu: Iterable[float], emc: Iterable[float]
+) -> ClockSpace:
+    return ClockSpace(
+        [
+            ClockDomain("cpu", make_options(cpu, range(1, cores + 1))),
+            ClockDomain("gpu", make_options(gpu)),
+            ClockDomain("emc", make_options(emc)),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PowerMode:
+    """A power mode of nvpmodel: what each domain may have at most.
+
+    Attributes
+    ----------
+    name : str
+        Of the mode: MAXN, MAXQ, 15W, ...
+    limits : mapping of str to ClockOption
+        By domain; one that is not there is not limited. Frequency 0 = off.
+    """
+
+    name: str
+    limits: Mapping[str, ClockOption] = field(default_factory=lambda: MappingProxyType({}))
+
+    def index(self, space: ClockSpace) -> int:
+        """The configuration of `space` nearest to everything at this mode's limits."""
+        configuration: ClockConfiguration = tuple(
+            self.limits.get(domain.name, domain.options[-1]) for domain in space.domains
+        )
+        return space.nearest(configuration)
+
+
+def _mode(name: str, **limits: tuple[float, int]) -> PowerMode:
+    options = {
+        domain: ClockOption(round(mhz * 1e6), cores) for domain, (mhz, cores) in limits.items()
+    }
+    return PowerMode(name, MappingProxyType(options))
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A Jetson.
+
+    Attributes
+    ----------
+    name : str
+        "tx2", "agx-xavier", ...
+    title : str
+        Its name for people.
+    models : tuple of str
+        A board is this one when one of them is in its model's name; the first board that fits.
+    emc_mhz : tuple of float
+        Rates of the memory, MHz; the board itself tells the least and the greatest only.
+    total_rails : tuple of str
+        The rails whose sum is the whole board; empty = all there are.
+    modes : tuple of PowerMode
+        As delivered; a board's own nvpmodel.conf comes first.
+    """
+
+    name: str
+    title: str
+    models: tuple[str, ...]
+    emc_mhz: tuple[float, ...]
+    total_rails: tuple[str, ...]
+    modes: tuple[PowerMode, ...] = (PowerMode("MAXN"),)
+
+
+BOARDS = (
+    Board(
+        "tx2",
+        "Jetson TX2",
+        ("Jetson-TX2", "Jetson TX2", "quill"),
+        TX2_EMC_MHZ,
+        ("VDD_IN",),
+        (
+            PowerMode("MAXN"),
+            _mode("MAXQ", little=(1200, 4), big=(0, 0), gpu=(850, 0), emc=(1331.2, 0)),
+        ),
+    ),
+    Board(
+        "agx-xavier",
+        "Jetson AGX Xavier",
+        ("AGX Xavier", "Jetson-AGX"),
+        XAVIER_EMC_MHZ,
+        # Six rails, none of which holds another; together they are the board.
+        ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"),
+        (
+            PowerMode("MAXN"),
+            _mode("10W", cpu=(1200, 2), gpu=(520, 0), emc=(1066, 0)),
+            _mode("15W", cpu=(1200, 4), gpu=(670, 0), emc=(1331.2, 0)),
+            _mode("30W", cpu=(1200, 8), gpu=(900, 0), emc=(1600, 0)),
+        ),
+    ),
+    Board("xavier-nx", "Jetson Xavier NX", ("Xavier NX",), XAVIER_EMC_MHZ, ("VDD_IN",)),
+    Board(
+        "agx-orin",
+        "Jetson AGX Orin",
+        ("AGX Orin",),
+        ORIN_EMC_MHZ,
+        # VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0: adding it would count it twice.
+        ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"),
+        (
+            PowerMode("MAXN"),
+            _mode("15W", cpu=(1113.6, 4), gpu=(408, 0), emc=(2133, 0)),
+            _mode("30W", cpu=(1728, 8), gpu=(612, 0)),
+            _mode("50W", cpu=(1497.6, 12), gpu=(816, 0)),
+        ),
+    ),
+    Board("orin-nx", "Jetson Orin NX", ("Orin NX",), ORIN_EMC_MHZ, ("VDD_IN",)),
+    Board(
+        "orin-nano",
+        "Jetson Orin Nano",
+        ("Orin Nano",),
+        ORIN_EMC_MHZ,
+        ("VDD_IN",),
+        (
+            _mode("15W", cpu=(1510.4, 6), gpu=(624.75, 0), emc=(2133, 0)),
+            _mode("7W", cpu=(960, 4), gpu=(408, 0), emc=(2133, 0)),
+        ),
+    ),
+)
+
+UNKNOWN_BOARD = Board("jetson", "Jetson", (), (), ("VDD_IN",))
+"""A Jetson that is not in the list: no memory rates, the total only where it has a VDD_IN."""
+
+
+def find_board(model: str) -> Board:
+    """The board of this model's name (``/proc/device-tree/model``)."""
+    for board in BOARDS:
+        if any(name.lower() in model.lower() for name in board.models):
+            return board
+    return UNKNOWN_BOARD
+
+
+def preset_index(board: str, mode: str, space: ClockSpace) -> int:
+    """The configuration of `space` nearest to a power mode as delivered.
+
+    Parameters
+    ----------
+    board : str
+        `Board.name`.
+    mode : str
+        `PowerMode.name`.
+    space : ClockSpace
+        Of that board; domains that it lacks are left out.
+
+    Raises
+    ------
+    ValueError
+        There is no such board, or it has no such mode.
+    """
+    boards = {each.name: each for each in BOARDS}
+    if board not in boards:
+        raise ValueError(f"board {board!r} is not one of {', '.join(boards)}")
+    modes = {each.name: each for each in boards[board].modes}
+    if mode not in modes:
+        raise ValueError(f"mode {mode!r} of {board} is not one of {', '.join(modes)}")
+    return modes[mode].index(space)
