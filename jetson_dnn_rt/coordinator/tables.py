@@ -96,6 +96,11 @@ class ClockTable:
         """
         kept = list(positions)
         if keep_presets:
+            if not {self.max_n, self.max_q} <= set(kept):
+                raise ValueError(
+                    f"positions must hold max_n {self.max_n} and max_q {self.max_q}, or "
+                    "keep_presets be false"
+                )
             max_n, max_q = kept.index(self.max_n), kept.index(self.max_q)
         else:
             max_n, max_q = len(kept) - 1, 0
