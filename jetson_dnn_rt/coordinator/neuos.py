@@ -1,0 +1,258 @@
+"""NeuOS: its two algorithms, which its three modes share.
+
+Bateni & Liu, "NeuOS: A Latency-Predictable Multi-Dimensional Optimization Framework for
+DNN-driven Autonomous Systems", USENIX ATC 2020, section 4.2. Times are in nanoseconds; instance i
+has the relative deadline D_i and LAG_i (negative = behind).
+
+Algorithm 1 (system level): instance i would take ``P_i = D_i - LAG_i``; it has to become faster by
+``sigma_i = P_i / D_i`` (below 1: may become slower). delta_i is the clock configuration whose
+SpeedUp relative to the present one is the nearest that covers sigma_i. The candidates are
+Delta = {delta_i}.
+
+Algorithm 2 (application level): under delta_c instance i runs
+``s_i = SpeedUp_i(delta_c) / SpeedUp_i(delta_now)`` times as fast and still lacks
+``a_i = P_i / (s_i D_i) - 1``. Where a_i > 0 its next layer is approximated, by the least row of
+the SpeedUp/Accuracy table that gives 1 + a_i.
+
+Derived (REFERENCE 1.3, 1.5): the paper's prose writes P = D + LAG, which contradicts its own sign
+of LAG; and the formula of Algorithm 2 was lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables import ClockTable, Floats, TaskTable
+
+BUCKETS = 512
+"""Of the hash from SpeedUp to configuration."""
+
+
+class Candidate(NamedTuple):
+    """delta_i: the clock configuration that suits one instance.
+
+    Attributes
+    ----------
+    member : int
+        i, its number in the cohort.
+    clocks : int
+        delta_i, a position in the clock table.
+    power_up : float
+        PowerUp_i(delta_i), of its next stage.
+    sigma : float
+        sigma_i, the speed-up it needs.
+    lag_ns : int
+        LAG_i.
+    column : int
+        Of its next stage in the SpeedUp rows.
+    """
+
+    member: int
+    clocks: int
+    power_up: float
+    sigma: float
+    lag_ns: int
+    column: int
+
+
+def required_speed_up(lag_ns: int, deadline_ns: int) -> float:
+    """``sigma = (D - LAG) / D``. Derived: see the module."""
+    return (deadline_ns - lag_ns) / deadline_ns
+
+
+def remaining_speed_up(sigma: float, speed_up: float) -> float:
+    """``a = P / (s D) - 1 = sigma / s - 1``: what the clocks leave to approximation. Derived."""
+    return sigma / speed_up - 1.0
+
+
+def power_up(power_w: Floats) -> Floats:
+    """Power relative to the slowest configuration, along the last axis; powers when that is 0."""
+    base = power_w[..., :1]
+    return np.asarray(power_w / np.where(base > 0.0, base, 1.0))
+
+
+class SpeedUpTable:
+    """The look-up of Algorithm 1 for one stage: the nearest SpeedUp that covers what is needed.
+
+    A hash from SpeedUp to the place in the list of configurations by rising SpeedUp, from where
+    the nearest one is a step or two away: the time does not grow with their number.
+    Configurations that another one beats in both SpeedUp and PowerUp are left out. They could
+    only be chosen by being a hair nearer, and every mode would rather have the other.
+
+    Parameters
+    ----------
+    speed_up, power_up : float64 [C]
+        Relative to the slowest configuration.
+
+    Attributes
+    ----------
+    clocks : list of int
+        The configurations that are left, by rising SpeedUp.
+    """
+
+    __slots__ = ("_lowest", "_powers", "_scale", "_speeds", "_starts", "clocks")
+
+    def __init__(self, speed_up: Floats, power_up: Floats) -> None:
+        order = np.lexsort((power_up, -speed_up))
+        powers = power_up[order]
+        best = np.minimum.accumulate(powers)
+        kept = order[np.concatenate(([True], powers[1:] < best[:-1]))][::-1]
+        speeds = speed_up[kept]
+        self.clocks: list[int] = kept.tolist()
+        self._speeds: list[float] = speeds.tolist()
+        self._powers: list[float] = power_up[kept].tolist()
+        self._lowest = self._speeds[0]
+        width = self._speeds[-1] - self._lowest
+        self._scale = BUCKETS / width if width > 0.0 else 0.0
+        # Which bucket a SpeedUp is in has to be the same sum here and in `cover`.
+        buckets = ((speeds - self._lowest) * self._scale).astype(np.int64)
+        self._starts: list[int] = np.searchsorted(buckets, np.arange(BUCKETS + 1)).tolist()
+
+    def cover(self, needed: float) -> tuple[int, float]:
+        """Return the configuration and its PowerUp; the fastest when none is fast enough."""
+        speeds = self._speeds
+        if needed <= self._lowest:
+            place = 0
+        elif needed > speeds[-1]:
+            place = len(speeds) - 1
+        else:
+            place = self._starts[int((needed - self._lowest) * self._scale)]
+            while speeds[place] < needed:
+                place += 1
+        return self.clocks[place], self._powers[place]
+
+
+class NeuOS(ABC):
+    """Algorithms 1 and 2; a mode adds the choice from Delta.
+
+    The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
+    judged by what the original layer would gain. LAG is the last known one of each instance; an
+    instance without a frame has left the cohort. Without any instance the clocks stay.
+    """
+
+    adjusts_clocks = True
+    clocks_at_boundaries = True
+    adjusts_variants = True
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        self._settings = settings
+        first_columns: dict[int, int] = {}
+        self._lookups: list[SpeedUpTable] = []
+        self._rows: list[list[tuple[float, int]]] = []
+        speed_ups = []
+        for table in tables:
+            if id(table) in first_columns:
+                continue
+            first_columns[id(table)] = len(self._lookups)
+            speeds = table.slowdown[0, :, :1] / table.slowdown[0]
+            powers = power_up(table.power_w[0])
+            speed_ups.append(speeds)
+            self._lookups += map(SpeedUpTable, speeds, powers)
+            self._rows += _accuracy_rows(table, settings.confidence)
+        self._first_columns = [first_columns[id(table)] for table in tables]
+        # By configuration: what a decision reads of one configuration lies side by side.
+        self._width = len(self._lookups)
+        self._speeds = array("d", np.concatenate(speed_ups).T.tobytes())
+
+    @abstractmethod
+    def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
+        """The configuration of the mode, out of Delta (one or more)."""
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """Algorithm 1, the mode's choice, Algorithm 2."""
+        delta = self.clock_candidates(cohort)
+        if not delta:
+            return Decision(
+                tuple([_most_accurate(m) for m in cohort.members]), cohort.clocks_target
+            )
+        clocks = self.pick(delta, cohort)
+        members = cohort.members
+        variants = [0] * len(members)
+        shares = self.remaining_speed_ups(delta, cohort.clocks, clocks)
+        for candidate, share in zip(delta, shares, strict=True):
+            # The hot path; `_row` is for what is rarer than the original that may run.
+            if share > 0.0 or not members[candidate.member].usable[0]:
+                variants[candidate.member] = _row(
+                    self._rows[candidate.column], members[candidate.member], 1.0 + share
+                )
+        if len(delta) < len(members):
+            for number, member in enumerate(members):
+                if not member.active:
+                    variants[number] = _most_accurate(member)
+        return Decision(tuple(variants), clocks)
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """All that may run."""
+        return usable(cohort.members[member])
+
+    def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
+        """Algorithm 1: Delta, one for each instance that has a frame."""
+        speeds, lookups, first_columns = self._speeds, self._lookups, self._first_columns
+        present = cohort.clocks * self._width
+        delta = []
+        for number, member in enumerate(cohort.members):
+            if member.active:
+                column = first_columns[number] + member.stage
+                lag_ns = member.lag_ns
+                sigma = required_speed_up(lag_ns, member.deadline_ns)
+                clocks, power = lookups[column].cover(speeds[present + column] * sigma)
+                delta.append(Candidate(number, clocks, power, sigma, lag_ns, column))
+        return delta
+
+    def remaining_speed_ups(
+        self, delta: Sequence[Candidate], present: int, clocks: int
+    ) -> list[float]:
+        """Algorithm 2: a_i of each instance when its cohort goes from `present` to `clocks`.
+
+        ``a = sigma / s - 1``, see `remaining_speed_up`, with s = SpeedUp(clocks) /
+        SpeedUp(present).
+        """
+        speeds = self._speeds
+        before, after = present * self._width, clocks * self._width
+        return [
+            sigma * speeds[before + column] / speeds[after + column] - 1.0
+            for _, _, _, sigma, _, column in delta
+        ]
+
+
+def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float, int]]]:
+    """SpeedUp/Accuracy table of each stage: (speed-up of its worst case, variant) by accuracy."""
+    worst_ns = table.quantile_ns(confidence)
+    gains = worst_ns[0] / worst_ns
+    rows = []
+    for stage in range(len(table.stages)):
+        by_loss = np.argsort(table.loss[:, stage], kind="stable").tolist()
+        rows.append([(float(gains[variant, stage]), variant) for variant in by_loss])
+    return rows
+
+
+def _row(rows: Sequence[tuple[float, int]], member: Member, gain: float) -> int:
+    """The most accurate variant that gains so much, else the one that gains most."""
+    there = member.usable
+    best, most = member.variant, 0.0
+    for offered, variant in rows:
+        if there[variant]:
+            if offered >= gain:
+                return variant
+            if offered > most:
+                best, most = variant, offered
+    return best
+
+
+def _most_accurate(member: Member) -> int:
+    return 0 if member.usable[0] else next(iter(usable(member)), member.variant)
