@@ -30,10 +30,15 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
-from jetson_dnn_rt.bench.chain import Chain, EagerRunner, Shown
+from jetson_dnn_rt.bench.chain import Chain, EagerRunner, Shown, report_figures
 from jetson_dnn_rt.bench.opencv_dnn import OpenCvRunner, check_engine, list_engines
-from jetson_dnn_rt.bench.rounds import Times, measure_rounds, quantile_ms
-from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.bench.rounds import (
+    Times,
+    find_overhead_percent,
+    measure_rounds,
+    quantile_ms,
+)
+from jetson_dnn_rt.cli.text import format_figure, format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
@@ -293,15 +298,15 @@ def _report(
     for name in backends:
         row: dict[str, object] = {"backend": name, "note": notes.get(name, "")}
         if name in times:
-            row |= _figures(name, times, shown)
+            row |= report_figures(times[name], shown[name], shown[REFERENCE], 3)
             row["times_faster_than_torch"] = _ratio(torch_ms, medians[name])
             row["times_faster_than_opencv"] = _ratio(opencv_ms, medians[name])
         key = f"{name} staged"
         if key in times:
-            # Pairs of one round: what the machine did besides is in both.
-            overhead = 100.0 * (float(np.median(times[key] / times[name])) - 1.0)
-            figures = _figures(key, times, shown)
-            row["staged"] = {**figures, "overhead_percent": round(overhead, 2)}
+            row["staged"] = {
+                **report_figures(times[key], shown[key], shown[REFERENCE], 3),
+                "overhead_percent": find_overhead_percent(times[name], times[key]),
+            }
         elif key in notes:
             row["staged"] = {"note": notes[key]}
         rows.append(row)
@@ -325,18 +330,6 @@ def _report(
         "rows": rows,
         "passed": all(ratio is None or ratio >= SPEEDUP_BAR for ratio in ratios.values())
         and (staging is None or staging <= STAGING_BAR_PERCENT),
-    }
-
-
-def _figures(
-    key: str, times: Mapping[str, Times], shown: Mapping[str, Shown]
-) -> dict[str, object]:
-    error = shown[key].find_error(shown[REFERENCE])
-    return {
-        "p50_ms": round(quantile_ms(times[key], 0.5), 3),
-        "p99_ms": round(quantile_ms(times[key], 0.99), 3),
-        "relative_error": None if error in (None, float("inf")) else float(f"{error:.2e}"),
-        "agreement": round(shown[key].find_agreement(shown[REFERENCE]), 4),
     }
 
 
@@ -370,21 +363,24 @@ def _format_model(name: str, found: Mapping[str, Any], threads: int) -> str:
         staged = row.get("staged", {})
         said = [row["note"], staged.get("note", "")]
         error = row.get("relative_error")
-        rows.append([
-            row["backend"], _text(row.get("p50_ms"), 2), _text(row.get("p99_ms"), 2),
-            _text(row.get("times_faster_than_torch"), 2),
-            _text(row.get("times_faster_than_opencv"), 2),
-            "-" if error is None else f"{error:.0e}", _text(row.get("agreement"), 3),
-            _text(staged.get("p50_ms"), 2), _text(staged.get("p99_ms"), 2),
-            _text(staged.get("overhead_percent"), 1), "; ".join(word for word in said if word),
-        ])  # fmt: skip
+        rows.append(
+            [
+                row["backend"],
+                format_figure(row.get("p50_ms"), 2),
+                format_figure(row.get("p99_ms"), 2),
+                format_figure(row.get("times_faster_than_torch"), 2),
+                format_figure(row.get("times_faster_than_opencv"), 2),
+                "-" if error is None else f"{error:.0e}",
+                format_figure(row.get("agreement"), 3),
+                format_figure(staged.get("p50_ms"), 2),
+                format_figure(staged.get("p99_ms"), 2),
+                format_figure(staged.get("overhead_percent"), 1),
+                "; ".join(word for word in said if word),
+            ]
+        )
     size = "x".join(map(str, found["input"][2:]))
     head = (
         f"{name} ({size}), {threads} threads, {found['stages']} stages, {found['rounds']} rounds"
         f": fastest {found['fastest']}"
     )
     return f"{head}\n\n{format_rows(header, rows)}\n"
-
-
-def _text(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
+from jetson_dnn_rt.bench.rounds import Times, quantile_ms
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.settings import DecoderSettings
@@ -155,3 +156,14 @@ class Shown:
             return "" if error <= _ROUNDING else f"off by {error:.2g} of the largest value"
         value = self.find_agreement(expected)
         return "" if value >= 1.0 - _ROUNDING else f"agreement {value:.3f}"
+
+
+def report_figures(times: Times, shown: Shown, expected: Shown, digits: int) -> dict[str, object]:
+    """Median and p99 of a chain, and how far its results are from the expected ones."""
+    error = shown.find_error(expected)
+    return {
+        "p50_ms": round(quantile_ms(times, 0.5), digits),
+        "p99_ms": round(quantile_ms(times, 0.99), digits),
+        "relative_error": None if error in (None, float("inf")) else float(f"{error:.2e}"),
+        "agreement": round(shown.find_agreement(expected), 4),
+    }

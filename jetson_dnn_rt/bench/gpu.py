@@ -30,9 +30,14 @@ from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.backends.cuda import open_cuda
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.bench.backends import DATA, MODELS, load
-from jetson_dnn_rt.bench.chain import Chain, Shown
-from jetson_dnn_rt.bench.rounds import Times, measure_rounds, quantile_ms
-from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.bench.chain import Chain, Shown, report_figures
+from jetson_dnn_rt.bench.rounds import (
+    Times,
+    find_overhead_percent,
+    measure_rounds,
+    quantile_ms,
+)
+from jetson_dnn_rt.cli.text import format_figure, format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
@@ -298,20 +303,18 @@ def _report(
         return row
     row |= _figures(name, times, shown, engines, expected)
     if EAGER in times:
-        row["times_faster_than_eager"] = round(float(_p50(times[EAGER]) / _p50(times[name])), 2)
+        row["times_faster_than_eager"] = round(
+            quantile_ms(times[EAGER], 0.5) / quantile_ms(times[name], 0.5), 2
+        )
     key = f"{name} staged"
     if key in times:
-        # Pairs of one round: what the machine did besides is in both.
-        overhead = 100.0 * (float(np.median(times[key] / times[name])) - 1.0)
-        figures = _figures(key, times, shown, engines, expected)
-        row["staged"] = {**figures, "overhead_percent": round(overhead, 2)}
+        row["staged"] = {
+            **_figures(key, times, shown, engines, expected),
+            "overhead_percent": find_overhead_percent(times[name], times[key]),
+        }
     elif key in notes:
         row["staged"] = {"note": notes[key]}
     return row
-
-
-def _p50(times: Times) -> float:
-    return quantile_ms(times, 0.5)
 
 
 def _figures(
@@ -321,14 +324,7 @@ def _figures(
     engines: Mapping[str, _Engines],
     expected: Shown,
 ) -> dict[str, object]:
-    error = shown[key].find_error(expected)
-    return {
-        "p50_ms": round(_p50(times[key]), 4),
-        "p99_ms": round(quantile_ms(times[key], 0.99), 4),
-        "relative_error": None if error in (None, float("inf")) else float(f"{error:.2e}"),
-        "agreement": round(shown[key].find_agreement(expected), 4),
-        **engines[key].to_dict(),
-    }
+    return report_figures(times[key], shown[key], expected, 4) | engines[key].to_dict()
 
 
 def format_table(result: dict[str, object]) -> str:
@@ -356,21 +352,27 @@ def _format_model(name: str, found: Mapping[str, Any]) -> str:
         error = row.get("relative_error")
         said = "; ".join(word for word in (row["note"], staged.get("note", "")) if word)
         graph = {None: "-", True: "yes", False: "no"}[row.get("cuda_graph")]
-        rows.append([
-            row["row"], _text(row.get("p50_ms"), 3), _text(row.get("p99_ms"), 3),
-            _text(row.get("times_faster_than_eager"), 2),
-            "-" if error is None else f"{error:.0e}", _text(row.get("agreement"), 3), graph,
-            _text(row.get("build_s"), 1), _text(row.get("engine_mib"), 1),
-            _text(staged.get("p50_ms"), 3), _text(staged.get("p99_ms"), 3),
-            _text(staged.get("overhead_percent"), 1), _text(staged.get("agreement"), 3), said,
-        ])  # fmt: skip
+        rows.append(
+            [
+                row["row"],
+                format_figure(row.get("p50_ms"), 3),
+                format_figure(row.get("p99_ms"), 3),
+                format_figure(row.get("times_faster_than_eager"), 2),
+                "-" if error is None else f"{error:.0e}",
+                format_figure(row.get("agreement"), 3),
+                graph,
+                format_figure(row.get("build_s"), 1),
+                format_figure(row.get("engine_mib"), 1),
+                format_figure(staged.get("p50_ms"), 3),
+                format_figure(staged.get("p99_ms"), 3),
+                format_figure(staged.get("overhead_percent"), 1),
+                format_figure(staged.get("agreement"), 3),
+                said,
+            ]
+        )
     size = "x".join(map(str, found["input"][2:]))
     head = (
         f"{name} ({size}), {found['stages']} stages, {found['rounds']} rounds, against "
         f"{found['reference']}"
     )
     return f"{head}\n\n{format_rows(header, rows)}\n"
-
-
-def _text(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -65,3 +65,11 @@ def measure_rounds(
 def quantile_ms(times: Times, share: float) -> float:
     """A time that `share` of the runs did not exceed, in ms; one that was measured."""
     return float(np.quantile(times, share, method="higher")) * 1e-6
+
+
+def find_overhead_percent(plain: Times, other: Times) -> float:
+    """How much longer the other one takes, in the median over the rounds.
+
+    In pairs of one round: what the machine did besides is in both.
+    """
+    return round(100.0 * (float(np.median(other / plain)) - 1.0), 2)

@@ -18,6 +18,11 @@ def format_cell(value: Cell) -> str:
     return str(value)
 
 
+def format_figure(value: float | None, digits: int) -> str:
+    """So many decimals; a dash for what was not observed."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def format_rows(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table in plain text: words to the left, figures to the right.
 
