@@ -31,6 +31,10 @@ class UnschedulableError(JetsonDnnRtError):
     """The task set cannot keep its deadlines and the configuration refuses to try."""
 
 
+class PlatformError(JetsonDnnRtError):
+    """The board's clocks or power cannot be read or set."""
+
+
 class NotANumberError(JetsonDnnRtError):
     """A network gave NaN.
 
