@@ -12,6 +12,7 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
 * Admission, asked at start: does the budget fit into the time to the deadline? Then the job is
   *admitted*, and stays so. If only the usual time fits, it runs on *spare* time: when no admitted
   job wants the worker, which would otherwise idle. If not even that: ``skipped``, no cycle wasted.
+  Both are those of the fastest variant that the job may yet choose.
 * The last question is asked at release already. There, the time until a worker or the task's own
   previous job is done counts (blocking); work that merely waits does not, because it may be
   skipped itself.
@@ -27,7 +28,7 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from jetson_dnn_rt.scheduling.job import Job
@@ -43,6 +44,9 @@ from jetson_dnn_rt.tasks import (
     Work,
     stage_name,
 )
+
+RemainingTime = Callable[[str, int], int]
+"""From a variant and a stage to the time from there to the end."""
 
 PROBE_INTERVAL = 30
 """Every so many frames in a row that the budget keeps out, one is run as a probe."""
@@ -323,7 +327,7 @@ class Engine:
         if state.kept_out == PROBE_INTERVAL - 1:
             job.admission = Admission.PROBE
             return ""
-        usual_ns = self._shortest_usual_ns(state, job)
+        usual_ns = self._shortest_ns(state, job, state.remaining_usual_ns)
         if usual_ns > parameters.deadline_ns:
             return "budget"
         earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
@@ -354,27 +358,29 @@ class Engine:
                 return True
         return False
 
-    def _shortest_usual_ns(self, state: TaskState, job: Job) -> int:
-        """Usual time of what is left of a job, in the fastest variant that it may choose."""
+    def _shortest_ns(self, state: TaskState, job: Job, remaining_ns: RemainingTime) -> int:
+        """What is left of a job, in the fastest variant that it may yet choose."""
         stage = job.next_stage
         times_ns = [
-            state.remaining_usual_ns(variant, stage)
+            remaining_ns(variant, stage)
             for variant in self.selector.allowed(state, job)
             if state.usable(variant, stage)
         ]
-        return min(times_ns) if times_ns else state.remaining_usual_ns(job.variant, stage)
+        return min(times_ns) if times_ns else remaining_ns(job.variant, stage)
 
     def _can_make_it(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether it will more likely than not be done in time; a probe may try all the same."""
-        usual_ns = self._shortest_usual_ns(state, job)
-        in_time = now_ns + usual_ns <= job.absolute_deadline_ns
-        return in_time or job.admission is Admission.PROBE
+        if job.admission is Admission.PROBE:
+            return True
+        usual_ns = self._shortest_ns(state, job, state.remaining_usual_ns)
+        return now_ns + usual_ns <= job.absolute_deadline_ns
 
     def _is_admitted(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether its budget fits, or did at its start; a probe is admitted whatever it is."""
-        budget_ns = state.remaining_budget_ns(job.variant, job.next_stage)
-        in_time = now_ns + budget_ns <= job.absolute_deadline_ns
-        return in_time or job.admission in (Admission.BUDGET, Admission.PROBE)
+        if job.admission in (Admission.BUDGET, Admission.PROBE):
+            return True
+        budget_ns = self._shortest_ns(state, job, state.remaining_budget_ns)
+        return now_ns + budget_ns <= job.absolute_deadline_ns
 
     # -- state ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector, Unconcerned
-from jetson_dnn_rt.tasks import Outcome, stage_name
+from jetson_dnn_rt.tasks import Admission, Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
 STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
@@ -169,3 +169,15 @@ def test_the_choice_before_the_start_follows_the_task(harness):
 def test_names_of_runs() -> None:
     assert stage_name(STAGES, 1, 1) == "inference-1"
     assert stage_name(STAGES, 1, 3) == "inference-1..3"
+
+
+def test_a_frame_is_admitted_by_the_budget_of_the_fastest_variant_it_may_choose(harness):
+    engine = make(harness, deadline=60, slow=10, fast=4)
+    # The budget of the slow variant is 5 * 18, its usual time 5 * 10.
+    engine.seed_budgets("a", SLOW, [(time,) * len(STAGES) for time in (10, 10, 18)])
+    engine.selector = DeadlineSelector()
+    (record,) = harness.drive(engine, [(0, "a")], lambda job: 4)
+    assert record.admission is Admission.BUDGET
+    engine.selector = StaticSelector()
+    (record,) = harness.drive(engine, [(1000, "a")], lambda job: 10)
+    assert record.admission is Admission.SPARE
