@@ -25,9 +25,6 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 CLOCKS, SURROUNDINGS, STAGE_END, RELEASE = range(4)
 """Kinds of events, in the order in which those of one instant go."""
 
-WARM_UP_RUNS = 32
-"""Profiled frames that the first budgets of a task come from, as from warm-up runs."""
-
 _NO_IMAGE = np.zeros((0, 0), np.uint8)
 
 
@@ -101,6 +98,8 @@ class Simulation:
         Called with every frame that ends, in order.
     clocks : int, optional
         Position in effect at first; the fastest by default.
+    instant_clocks : bool
+        Clock changes take no time: for the oracle, as a bound.
 
     Attributes
     ----------
@@ -114,13 +113,21 @@ class Simulation:
         How many came into effect.
     """
 
-    def __init__(self, world: World, observer: Observer, *, clocks: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        *,
+        clocks: int | None = None,
+        instant_clocks: bool = False,
+    ) -> None:
         self.world = world
         self.engine = Engine(world.workers, world.discipline)
         self.now_ns = 0
         self.clocks = world.clock_table.fastest if clocks is None else clocks
         self.clock_changes = 0
         self._observer = observer
+        self._instant_clocks = instant_clocks
         self._tasks: dict[str, _Task] = {}
         self._heap: list[tuple[int, int, int, object]] = []
         self._count = 0
@@ -158,6 +165,10 @@ class Simulation:
         int
             When it takes effect.
         """
+        if self._instant_clocks:
+            self._clock_event = 0
+            self._change_clocks(position)
+            return now_ns
         at_ns = now_ns + self.world.clock_table.delay_ns(self.clocks, position)
         self._clock_event = self._push(at_ns, CLOCKS, position)
         return at_ns
