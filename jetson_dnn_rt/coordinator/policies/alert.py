@@ -1,0 +1,200 @@
+"""ALERT: one slow-down of the whole system, and the choice that most likely keeps the deadline."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import sqrt
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+
+MEASUREMENT_NOISE = 0.001
+LEAST_PROCESS_NOISE = 0.001
+FORGETTING = 0.3
+FIRST_GAIN = 0.5
+
+
+class Filter(NamedTuple):
+    """Kalman filter of the slow-down xi: what is measured over what was profiled.
+
+    Attributes
+    ----------
+    mean, variance : float
+        Of xi.
+    gain, process_noise : float
+        K and Q of the last step; Q follows the innovations, so that a change of the surroundings
+        opens the filter.
+    """
+
+    mean: float = 1.0
+    variance: float = LEAST_PROCESS_NOISE
+    gain: float = FIRST_GAIN
+    process_noise: float = LEAST_PROCESS_NOISE
+
+    def observe(self, ratio: float) -> Filter:
+        """One more frame."""
+        innovation = ratio - self.mean
+        noise = FORGETTING * self.process_noise
+        noise += (1.0 - FORGETTING) * (self.gain * innovation) ** 2
+        noise = max(LEAST_PROCESS_NOISE, noise)
+        before = (1.0 - self.gain) * self.variance + noise
+        gain = before / (before + MEASUREMENT_NOISE)
+        return Filter(self.mean + gain * innovation, before, gain, noise)
+
+
+class Memory(NamedTuple):
+    """What ALERT remembers: the filter, what it has seen, and what each frame was given."""
+
+    xi: Filter
+    frames_done: tuple[int, ...]
+    variants: tuple[int, ...]
+    clocks: tuple[int, ...]
+
+
+class Alert:
+    """Accurate learning for energy and timeliness (Wan et al., USENIX ATC 2020).
+
+    One slow-down xi holds for all networks and clocks; its mean mu and variance sigma^2 come from
+    a Kalman filter over all frames. With the profiled time t of a variant at some clocks,
+    ``Pr(xi t <= T) = Phi((T / t - mu) / sigma)``; what keeps ``confidence`` is eligible. In the
+    mode ``min_energy`` the least energy of a period under ``accuracy_floor`` is taken, otherwise
+    the most accurate variant, and of its clocks those of the least energy. Clocks above
+    ``power_cap_w`` are left out. When nothing is eligible: what is fastest.
+
+    Readings: energy is ``p t + p_idle (period - t)`` at xi = 1; the noise constants are ours, the
+    least process noise being small because xi is a ratio to a profile of the same machine. ALERT
+    knows one network: here each task chooses at the start of its frame, for the time that its
+    frame has left, and the fastest of the choices of all frames on their way is set.
+    """
+
+    adjusts_clocks = True
+    clocks_at_boundaries = False
+    adjusts_variants = True
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        self._quantile = NormalDist().inv_cdf(settings.confidence)
+        self._saves = settings.mode == "min_energy"
+        self._menus = [make_menu(clock_table, table, settings) for table in tables]
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """Observe the frames that ended, choose for a frame that starts."""
+        members = cohort.members
+        memory = cohort.memory
+        if not isinstance(memory, Memory):
+            memory = Memory(
+                Filter(),
+                tuple([member.frames_done for member in members]),
+                tuple([member.variant for member in members]),
+                (cohort.clocks,) * len(members),
+            )
+        xi, done = memory.xi, memory.frames_done
+        for number, member in enumerate(members):
+            if member.frames_done != done[number] and len(member.slowdown):
+                xi = xi.observe(member.slowdown.latest)
+        variants, clocks = list(memory.variants), list(memory.clocks)
+        deciding = cohort.deciding
+        if deciding >= 0 and not members[deciding].started:
+            member = members[deciding]
+            slow = max(1e-3, xi.mean + self._quantile * sqrt(xi.variance))
+            budget_ns = max(0, member.absolute_deadline_ns - now_ns) / slow
+            variants[deciding], clocks[deciding] = self._choose(
+                self._menus[deciding], member, budget_ns
+            )
+        fastest = -1
+        for member, wanted in zip(members, clocks, strict=True):
+            if member.active and wanted > fastest:
+                fastest = wanted
+        chosen = tuple(variants)
+        memory = Memory(xi, tuple([m.frames_done for m in members]), chosen, tuple(clocks))
+        return Decision(chosen, fastest if fastest >= 0 else cohort.clocks_target, memory)
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """What the frame was given; before its start all that may run."""
+        state = cohort.members[member]
+        return (state.variant,) if state.started else usable(state)
+
+    def _choose(self, menu: Sequence[Row], member: Member, budget_ns: float) -> tuple[int, int]:
+        """Variant and clocks whose profiled time is within the budget."""
+        there = member.usable
+        best: tuple[int, int] | None = None
+        least = float("inf")
+        rescue, shortest = (member.variant, menu[0].clocks[0]), float("inf")
+        for row in menu:
+            if not there[row.variant]:
+                continue
+            place = bisect_right(row.times_ns, budget_ns) - 1
+            if place >= 0 and row.allowed:
+                if not self._saves:
+                    return row.variant, row.clocks[place]
+                if row.energies[place] < least:
+                    best, least = (row.variant, row.clocks[place]), row.energies[place]
+            if row.times_ns[0] < shortest:
+                rescue, shortest = (row.variant, row.clocks[0]), row.times_ns[0]
+        return rescue if best is None else best
+
+
+class Row(NamedTuple):
+    """One variant: by rising time, the clocks that cost the least energy within that time.
+
+    Attributes
+    ----------
+    variant : int
+    allowed : bool
+        Whether it is accurate enough.
+    times_ns, energies : list of float
+        Of a whole frame: profiled time, and energy of a period.
+    clocks : list of int
+    """
+
+    variant: int
+    allowed: bool
+    times_ns: list[float]
+    energies: list[float]
+    clocks: list[int]
+
+
+def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySettings) -> list[Row]:
+    """All variants of a task, the most accurate one first."""
+    rows = []
+    for variant in range(len(table.variants)):
+        times = table.median_ns[variant][:, None] * table.slowdown[variant]
+        work = (times * table.power_w[variant]).sum(axis=0)
+        total = times.sum(axis=0)
+        energy = work + clock_table.idle_w * np.maximum(0.0, table.period_ns - total)
+        there = np.arange(len(clock_table))
+        if settings.power_cap_w > 0.0:
+            power = work / total
+            capped = there[power <= settings.power_cap_w]
+            there = capped if len(capped) else power.argmin(keepdims=True)
+        order = there[np.lexsort((energy[there], total[there]))]
+        least = np.minimum.accumulate(energy[order])
+        kept = order[np.concatenate(([True], energy[order][1:] < least[:-1]))]
+        accuracy = table.accuracy(variant)
+        allowed = accuracy >= settings.accuracy_floor - 1e-9
+        rows.append(
+            (
+                -accuracy,
+                Row(
+                    variant,
+                    allowed,
+                    total[kept].tolist(),
+                    energy[kept].tolist(),
+                    kept.tolist(),
+                ),
+            )
+        )
+    return [row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].variant))]

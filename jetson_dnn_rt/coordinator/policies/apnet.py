@@ -1,0 +1,117 @@
+"""ApNet: as little approximation as a task's deadline allows, planned before it runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
+from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+
+
+class ApNet:
+    """Layer-wise approximation without DVFS (Bateni & Liu, RTSS 2018).
+
+    Derived (REFERENCE 2). Offline, per layer, a table of variants with their worst-case time and
+    score; the plan is the least approximation with ``sum WCET <= D``, found greedily by time
+    saved per score lost. Which plan holds depends on how slow the machine is; all of them lie
+    on one line from the original to the fastest, so that a decision looks up a place there.
+
+    Readings: the WCET is the profiled quantile at ``confidence``, times the slow-down of the
+    present clocks (of the whole network), times the interference of as many tasks as there are
+    workers for: ApNet plans for the worst case of its whole cohort. Its batching of two tasks at
+    a layer with the same weights is left out: no two tasks of a cohort share weights here.
+    """
+
+    adjusts_clocks = False
+    clocks_at_boundaries = False
+    adjusts_variants = True
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        together = min(len(tables), workers, len(interference))
+        self._plans = [make_plans(table, settings.confidence) for table in tables]
+        self._slowness: list[list[float]] = []
+        for table in tables:
+            times = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
+            fastest = float(table.median_ns[0].sum())
+            self._slowness.append((times / fastest * interference[together - 1]).tolist())
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """Look up the plan of each task at the present clocks."""
+        clocks = cohort.clocks
+        variants = []
+        for member, (times, plans), slowness in zip(
+            cohort.members, self._plans, self._slowness, strict=True
+        ):
+            place = bisect_left(times, -member.deadline_ns / slowness[clocks])
+            plan = plans[place] if place < len(plans) else plans[-1]
+            variant = plan[member.stage]
+            if not member.usable[variant]:
+                variant = _nearest(usable(member), variant)
+            variants.append(variant)
+        return Decision(tuple(variants), cohort.clocks_target)
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """All that may run."""
+        return usable(cohort.members[member])
+
+
+def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Plans from the original to the fastest, each step the most time for the least score.
+
+    Of each stage only the variants on the convex hull of (score lost, time) are steps: the next
+    one never saves more per score than the one before, so that going by the best ratio is going
+    in the order of each stage.
+
+    Returns
+    -------
+    times_ns : list of int
+        Worst-case time of each plan, negative: rising, as `bisect` wants it.
+    plans : list of tuple of int
+        A variant for each stage.
+    """
+    worst_ns = table.quantile_ns(confidence)
+    steps: list[tuple[float, int, int]] = []
+    plan = []
+    for stage in range(len(table.stages)):
+        times, losses = worst_ns[:, stage].tolist(), table.loss[:, stage].tolist()
+        present = min(range(len(times)), key=lambda v: (losses[v], times[v]))
+        plan.append(present)
+        bound = float("inf")
+        while True:
+            ratio, chosen = 0.0, -1
+            for variant, (time, loss) in enumerate(zip(times, losses, strict=True)):
+                if time < times[present] and loss > losses[present]:
+                    saved = (times[present] - time) / (loss - losses[present])
+                    if saved > ratio:
+                        ratio, chosen = saved, variant
+            if chosen < 0:
+                break
+            # Rounding must not put a step before the one that leads to it.
+            bound = min(bound, ratio)
+            steps.append((-bound, stage, chosen))
+            present = chosen
+    stages = np.arange(len(plan))
+    totals, plans = [-int(worst_ns[plan, stages].sum())], [tuple(plan)]
+    # Stable: the steps of a stage stay in their order where ratios are equal.
+    for _, stage, chosen in sorted(steps, key=lambda step: step[:2]):
+        plan[stage] = chosen
+        totals.append(-int(worst_ns[plan, stages].sum()))
+        plans.append(tuple(plan))
+    return totals, plans
+
+
+def _nearest(variants: Sequence[int], wanted: int) -> int:
+    """The next one in the table that may run, faster ones first; the wanted one if none may."""
+    return min(variants, key=lambda v: (v < wanted, abs(v - wanted)), default=wanted)

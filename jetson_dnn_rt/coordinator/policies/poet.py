@@ -1,0 +1,216 @@
+"""POET: a control loop keeps the frame rate, a convex hull finds the cheapest clocks for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.hull import lower_hull
+from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
+from jetson_dnn_rt.coordinator.tables import ClockTable, Floats, TaskTable
+
+PROCESS_NOISE = 1e-5
+MEASUREMENT_NOISE = 0.01
+FIRST_BASE_SPEED = 0.2
+FIRST_VARIANCE = 1.0
+PERIOD = 20
+"""Frames between two actions of the controller: the heartbeat window, for the user to choose."""
+GOAL = 1.0
+"""Frames per deadline: the wanted rate is that of frames which take their whole deadline."""
+
+
+class Controller(NamedTuple):
+    """What POET remembers of one task.
+
+    Attributes
+    ----------
+    base_speed, variance : float
+        Of the Kalman filter: rate at speed-up 1, in frames per deadline.
+    speed_up : float
+        u, relative to the slowest configuration.
+    slower, faster : int
+        The pair of configurations.
+    slower_frames : int
+        How many frames of a period run in the slower one; they come first.
+    first_frame, frames_done : int
+        The member's count at the start of the period, and when this was written.
+    seen : int
+        Frames observed in this period.
+    deadlines : float
+        Their response times added up, in deadlines.
+    """
+
+    base_speed: float
+    variance: float
+    speed_up: float
+    slower: int
+    faster: int
+    slower_frames: int
+    first_frame: int
+    frames_done: int
+    seen: int
+    deadlines: float
+
+
+class Poet:
+    """Performance with optimal energy (Imes, Kim, Maggio & Hoffmann, RTAS 2015).
+
+    A Kalman filter estimates the base speed, a deadbeat controller the speed-up u that brings the
+    rate to the goal, and a pair of configurations around u is mixed frame by frame so that the
+    period costs the least. The original goes through all pairs of configurations, O(n^2): 138
+    million for TX2. Here the pair are the neighbours of u on the lower convex hull of (1/s, c/s),
+    with the same cost and O(log n); otherwise the comparison would be one of search methods.
+
+    Readings: a frame's rate is 1 over its response time, so that the camera's rate does not hide
+    how long it took; of a frame that was given up, the response time is what its sub-deadlines
+    project. Where running slower costs more energy, the cheapest configuration is the slowest of
+    the hull. Each task has a loop of its own, which sets the board's clocks at its frames' start.
+    """
+
+    adjusts_clocks = True
+    clocks_at_boundaries = False
+    adjusts_variants = False
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        self._hulls = [SpeedHull(*speeds_and_costs(table)) for table in tables]
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """At a frame's start its task sets the clocks; each frame that ended was observed."""
+        memory = cohort.memory
+        members = cohort.members
+        if isinstance(memory, tuple):
+            controllers = [
+                controller
+                if controller.frames_done == member.frames_done
+                else observe(controller, member, hull)
+                for controller, member, hull in zip(memory, members, self._hulls, strict=True)
+            ]
+        else:
+            controllers = [
+                begin(cohort.clocks, hull, member.frames_done)
+                for member, hull in zip(members, self._hulls, strict=True)
+            ]
+        clocks = cohort.clocks_target
+        if cohort.deciding >= 0:
+            mine = controllers[cohort.deciding]
+            position = mine.frames_done - mine.first_frame
+            clocks = mine.slower if position < mine.slower_frames else mine.faster
+        return Decision(configured(cohort), clocks, tuple(controllers))
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """The variant that the task is set to."""
+        return (cohort.members[member].configured,)
+
+
+class SpeedHull:
+    """The configurations worth mixing, by rising speed.
+
+    Parameters
+    ----------
+    speeds, costs : float64 [C]
+        s and c: speed and power relative to the slowest configuration.
+    """
+
+    def __init__(self, speeds: Floats, costs: Floats) -> None:
+        kept = lower_hull(1.0 / speeds, costs / speeds)[::-1]
+        self.all_speeds = speeds
+        self.clocks: list[int] = kept.tolist()
+        self.speeds: list[float] = speeds[kept].tolist()
+        self.fastest = self.speeds[-1]
+
+    def mix(self, speed_up: float) -> tuple[int, int, float]:
+        """Slower and faster configuration, and the share of frames in the slower one."""
+        speeds, clocks = self.speeds, self.clocks
+        above = bisect_left(speeds, speed_up)
+        if above == 0:
+            return clocks[0], clocks[0], 0.0
+        if above == len(speeds):
+            return clocks[-1], clocks[-1], 0.0
+        share = slower_share(speeds[above - 1], speeds[above], speed_up)
+        return clocks[above - 1], clocks[above], share
+
+
+def speeds_and_costs(table: TaskTable) -> tuple[Floats, Floats]:
+    """s and c of the whole network, its most accurate variant, at each configuration, [C]."""
+    times = table.median_ns[0][:, None] * table.slowdown[0]
+    total = times.sum(axis=0)
+    power = (times * table.power_w[0]).sum(axis=0) / total
+    return total[0] / total, power / (power[0] if power[0] > 0.0 else 1.0)
+
+
+def estimate_base_speed(
+    base_speed: float, variance: float, speed_up: float, rate: float
+) -> tuple[float, float]:
+    """One step of the Kalman filter of ``rate = speed_up * base_speed``; returns both anew."""
+    before = variance + PROCESS_NOISE
+    gain = before * speed_up / (speed_up * before * speed_up + MEASUREMENT_NOISE)
+    return base_speed + gain * (rate - speed_up * base_speed), (1.0 - gain * speed_up) * before
+
+
+def next_speed_up(speed_up: float, base_speed: float, rate: float, fastest: float) -> float:
+    """The controller: ``u = clip(u + (goal - rate) / base_speed, 1, fastest)``."""
+    return min(max(speed_up + (GOAL - rate) / base_speed, 1.0), fastest)
+
+
+def slower_share(slower: float, faster: float, speed_up: float) -> float:
+    """Share x of frames in the slower one: ``1 / u = x / s_lo + (1 - x) / s_hi``."""
+    return (faster * slower - speed_up * slower) / (faster * speed_up - speed_up * slower)
+
+
+def begin(clocks: int, hull: SpeedHull, frames_done: int) -> Controller:
+    """Start where the clocks are, as POET does."""
+    speed_up = max(1.0, float(hull.all_speeds[clocks]))
+    return Controller(
+        FIRST_BASE_SPEED,
+        FIRST_VARIANCE,
+        speed_up,
+        clocks,
+        clocks,
+        0,
+        frames_done,
+        frames_done,
+        0,
+        0.0,
+    )
+
+
+def observe(controller: Controller, member: Member, hull: SpeedHull) -> Controller:
+    """Take a frame that ended; act when the period is over."""
+    seen, deadlines = controller.seen, controller.deadlines
+    if member.last_frame is not None:
+        seen += 1
+        deadlines += response_in_deadlines(member)
+    now = member.frames_done
+    if now - controller.first_frame < PERIOD or not seen:
+        return controller._replace(frames_done=now, seen=seen, deadlines=deadlines)
+    rate = seen / deadlines
+    base_speed, variance = estimate_base_speed(
+        controller.base_speed, controller.variance, controller.speed_up, rate
+    )
+    speed_up = next_speed_up(controller.speed_up, base_speed, rate, hull.fastest)
+    slower, faster, share = hull.mix(speed_up)
+    return Controller(
+        base_speed, variance, speed_up, slower, faster, int(share * PERIOD), now, now, 0, 0.0
+    )
+
+
+def response_in_deadlines(member: Member) -> float:
+    """Response time of the last frame over the deadline; projected when it was given up."""
+    frame, stage = member.last_frame, member.last_stage
+    assert frame is not None
+    share = max(1, frame.response_ns) / member.deadline_ns
+    if frame.met or stage is None:
+        return share
+    sub_deadlines = member.table.sub_deadlines_ns
+    passed = sum(sub_deadlines[: stage.stage + 1])
+    return share * sum(sub_deadlines) / max(1, passed)
