@@ -23,6 +23,7 @@ BENCHMARKS = {
     "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
+    "decide": "what a decision of each policy costs, over all clock configurations",
     "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "overhead": "what the package adds to a frame, composed and between processes",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",

@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -40,36 +41,29 @@ class Candidate(NamedTuple):
 
     Attributes
     ----------
-    member : int
-        i, its number in the cohort.
     clocks : int
         delta_i, a position in the clock table.
     power_up : float
         PowerUp_i(delta_i), of its next stage.
     sigma : float
-        sigma_i, the speed-up it needs.
+        sigma_i, the speed-up it needs relative to the present clocks.
+    needed : float
+        The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``.
     lag_ns : int
         LAG_i.
     column : int
         Of its next stage in the SpeedUp rows.
+    member : int
+        i, its number in the cohort.
     """
 
-    member: int
     clocks: int
     power_up: float
     sigma: float
+    needed: float
     lag_ns: int
     column: int
-
-
-def required_speed_up(lag_ns: int, deadline_ns: int) -> float:
-    """``sigma = (D - LAG) / D``. Derived: see the module."""
-    return (deadline_ns - lag_ns) / deadline_ns
-
-
-def remaining_speed_up(sigma: float, speed_up: float) -> float:
-    """``a = P / (s D) - 1 = sigma / s - 1``: what the clocks leave to approximation. Derived."""
-    return sigma / speed_up - 1.0
+    member: int
 
 
 def power_up(power_w: Floats) -> Floats:
@@ -176,20 +170,17 @@ class NeuOS(ABC):
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Algorithm 1, the mode's choice, Algorithm 2."""
         delta = self.clock_candidates(cohort)
-        if not delta:
-            return Decision(
-                tuple([_most_accurate(m) for m in cohort.members]), cohort.clocks_target
-            )
-        clocks = self.pick(delta, cohort)
         members = cohort.members
+        if not delta:
+            return Decision(tuple([_most_accurate(m) for m in members]), cohort.clocks_target)
+        clocks = self.pick(delta, cohort)
         variants = [0] * len(members)
-        shares = self.remaining_speed_ups(delta, cohort.clocks, clocks)
-        for candidate, share in zip(delta, shares, strict=True):
-            # The hot path; `_row` is for what is rarer than the original that may run.
-            if share > 0.0 or not members[candidate.member].usable[0]:
-                variants[candidate.member] = _row(
-                    self._rows[candidate.column], members[candidate.member], 1.0 + share
-                )
+        for candidate, share in zip(delta, self.shares(delta, clocks), strict=True):
+            number = candidate[-1]
+            member = members[number]
+            # Without need for more, the original: no row has to be looked for.
+            if share > 0.0 or not member.usable[0]:
+                variants[number] = _row(self._rows[candidate.column], member, 1.0 + share)
         if len(delta) < len(members):
             for number, member in enumerate(members):
                 if not member.active:
@@ -208,26 +199,35 @@ class NeuOS(ABC):
         for number, member in enumerate(cohort.members):
             if member.active:
                 column = first_columns[number] + member.stage
-                lag_ns = member.lag_ns
-                sigma = required_speed_up(lag_ns, member.deadline_ns)
-                clocks, power = lookups[column].cover(speeds[present + column] * sigma)
-                delta.append(Candidate(number, clocks, power, sigma, lag_ns, column))
+                lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
+                sigma = (deadline_ns - lag_ns) / deadline_ns
+                needed = speeds[present + column] * sigma
+                clocks, power = lookups[column].cover(needed)
+                delta.append(Candidate(clocks, power, sigma, needed, lag_ns, column, number))
         return delta
 
-    def remaining_speed_ups(
-        self, delta: Sequence[Candidate], present: int, clocks: int
-    ) -> list[float]:
-        """Algorithm 2: a_i of each instance when its cohort goes from `present` to `clocks`.
+    def shares(self, delta: Sequence[Candidate], clocks: int) -> list[float]:
+        """Algorithm 2: a_i of each instance under some clocks.
 
-        ``a = sigma / s - 1``, see `remaining_speed_up`, with s = SpeedUp(clocks) /
-        SpeedUp(present).
+        ``a = P / (s D) - 1 = sigma SpeedUp(delta_now) / SpeedUp(clocks) - 1``
         """
-        speeds = self._speeds
-        before, after = present * self._width, clocks * self._width
-        return [
-            sigma * speeds[before + column] / speeds[after + column] - 1.0
-            for _, _, _, sigma, _, column in delta
-        ]
+        speeds, row = self._speeds, clocks * self._width
+        return [needed / speeds[row + column] - 1.0 for _, _, _, needed, _, column, _ in delta]
+
+    def approximation(self, delta: Sequence[Candidate], clocks: int, bound: float = inf) -> float:
+        """``sum_j max(0, a_j)``: what some clocks leave the whole cohort to approximate.
+
+        Once it is above `bound`, it may be anything above.
+        """
+        speeds, row = self._speeds, clocks * self._width
+        total = 0.0
+        for _, _, _, needed, _, column, _ in delta:
+            speed = speeds[row + column]
+            if needed > speed:
+                total += needed / speed - 1.0
+                if total > bound:
+                    break
+        return total
 
 
 def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float, int]]]:

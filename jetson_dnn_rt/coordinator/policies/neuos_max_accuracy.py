@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.neuos import Candidate, NeuOS
@@ -17,15 +18,16 @@ class NeuOSMaxAccuracy(NeuOS):
 
     def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
         """The candidate that asks for the least approximation."""
-        best, least = delta[0].clocks, (float("inf"), 0.0)
         powers: dict[int, float] = {}
         for candidate in delta:
-            power = powers.get(candidate.clocks)
-            if power is None or candidate.power_up < power:
-                powers[candidate.clocks] = candidate.power_up
+            clocks, power = candidate[:2]
+            if power < powers.get(clocks, inf):
+                powers[clocks] = power
+        # Faster clocks leave less: with the fastest ones first, the others are soon too much.
+        best = max(powers)
+        least = self.approximation(delta, best)
         for clocks, power in powers.items():
-            shares = self.remaining_speed_ups(delta, cohort.clocks, clocks)
-            cost = (sum([share for share in shares if share > 0.0]), power)
-            if cost < least:
-                best, least = clocks, cost
+            total = self.approximation(delta, clocks, least)
+            if total < least or (total == least and power < powers[best]):
+                best, least = clocks, total
         return best
