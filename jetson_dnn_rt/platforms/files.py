@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from jetson_dnn_rt.errors import PlatformError
@@ -18,7 +19,7 @@ WRITABLE = tuple(
         r"sys/devices/system/cpu/cpu\d+/online",
         r"sys/devices/system/cpu/cpufreq/policy\d+/scaling_(min|max)_freq",
         # /sys/class/devfreq holds links to here. The names are those of the GPUs of Tegra.
-        r"sys/devices/(?:[\w.:-]+/)*devfreq/(?:[0-9a-f]+\.)?(?:gp10b|gv11b|ga10b|gb10b|gpu)/"
+        r"sys/devices/(?:[\w.:@-]+/)*devfreq/(?:[0-9a-f]+\.)?(?:gp10b|gv11b|ga10b|gb10b|gpu)/"
         r"(min|max)_freq",
         r"sys/kernel/debug/bpmp/debug/clk/emc/(rate|state|mrq_rate_locked)",
     )
@@ -77,6 +78,10 @@ class SystemFiles:
         except PlatformError:
             return False
         return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+    def find_unwritable(self, paths: Iterable[str]) -> str:
+        """The first of these that this process may not write; empty when there is none."""
+        return next((str(self.root / path) for path in paths if not self.is_writable(path)), "")
 
     def write(self, path: str, value: int) -> None:
         """Write a whole number into a file of the allow-list.

@@ -17,7 +17,7 @@ class FixedPlatform(Platform):
 
     name = "fixed"
 
-    def __init__(self, reason: str = "no clocks to be seen (virtual machine?)") -> None:
+    def __init__(self, reason: str = "its clocks are fixed") -> None:
         self.title = "a machine with fixed clocks"
         self.space = ClockSpace([])
         self.reason = reason

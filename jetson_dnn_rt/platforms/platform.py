@@ -95,7 +95,7 @@ class Platform(ABC):
         """Energy drawn since some time in the past; None where there is no counter."""
         return None
 
-    def restore(self) -> None:
+    def restore(self) -> None:  # noqa: B027  nothing was set, nothing is to be given back
         """Give back the clocks that were there before the first `apply`; then go on."""
 
     def close(self) -> None:

@@ -1,0 +1,299 @@
+"""One control for each clock domain: what the kernel offers, reads and takes.
+
+A clock is set by narrowing the kernel's limits to one value (least = greatest), whatever the
+governor is: less is changed, and less is to be given back, than with the governor ``userspace``.
+The greatest value that is ever set is the limit found at the start: it is that of the power mode
+(nvpmodel), which the power supply may depend on. For the same reason no core is switched on that
+was off.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.boards import make_options
+from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption
+from jetson_dnn_rt.platforms.files import SystemFiles
+
+CPUS = "sys/devices/system/cpu"
+EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
+EMC_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
+
+
+class Control(ABC):
+    """What sets one domain.
+
+    Attributes
+    ----------
+    domain : ClockDomain
+    paths : tuple of str
+        Every file that `write` may change.
+    """
+
+    domain: ClockDomain
+    paths: tuple[str, ...]
+
+    @abstractmethod
+    def read(self) -> ClockOption:
+        """What runs now, throttled or not.
+
+        Raises
+        ------
+        PlatformError
+            It cannot be read.
+        """
+
+    @abstractmethod
+    def setting(self) -> ClockOption | None:
+        """What the kernel was told, and kept; None where the clock is not set to one value."""
+
+    @abstractmethod
+    def write(self, option: ClockOption) -> None:
+        """Set it.
+
+        Raises
+        ------
+        PlatformError
+            The kernel refuses.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The two files that hold a clock between them.
+
+    Attributes
+    ----------
+    least, greatest : str
+        Paths of the files.
+    unit_hz : int
+        What one in them means: 1,000 for CPUs (kHz), else 1.
+    """
+
+    least: str
+    greatest: str
+    unit_hz: int = 1
+
+    def write(self, files: SystemFiles, least: int, greatest: int) -> None:
+        """Write both, in an order in which the least is never above the greatest.
+
+        Raises
+        ------
+        PlatformError
+            The kernel refuses.
+        """
+        now = files.read_int(self.least)
+        # Kernels round: the second value has to fit what was made of the first.
+        if now is None or greatest >= now:
+            files.write(self.greatest, greatest)
+            kept = files.read_int(self.greatest)
+            files.write(self.least, least if kept is None else min(least, kept))
+        else:
+            files.write(self.least, least)
+            kept = files.read_int(self.least)
+            files.write(self.greatest, greatest if kept is None else max(greatest, kept))
+
+    def pin(self, files: SystemFiles, frequency_hz: int) -> None:
+        """Allow one frequency only."""
+        value = frequency_hz // self.unit_hz
+        self.write(files, value, value)
+
+    def pinned_hz(self, files: SystemFiles) -> int | None:
+        """The one frequency that is allowed; None where there are more."""
+        least, greatest = files.read_int(self.least), files.read_int(self.greatest)
+        return None if least is None or least != greatest else least * self.unit_hz
+
+    def greatest_hz(self, files: SystemFiles) -> int | None:
+        """The upper limit."""
+        value = files.read_int(self.greatest)
+        return None if value is None else value * self.unit_hz
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPolicy:
+    """Cores that the kernel clocks together, those that were on at the start.
+
+    Attributes
+    ----------
+    path : str
+        Its folder.
+    cpus : tuple of int
+        Numbers of the cores.
+    """
+
+    path: str
+    cpus: tuple[int, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """Its two files."""
+        return Limits(f"{self.path}/scaling_min_freq", f"{self.path}/scaling_max_freq", 1000)
+
+
+class CpuControl(Control):
+    """Cores of one kind: one frequency for all of them, and how many are on.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    name : str
+        Of the domain.
+    policies : sequence of CpuPolicy
+    frequencies_hz : iterable of int
+    switch_cores : bool
+        Whether cores may be switched off. The machine's first one, and any other that the kernel
+        does not allow to be, stays on.
+    """
+
+    def __init__(
+        self,
+        files: SystemFiles,
+        name: str,
+        policies: Sequence[CpuPolicy],
+        frequencies_hz: Iterable[int],
+        *,
+        switch_cores: bool,
+    ) -> None:
+        self._files = files
+        self._policies = tuple(policies)
+        self.cpus = tuple(sorted(cpu for policy in policies for cpu in policy.cpus))
+        switches = [_online(cpu) for cpu in self.cpus] if switch_cores else []
+        self._switches = {
+            cpu: path
+            for cpu, path in zip(self.cpus, switches, strict=False)
+            # The boot core has such a file on some kernels, and may not be switched off on most.
+            if cpu != 0 and files.exists(path)
+        }
+        # Those that always run come first, so that n cores are the first n.
+        self._order = sorted(self.cpus, key=lambda cpu: (cpu in self._switches, cpu))
+        fixed = len(self.cpus) - len(self._switches)
+        counts = range(max(1, fixed), len(self.cpus) + 1) if switch_cores else (0,)
+        mhz = [frequency / 1e6 for frequency in frequencies_hz]
+        off = switch_cores and fixed == 0
+        self.domain = ClockDomain(name, make_options(mhz, counts, off=off))
+        limits = [path for p in self._policies for path in (p.limits.least, p.limits.greatest)]
+        self.paths = (*self._switches.values(), *limits)
+        self._counts_cores = switch_cores
+
+    def read(self) -> ClockOption:
+        """The slowest of the cores that are on, and how many are on."""
+        clocks = []
+        for policy in self._policies:
+            if any(self._is_on(cpu) for cpu in policy.cpus):
+                value = self._files.read_int(f"{policy.path}/scaling_cur_freq")
+                if value is None:
+                    raise PlatformError(f"cannot read {policy.path}/scaling_cur_freq")
+                clocks.append(value * 1000)
+        return self._option(min(clocks, default=0))
+
+    def setting(self) -> ClockOption | None:
+        """The clock all cores that are on are set to, and how many are on."""
+        pinned = {
+            policy.limits.pinned_hz(self._files)
+            for policy in self._policies
+            if any(self._is_on(cpu) for cpu in policy.cpus)
+        }
+        if not pinned:
+            return ClockOption(0)
+        frequency = pinned.pop()
+        return None if pinned or frequency is None else self._option(frequency)
+
+    def write(self, option: ClockOption) -> None:
+        """Cores on, then their clock, then cores off: a core that comes has the old limits."""
+        wanted = set(self._order[: option.cores] if self._counts_cores else self.cpus)
+        self._switch(wanted, on=True)
+        for policy in self._policies:
+            if wanted & set(policy.cpus):
+                policy.limits.pin(self._files, option.frequency_hz)
+        self._switch(set(self._switches) - wanted, on=False)
+
+    def _switch(self, cpus: set[int], *, on: bool) -> None:
+        for cpu in self._order if on else reversed(self._order):
+            if cpu in cpus and cpu in self._switches and self._is_on(cpu) != on:
+                self._files.write(self._switches[cpu], int(on))
+
+    def _is_on(self, cpu: int) -> bool:
+        path = self._switches.get(cpu)
+        return path is None or self._files.read_int(path) == 1
+
+    def _option(self, frequency_hz: int) -> ClockOption:
+        count = sum(self._is_on(cpu) for cpu in self.cpus)
+        return ClockOption(frequency_hz if count else 0, count if self._counts_cores else 0)
+
+
+class GpuControl(Control):
+    """A GPU behind devfreq.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    path : str
+        Its folder in ``sys/class/devfreq``.
+    frequencies_hz : iterable of int
+    """
+
+    def __init__(self, files: SystemFiles, path: str, frequencies_hz: Iterable[int]) -> None:
+        self._files = files
+        self._path = path
+        self._limits = Limits(f"{path}/min_freq", f"{path}/max_freq")
+        self.domain = ClockDomain("gpu", make_options(hz / 1e6 for hz in frequencies_hz))
+        self.paths = (self._limits.least, self._limits.greatest)
+
+    def read(self) -> ClockOption:
+        """The frequency now; 0 while the GPU is gated."""
+        value = self._files.read_int(f"{self._path}/cur_freq")
+        if value is None:
+            raise PlatformError(f"cannot read {self._path}/cur_freq")
+        return ClockOption(value)
+
+    def setting(self) -> ClockOption | None:
+        """The one frequency that the limits allow."""
+        value = self._limits.pinned_hz(self._files)
+        return None if value is None else ClockOption(value)
+
+    def write(self, option: ClockOption) -> None:
+        """Narrow the limits."""
+        self._limits.pin(self._files, option.frequency_hz)
+
+
+class EmcControl(Control):
+    """The memory's clock, in the firmware's debug files.
+
+    The rate is kept by locking it: else the kernel's bandwidth manager changes it at its next
+    request.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    frequencies_hz : iterable of int
+    """
+
+    def __init__(self, files: SystemFiles, frequencies_hz: Iterable[int]) -> None:
+        self._files = files
+        self.domain = ClockDomain("emc", make_options(hz / 1e6 for hz in frequencies_hz))
+        self.paths = (f"{EMC}/rate", f"{EMC}/state", f"{EMC}/mrq_rate_locked")
+
+    def read(self) -> ClockOption:
+        """The rate now."""
+        value = self._files.read_int(f"{EMC}/rate")
+        if value is None:
+            raise PlatformError(f"cannot read {EMC}/rate")
+        return ClockOption(value)
+
+    def setting(self) -> ClockOption | None:
+        """The rate, where it is locked."""
+        return self.read() if self._files.read_int(f"{EMC}/mrq_rate_locked") == 1 else None
+
+    def write(self, option: ClockOption) -> None:
+        """Lock the rate, then set it."""
+        for name in ("mrq_rate_locked", "state"):
+            if self._files.read_int(f"{EMC}/{name}") != 1:
+                self._files.write(f"{EMC}/{name}", 1)
+        self._files.write(f"{EMC}/rate", option.frequency_hz)
+
+
+def _online(cpu: int) -> str:
+    return f"{CPUS}/cpu{cpu}/online"

@@ -1,0 +1,65 @@
+"""Find out what machine this is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.jetson import JetsonPlatform, is_jetson
+from jetson_dnn_rt.platforms.linux import LinuxPlatform, has_clocks_or_power
+from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
+from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.power import NoMeter
+
+THIS_MACHINE = Path("/")
+NO_CLOCKS = "no clocks to be seen (virtual machine?)"
+
+
+def detect(
+    root: Path = THIS_MACHINE,
+    *,
+    allow_writes: bool = False,
+    state_dir: Path | None = None,
+    switch_cores: bool = True,
+    files: SystemFiles | None = None,
+) -> Platform:
+    """The platform of this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Where its kernel's files are; another folder stands for another machine.
+    allow_writes : bool
+        Set clocks, where this process has the right to. Without it nothing is ever written.
+    state_dir : pathlib.Path, optional
+        For the file from which the clocks come back after ``kill -9``; ``/run/jetson_dnn_rt``
+        below `root` when not given.
+    switch_cores : bool
+        Whether cores of a Jetson may be switched off.
+    files : SystemFiles, optional
+        What reads and writes below `root`.
+
+    Returns
+    -------
+    Platform
+        `close` it, or use it in a ``with`` statement.
+    """
+    files = SystemFiles(root) if files is None else files
+    if is_jetson(files):
+        return JetsonPlatform(
+            files, allow_writes=allow_writes, state_dir=state_dir, switch_cores=switch_cores
+        )
+    gpu, lack = None, ""
+    if files.glob("dev/nvidia[0-9]*"):
+        try:
+            gpu = NvmlPlatform(load_nvml())
+        except PlatformError as error:
+            lack = str(error)
+    if has_clocks_or_power(files):
+        meter = NoMeter((f"power of the GPU: {lack}",) if lack else ()) if gpu is None else gpu
+        return LinuxPlatform(files, allow_writes=allow_writes, state_dir=state_dir, meters=[meter])
+    if gpu is not None:
+        return gpu
+    return FixedPlatform(f"no cpufreq, and the GPU cannot be read: {lack}" if lack else NO_CLOCKS)

@@ -1,0 +1,131 @@
+"""A discrete NVIDIA GPU, read through NVML; nothing is set.
+
+NVML comes with the driver; its Python module is ``pynvml`` of the package ``nvidia-ml-py``, which
+is optional.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType
+from typing import Any
+
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.boards import make_options
+from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.platform import Platform, Power
+
+
+def load_nvml() -> Any:
+    """NVML, ready for use.
+
+    Raises
+    ------
+    PlatformError
+        The module is not there, or there is no driver; the text says how to mend it.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise PlatformError(f"NVML needs `pip install nvidia-ml-py`: {error}") from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise PlatformError(f"NVML finds no driver of NVIDIA: {error}") from error
+    return nvml
+
+
+class NvmlPlatform(Platform):
+    """A machine of which only the GPU can be seen.
+
+    Its domains are "gpu" (shader clock) and "emc" (the GPU's memory).
+
+    Parameters
+    ----------
+    nvml : module
+        What `load_nvml` returned.
+    device : int
+        Number of the GPU.
+
+    Raises
+    ------
+    PlatformError
+        There is no such GPU, or it does not tell its clocks.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What cannot be measured.
+    """
+
+    name = "nvml"
+
+    def __init__(self, nvml: Any, device: int = 0) -> None:
+        self._nvml = nvml
+        self._handle = _open(nvml, device)
+        self._first_mj = self._read_int("nvmlDeviceGetTotalEnergyConsumption")
+        name = nvml.nvmlDeviceGetName(self._handle)
+        self.title = name.decode() if isinstance(name, bytes) else str(name)
+        self.reason = (
+            "through NVML clocks are only read (the administrator's way: nvidia-smi -lgc)"
+        )
+        self.notes: tuple[str, ...] = ()
+        if self._read_int("nvmlDeviceGetPowerUsage") is None:
+            self.notes = ("power: this GPU does not tell NVML what it draws",)
+        try:
+            self.space = ClockSpace(
+                [
+                    ClockDomain("gpu", make_options(self._list_clocks("gpu"))),
+                    ClockDomain("emc", make_options(self._list_clocks("emc"))),
+                ]
+            )
+        except nvml.NVMLError as error:
+            raise PlatformError(f"{self.title} does not tell its clocks: {error}") from error
+
+    def _list_clocks(self, domain: str) -> list[int]:
+        nvml = self._nvml
+        try:
+            memory = sorted(set(nvml.nvmlDeviceGetSupportedMemoryClocks(self._handle)))
+            if domain == "emc":
+                return memory
+            return sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(self._handle, memory[-1])))
+        except nvml.NVMLError:
+            # Consumer GPUs: the greatest is all they tell.
+            kind = nvml.NVML_CLOCK_SM if domain == "gpu" else nvml.NVML_CLOCK_MEM
+            return [nvml.nvmlDeviceGetMaxClockInfo(self._handle, kind)]
+
+    def read(self) -> ClockConfiguration:
+        """The clocks now; an idle GPU is below all that `space` has."""
+        try:
+            kinds = (self._nvml.NVML_CLOCK_SM, self._nvml.NVML_CLOCK_MEM)
+            clocks = [self._nvml.nvmlDeviceGetClockInfo(self._handle, kind) for kind in kinds]
+        except self._nvml.NVMLError as error:
+            raise PlatformError(f"cannot read the clocks of {self.title}: {error}") from error
+        return tuple(ClockOption(round(mhz * 1e6)) for mhz in clocks)
+
+    def power(self) -> Power:
+        """The GPU with its memory and board; the driver's mean over some milliseconds."""
+        milliwatts = self._read_int("nvmlDeviceGetPowerUsage")
+        if milliwatts is None:
+            return Power()
+        return Power(milliwatts * 1e-3, MappingProxyType({"gpu": milliwatts * 1e-3}))
+
+    def energy_j(self) -> float | None:
+        """Since the platform was made; None for a GPU older than Volta."""
+        now_mj = self._read_int("nvmlDeviceGetTotalEnergyConsumption")
+        if now_mj is None or self._first_mj is None:
+            return None
+        return (now_mj - self._first_mj) * 1e-3
+
+    def _read_int(self, name: str) -> int | None:
+        try:
+            return int(getattr(self._nvml, name)(self._handle))
+        except self._nvml.NVMLError:
+            return None
+
+
+def _open(nvml: Any, device: int) -> Any:
+    try:
+        return nvml.nvmlDeviceGetHandleByIndex(device)
+    except nvml.NVMLError as error:
+        raise PlatformError(f"NVML has no GPU {device}: {error}") from error

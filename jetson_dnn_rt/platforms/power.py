@@ -1,0 +1,249 @@
+"""Meters: the INA3221 of a Jetson's rails, the RAPL counters of a PC's processor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.platform import Power
+
+_SHORTEST_NS = 1_000_000
+
+
+class Meter(Protocol):
+    """What measures power.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What cannot be measured, with the mend.
+    """
+
+    notes: tuple[str, ...]
+
+    def power(self) -> Power:
+        """What is drawn now."""
+
+    def energy_j(self) -> float | None:
+        """Energy since the meter was made; None where nothing counts it."""
+
+
+class NoMeter:
+    """Measures nothing.
+
+    Parameters
+    ----------
+    notes : tuple of str
+        Why.
+    """
+
+    def __init__(self, notes: tuple[str, ...] = ()) -> None:
+        self.notes = notes
+
+    def power(self) -> Power:
+        """Nothing."""
+        return Power()
+
+    def energy_j(self) -> float | None:
+        """Nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """One of the three channels of an INA3221.
+
+    `current` is None where the driver multiplies itself: then `voltage` holds mW.
+    """
+
+    label: str
+    voltage: str
+    current: str | None
+
+
+class Ina3221Meter:
+    """The rails of a Jetson. The driver samples them every 11 ms or so: no energy of one job.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    total_rails : sequence of str
+        Rails whose sum is the board; when one is missing there is no total.
+    """
+
+    def __init__(self, files: SystemFiles, total_rails: Sequence[str]) -> None:
+        self._files = files
+        self._total_rails = tuple(total_rails)
+        self._channels = list(_find_hwmon(files)) or list(_find_iio(files))
+        self.notes: tuple[str, ...] = ()
+        missing = set(total_rails) - {channel.label for channel in self._channels}
+        if not self._channels:
+            self.notes = ("power: no INA3221 to be seen in /sys/class/hwmon",)
+        elif missing:
+            found = ", ".join(channel.label for channel in self._channels)
+            self.notes = (
+                f"power: no total without {', '.join(sorted(missing))} (rails: {found})",
+            )
+
+    def power(self) -> Power:
+        """Every rail, and the rule of the board for the total."""
+        rails: dict[str, float] = {}
+        for channel in self._channels:
+            value = self._files.read_int(channel.voltage)
+            if value is None:
+                continue  # a channel that is switched off
+            if channel.current is None:
+                rails[channel.label] = value * 1e-3
+            else:
+                current = self._files.read_int(channel.current)
+                if current is not None:
+                    rails[channel.label] = value * current * 1e-6
+        complete = self._total_rails and all(name in rails for name in self._total_rails)
+        total = sum(rails[name] for name in self._total_rails) if complete else None
+        return Power(total, MappingProxyType(rails))
+
+    def energy_j(self) -> float | None:
+        """The chip counts no energy."""
+        return None
+
+
+def _find_hwmon(files: SystemFiles) -> Iterable[_Channel]:
+    for folder in files.glob("sys/class/hwmon/hwmon*"):
+        if files.read(f"{folder}/name") != "ina3221":
+            continue
+        # Only three channels are rails: in4 to in7 are shunt voltages.
+        for number in (1, 2, 3):
+            label = files.read(f"{folder}/in{number}_label")
+            if label and label != "NC":
+                yield _Channel(label, f"{folder}/in{number}_input", f"{folder}/curr{number}_input")
+
+
+def _find_iio(files: SystemFiles) -> Iterable[_Channel]:
+    # Kernel 4.9 (JetPack 4: TX2, and Xavier before JetPack 5).
+    for path in files.glob("sys/bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_[0-2]"):
+        label = files.read(path)
+        if label and label != "NC":
+            folder, _, number = path.rpartition("/rail_name_")
+            yield _Channel(label, f"{folder}/in_power{number}_input", None)
+
+
+class RaplMeter:
+    """The energy counters of Intel and AMD processors: packages and their memory.
+
+    The counters start again at 0; one of them does so after some minutes at full load, and has to
+    be read at least once in between.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    now_ns : callable
+        The steady clock.
+    """
+
+    def __init__(self, files: SystemFiles, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._files = files
+        self._now_ns = now_ns
+        self._counters: list[_Counter] = []
+        self.notes: tuple[str, ...] = ()
+        names: dict[str, str] = {}
+        for folder in files.glob("sys/class/powercap/intel-rapl:*"):
+            zone = folder.rpartition("/")[2]
+            name = files.read(f"{folder}/name") or zone
+            names[zone] = name
+            parent = names.get(zone.rpartition(":")[0])
+            label = name if parent is None else f"{parent}/{name}"
+            value = files.read_int(f"{folder}/energy_uj")
+            largest = files.read_int(f"{folder}/max_energy_range_uj")
+            if value is None or largest is None:
+                self.notes = (
+                    "power: /sys/class/powercap/*/energy_uj can be read by root only; "
+                    "docs/platforms.md has the rule that lets a group read it",
+                )
+                continue
+            # A package holds its cores and its graphics, not its memory; psys holds everything.
+            counts = name.startswith("package") or name == "dram"
+            self._counters.append(_Counter(f"{folder}/energy_uj", label, counts, largest, value))
+        self._since_ns = now_ns()
+        self._base = [0 for _ in self._counters]
+        self._last = Power()
+
+    @property
+    def found(self) -> bool:
+        """Whether there are counters at all, readable or not."""
+        return bool(self._counters or self.notes)
+
+    def power(self) -> Power:
+        """The mean since the last call, or since the meter was made."""
+        self._update()
+        now_ns = self._now_ns()
+        elapsed_ns = now_ns - self._since_ns
+        if elapsed_ns < _SHORTEST_NS or not self._counters:
+            return self._last
+        rails = {
+            counter.label: (counter.total_uj - base) * 1e3 / elapsed_ns
+            for counter, base in zip(self._counters, self._base, strict=True)
+        }
+        counted = [rails[counter.label] for counter in self._counters if counter.counts]
+        self._since_ns = now_ns
+        self._base = [counter.total_uj for counter in self._counters]
+        self._last = Power(sum(counted) if counted else None, MappingProxyType(rails))
+        return self._last
+
+    def energy_j(self) -> float | None:
+        """Energy of packages and memory since the meter was made."""
+        self._update()
+        counted = [counter.total_uj for counter in self._counters if counter.counts]
+        return sum(counted) * 1e-6 if counted else None
+
+    def _update(self) -> None:
+        for counter in self._counters:
+            value = self._files.read_int(counter.path)
+            if value is not None:
+                counter.add(value)
+
+
+class _Counter:
+    """A counter that starts again at 0 after `largest`."""
+
+    def __init__(self, path: str, label: str, counts: bool, largest: int, value: int) -> None:
+        self.path = path
+        self.label = label
+        self.counts = counts
+        self.total_uj = 0
+        self._largest = largest
+        self._value = value
+
+    def add(self, value: int) -> None:
+        step = value - self._value
+        self.total_uj += step if step >= 0 else step + self._largest
+        self._value = value
+
+
+class SumMeter:
+    """Several meters of different things.
+
+    Parameters
+    ----------
+    meters : sequence of Meter
+    """
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self._meters = tuple(meters)
+        self.notes = tuple(note for meter in meters for note in meter.notes)
+
+    def power(self) -> Power:
+        """All rails; the total of those that have one."""
+        powers = [meter.power() for meter in self._meters]
+        totals = [power.total_w for power in powers if power.total_w is not None]
+        rails = {name: watts for power in powers for name, watts in power.rails.items()}
+        return Power(sum(totals) if totals else None, MappingProxyType(rails))
+
+    def energy_j(self) -> float | None:
+        """The sum of those that count."""
+        energies = [meter.energy_j() for meter in self._meters]
+        counted = [energy for energy in energies if energy is not None]
+        return sum(counted) if counted else None

@@ -1,0 +1,228 @@
+"""A machine whose clocks are set through files of the kernel."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.boards import PowerMode
+from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
+from jetson_dnn_rt.platforms.controls import Control
+from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.platform import Platform, Power
+from jetson_dnn_rt.platforms.power import Meter
+from jetson_dnn_rt.platforms.state import ClockState, read_values, write_values
+
+logger = logging.getLogger(__name__)
+
+STATE_DIR = "run/jetson_dnn_rt"
+"""Where the state file lies unless another folder is given, below the root."""
+MEND = (
+    "give a group the right to write it and run as a member, not as root: docs/platforms.md has "
+    "the rule"
+)
+
+
+class WriteSession:
+    """The right to write clocks, from before they are looked at.
+
+    What a killed process left behind is given back here, first of all: the limits and the cores
+    that a platform finds at its start are those it keeps to.
+
+    Parameters
+    ----------
+    files : SystemFiles
+    asked : bool
+        Whether clocks shall be set.
+    folder : pathlib.Path, optional
+        For the state file; `STATE_DIR` when not given.
+
+    Attributes
+    ----------
+    state : ClockState or None
+        None when there is no right, or it was not asked for.
+    obstacle : str
+        What is in the way, with the mend; empty for nothing.
+    """
+
+    def __init__(self, files: SystemFiles, *, asked: bool, folder: Path | None = None) -> None:
+        self.asked = asked
+        self.state: ClockState | None = None
+        self.obstacle = ""
+        folder = files.root / STATE_DIR if folder is None else folder
+        if not asked:
+            place = folder if folder.is_dir() else folder.parent
+            if not os.access(place, os.W_OK | os.X_OK):
+                self.obstacle = f"no right to write the state file in {folder}; {MEND}"
+            return
+        try:
+            self.state = ClockState(files, folder)
+            self._give_back(files, self.state)
+        except PlatformError as error:
+            self.obstacle = str(error)
+            self.close()
+
+    def _give_back(self, files: SystemFiles, state: ClockState) -> None:
+        values = state.read()
+        if not values:
+            return
+        failures = write_values(files, values)
+        if failures:
+            raise PlatformError(
+                "clocks that a killed process left were not given back (a restart of the machine "
+                f"does it): {'; '.join(failures)}"
+            )
+        logger.warning("gave back the clocks that a killed process had left changed")
+        state.forget()
+
+    def close(self) -> None:
+        """Let go of the right."""
+        if self.state is not None:
+            self.state.close()
+            self.state = None
+
+
+class SettablePlatform(Platform):
+    """What Jetsons and PCs have in common.
+
+    Parameters
+    ----------
+    name, title : str
+        See `Platform`.
+    files : SystemFiles
+        The machine's.
+    controls : sequence of Control
+        One for each domain.
+    meter : Meter
+    session : WriteSession
+        The right to write, or why there is none.
+    modes : sequence of PowerMode
+    notes : sequence of str
+        What was not found, with the mend.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What cannot be seen, measured or set, with the mend.
+    permitted : bool
+        Whether this process has the rights that `apply` needs, asked for or not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        files: SystemFiles,
+        controls: Sequence[Control],
+        meter: Meter,
+        session: WriteSession,
+        modes: Sequence[PowerMode] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.title = title
+        self._files = files
+        notes = [*notes, *meter.notes]
+        refused = {control: files.find_unwritable(control.paths) for control in controls}
+        granted = [control for control in controls if not refused[control]]
+        obstacle = session.obstacle
+        if not controls:
+            obstacle = "no clock of it can be seen"
+        elif not granted:
+            obstacle = f"{refused[controls[0]]} cannot be written; {MEND}"
+        elif not obstacle:
+            for control in controls:
+                if refused[control]:
+                    notes.append(f"{control.domain.name}: {refused[control]} cannot be written")
+        self.permitted = not obstacle
+        if not obstacle and session.state is None:
+            obstacle = "setting them was not asked for"
+        self.writable = not obstacle
+        self.reason = obstacle
+        # What can be set is what there is to choose from; where nothing can, all is shown.
+        self._controls = tuple(granted if self.writable else controls)
+        self.space = ClockSpace(control.domain for control in self._controls)
+        self.modes = tuple(modes)
+        self.notes = tuple(notes)
+        self._meter = meter
+        self._state = session.state
+        self._changed = False
+        self._before: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        if self.writable:
+            atexit.register(self._close_at_exit)
+        else:
+            session.close()
+            self._state = None
+            if session.asked:
+                logger.warning("the clocks of %s are only read: %s", title, obstacle)
+        for note in notes:
+            logger.info("%s: %s", title, note)
+
+    def read(self) -> ClockConfiguration:
+        """The clocks now, as the hardware runs: lower than what was set while it throttles."""
+        return tuple(control.read() for control in self._controls)
+
+    def apply(self, index: int) -> ClockConfiguration:
+        """See `Platform.apply`. Domains that are set so already are not written."""
+        configuration = self.space[index]
+        with self._lock:
+            if not self.writable or self._state is None:
+                return super().apply(index)
+            if not self._changed:
+                self._before = read_values(self._files, self._controls)
+                self._state.write(self._before)
+                self._changed = True
+            for control, option in zip(self._controls, configuration, strict=True):
+                if control.setting() != option:
+                    control.write(option)
+            return tuple(control.setting() or control.read() for control in self._controls)
+
+    def power(self) -> Power:
+        """See `Platform.power`."""
+        return self._meter.power()
+
+    def energy_j(self) -> float | None:
+        """See `Platform.energy_j`."""
+        return self._meter.energy_j()
+
+    def restore(self) -> None:
+        """See `Platform.restore`.
+
+        Raises
+        ------
+        PlatformError
+            Some clock could not be given back; the next start tries again.
+        """
+        with self._lock:
+            # A process that was forked off has this object too, and nothing to give back.
+            if not self._changed or self._state is None or os.getpid() != self._process:
+                return
+            failures = write_values(self._files, self._before)
+            if failures:
+                raise PlatformError(f"clocks were not given back: {'; '.join(failures)}")
+            self._state.forget()
+            self._changed = False
+
+    def close(self) -> None:
+        """Restore, and let other processes have the clocks."""
+        with self._lock:
+            try:
+                self.restore()
+            finally:
+                atexit.unregister(self._close_at_exit)
+                if self._state is not None:
+                    self._state.close()
+                    self._state = None
+                    self.writable = False
+                    self.reason = "the platform is closed"
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._process:
+            self.close()
