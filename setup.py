@@ -15,11 +15,13 @@ EXECUTABLES = {
     "detector": "jetson_dnn_rt.nodes.main:detector",
     "segmenter": "jetson_dnn_rt.nodes.main:segmenter",
     "perception": "jetson_dnn_rt.nodes.main:perception",
+    "coordinator": "jetson_dnn_rt.nodes.main:coordinator",
     "run": "jetson_dnn_rt.cli.main:run",
     "compress": "jetson_dnn_rt.cli.main:compress",
     "build": "jetson_dnn_rt.cli.main:build",
     "library": "jetson_dnn_rt.cli.main:library",
     "doctor": "jetson_dnn_rt.cli.main:doctor",
+    "simulate": "jetson_dnn_rt.cli.main:simulate",
     "bench": "jetson_dnn_rt.cli.main:bench",
 }
 COMMAND = "jetson-dnn-rt"
@@ -78,6 +80,8 @@ setup(
         (f"share/{NAME}", ["package.xml"]),
         (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
         (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
+        (f"share/{NAME}/config/scenarios", sorted(glob("config/scenarios/*.yaml"))),
+        (f"share/{NAME}/config/scenarios/boards", sorted(glob("config/scenarios/boards/*.yaml"))),
         wrappers,
     ],
     install_requires=["setuptools", *read_requirements("runtime")],

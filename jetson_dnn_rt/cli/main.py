@@ -18,7 +18,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
 
-COMMANDS = ("run", "compress", "build", "library", "doctor", "bench")
+COMMANDS = ("run", "compress", "build", "library", "doctor", "simulate", "bench")
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -94,6 +94,11 @@ def build() -> int:
 def library() -> int:
     """`ros2 run jetson_dnn_rt library`."""
     return main(["library", *sys.argv[1:]])
+
+
+def simulate() -> int:
+    """`ros2 run jetson_dnn_rt simulate`."""
+    return main(["simulate", *sys.argv[1:]])
 
 
 def bench() -> int:

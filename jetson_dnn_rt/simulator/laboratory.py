@@ -70,7 +70,7 @@ class Laboratory:
         model = BoardModel(scenario.board, self._space, everything)
         table = ClockTable(self._space, everything, model.idle_w, *self._presets)
         tables = [self._true_table(model, task) for task in self._different_tasks]
-        if scenario.clocks == "hull":
+        if scenario.clocks == "reduced":
             return reduce_clocks(table, tables)[0]
         slowness = np.zeros(len(everything))
         for task_table in tables:

@@ -7,13 +7,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.simulator.board import Board, Noise, Thermal
+from jetson_dnn_rt.simulator.board import Board, Compute, Noise, Thermal
 from jetson_dnn_rt.simulator.fields import build, read_yaml
 from jetson_dnn_rt.simulator.network import NetworkFile
 
 NETWORKS = "networks.yaml"
 BOARDS = "boards"
-CLOCKS = ("hull", "all")
+CLOCKS = ("reduced", "all")
+
+RECORDED = Board(
+    space="fixed",
+    base_w=0.0,
+    power={},
+    compute=Compute(1.0, 1.0, 1.0, 0.0, {}),
+    interference_per_stage=0.0,
+    noise=Noise(),
+    alone_share=1.0,
+    deadline_ms={},
+    period_ms={},
+)
+"""In place of a board where a recording says how long everything takes."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +142,21 @@ class Recording:
         survive; blocks are taken from all tasks alike, so that a disturbance stays one.
     loss : mapping of str to float
         Accuracy lost in a variant; 0 where it is not named.
+    idle_w, busy_w : float
+        Power of the machine while nothing runs and while a stage does, in watts.
     """
 
     trace: str
     block_ms: float = 1000.0
+    idle_w: float = 0.0
+    busy_w: float = 0.0
     loss: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.block_ms > 0.0:
             raise ValueError(f"block_ms must be > 0: {self.block_ms}")
+        if not 0.0 <= self.idle_w <= self.busy_w:
+            raise ValueError(f"busy_w must be >= idle_w >= 0: {self.busy_w}, {self.idle_w}")
         for variant, loss in self.loss.items():
             if not 0.0 <= loss <= 1.0:
                 raise ValueError(f"loss of {variant!r} must be in [0, 1]: {loss}")
@@ -147,12 +166,12 @@ class Recording:
 class _ScenarioFile:
     """A scenario file; see the comments in ``config/scenarios``."""
 
-    board: str
+    board: str = ""
     description: str = ""
     frames: int = 600
     workers: int = 0
     discipline: str = "edf"
-    clocks: str = "hull"
+    clocks: str = "reduced"
     budget_quantile: float = 0.99
     tasks: tuple[TaskSetting, ...] = ()
     cameras: dict[str, CameraSetting] = field(default_factory=dict)
@@ -175,6 +194,8 @@ class _ScenarioFile:
             raise ValueError(f"budget_quantile must be in (0, 1]: {self.budget_quantile}")
         if bool(self.tasks) == (self.recording is not None):
             raise ValueError("tasks or recording: a scenario has one of them")
+        if bool(self.board) == (self.recording is not None):
+            raise ValueError("board: one that is modelled, none with a recording")
 
 
 @dataclass(frozen=True)
@@ -256,8 +277,10 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
     """
     file = build(_ScenarioFile, read_yaml(path), path)
     places = (path.parent, *folders)
-    board_path = _find(f"{BOARDS}/{file.board}.yaml", places, path, "board")
-    board = build(Board, read_yaml(board_path), board_path)
+    board = RECORDED
+    if file.board:
+        board_path = _find(f"{BOARDS}/{file.board}.yaml", places, path, "board")
+        board = build(Board, read_yaml(board_path), board_path)
     networks_path = _find(NETWORKS, places, path, "tasks")
     networks = build(NetworkFile, read_yaml(networks_path), networks_path)
     board = replace(board, noise=file.noise or board.noise, thermal=file.thermal or board.thermal)

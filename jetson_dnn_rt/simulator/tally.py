@@ -176,4 +176,6 @@ def wilson(count: int, total: int, z: float = Z95) -> tuple[float, float]:
     scale = 1.0 + z * z / total
     centre = (share + z * z / (2 * total)) / scale
     half = z / scale * math.sqrt(share * (1.0 - share) / total + z * z / (4 * total * total))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low = max(0.0, centre - half) if count else 0.0
+    high = min(1.0, centre + half) if count < total else 1.0
+    return low, high
