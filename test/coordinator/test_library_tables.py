@@ -1,0 +1,248 @@
+"""Tables of what the library and warm-up runs know."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.coordinator.library_tables import (
+    UNKNOWN_BUSY_W,
+    VariantProfile,
+    list_variants,
+    load_profiles,
+    make_clock_table,
+    make_task_table,
+)
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.platforms.boards import tx2_space
+from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.variants.agreement import Agreement
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.measurement_store import (
+    measurement_key,
+    read_measurement,
+    store_measurement,
+)
+from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.variant_set import VariantSet
+
+STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
+FULL, REDUCED = "full@torch-fp32", "tucker-0.50@openvino-fp32"
+
+
+def make_runs(*spans: int) -> list[Stage]:
+    return [Stage(f"run-{i}", lambda work: None, span) for i, span in enumerate(spans)]
+
+
+def make_profile(
+    times: list[list[int]], accuracy: float | None, spans: tuple[int, ...] = (1,) * 5
+) -> VariantProfile:
+    return VariantProfile(spans, np.array(times), accuracy)
+
+
+def make_table(profiles: dict[str, VariantProfile]):  # type: ignore[no-untyped-def]
+    return make_task_table("t", STAGES, profiles, deadline_ns=50, period_ns=60)
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+
+def test_most_accurate_first_and_of_equal_ones_the_faster() -> None:
+    table = make_table(
+        {
+            "fast": make_profile([[1, 1, 1, 1, 1]], 0.7),
+            "slow": make_profile([[1, 9, 9, 9, 1]], 1.0),
+            "also": make_profile([[1, 8, 9, 9, 1]], 1.0),
+        }
+    )
+    assert table.variants == ("also", "slow", "fast")
+    assert (table.task, table.stages) == ("t", STAGES)
+    assert (table.deadline_ns, table.period_ns) == (50, 60)
+    assert table.slowdown.shape == table.power_w.shape == (3, 5, 1)
+    assert (table.slowdown == 1.0).all()
+    assert (table.power_w == UNKNOWN_BUSY_W).all()
+
+
+def test_frames_stay_together_and_the_last_ones_are_taken() -> None:
+    table = make_table(
+        {
+            FULL: make_profile([[1, 10, 20, 30, 2], [3, 40, 50, 60, 4], [5, 70, 80, 90, 6]], 1.0),
+            REDUCED: make_profile([[3, 4, 5, 6, 4], [5, 7, 8, 9, 6]], 0.9),
+        }
+    )
+    assert table.times_ns[0, :, 0].tolist() == [3, 40, 50, 60, 4]
+    assert table.times_ns[0, :, 1].tolist() == [5, 70, 80, 90, 6]
+    assert table.times_ns[1, :, 1].tolist() == [5, 7, 8, 9, 6]
+
+
+def test_a_run_over_several_stages_is_shared_out_and_adds_up() -> None:
+    table = make_table(
+        {
+            FULL: make_profile([[2, 10, 20, 30, 4]], 1.0),
+            REDUCED: make_profile([[2, 31, 4], [2, 7, 4]], 0.9, spans=(1, 3, 1)),
+        }
+    )
+    covered = table.times_ns[1]
+    assert covered[:, 0].tolist() == [2, 1, 2, 4, 4]  # the last frame of two
+    table = make_table({REDUCED: make_profile([[2, 31, 4], [2, 7, 4]], 0.9, spans=(1, 3, 1))})
+    assert table.times_ns[0, 1:4].sum(axis=0).tolist() == [31, 7]  # nobody knows: all alike
+    assert table.times_ns[0, 1:4, 0].tolist() == [10, 10, 11]
+
+
+def test_a_stage_that_takes_nothing_counts_as_a_nanosecond() -> None:
+    assert make_table({FULL: make_profile([[0, 5, 5, 5, 0]], 1.0)}).times_ns.min() == 1
+
+
+def test_the_loss_is_in_the_network_in_proportion_to_its_time() -> None:
+    table = make_table(
+        {
+            FULL: make_profile([[9, 10, 20, 30, 9]] * 3, 1.0),
+            REDUCED: make_profile([[9, 1, 1, 1, 9]] * 3, 0.88),
+        }
+    )
+    np.testing.assert_allclose(table.loss[1], [0.0, 0.02, 0.04, 0.06, 0.0])
+    assert table.loss[0].tolist() == [0.0] * 5
+    assert table.accuracy(0) == 1.0
+    assert table.accuracy(1) == pytest.approx(0.88)
+
+
+def test_slowdown_and_power_of_runs_become_those_of_their_stages() -> None:
+    profile = VariantProfile(
+        (1, 3, 1),
+        np.array([[1, 3, 1]]),
+        1.0,
+        np.array([[3.0, 1.0], [2.0, 1.0], [4.0, 1.0]]),
+        np.array([5.0, 9.0]),
+    )
+    table = make_table({FULL: profile})
+    assert table.slowdown[0, :, 0].tolist() == [3.0, 2.0, 2.0, 2.0, 4.0]
+    assert table.power_w[0].tolist() == [[5.0, 9.0]] * 5
+
+
+def test_what_nobody_compared_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    profiles = {
+        FULL: make_profile([[1, 1, 1, 1, 1]], 1.0),
+        REDUCED: make_profile([[1, 1, 1, 1, 1]], None),
+    }
+    with caplog.at_level(logging.WARNING):
+        assert make_table(profiles).variants == (FULL,)
+    assert f"variant {REDUCED} is left out" in caplog.text
+    with pytest.raises(ConfigurationError, match="no variant of known accuracy: run"):
+        make_table({REDUCED: profiles[REDUCED]})
+
+
+def test_what_was_never_timed_is_refused_with_the_mend() -> None:
+    profile = VariantProfile.of(VariantSpec.parse(FULL), make_runs(1, 3, 1), [], None)
+    with pytest.raises(ConfigurationError, match="warmup_runs above 0"):
+        make_table({FULL: profile})
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"spans": (1, 2, 1), "times_ns": np.ones((1, 3), int)}, "does .* of 5 stages"),
+        ({"slowdown": np.ones((2, 1))}, "with slowdown"),
+        ({"power_w": np.ones(3)}, "power_w of"),
+    ],
+)
+def test_profiles_that_do_not_fit_are_refused(change: dict[str, object], text: str) -> None:
+    profile = replace(make_profile([[1, 1, 1, 1, 1]], 1.0), **change)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=text):
+        make_table({FULL: profile})
+
+
+def test_fixed_clocks_are_one_configuration() -> None:
+    platform = FixedPlatform()
+    table = make_clock_table(platform.space, platform.read())
+    assert (len(table), table.max_n, table.max_q, table.fastest) == (1, 0, 0, 0)
+    space = tx2_space()
+    table = make_clock_table(space, space[4321], 2.5)
+    assert table.indices.tolist() == [4321]
+    assert table.idle_w.tolist() == [2.5]
+
+
+# -- the library, with a real model ------------------------------------------------------------
+
+
+def test_without_a_library_the_warm_up_is_what_is_known() -> None:
+    profiles = load_profiles(
+        STAGES,
+        {FULL: make_runs(1, 3, 1), REDUCED: make_runs(1, 1, 1, 1, 1)},
+        {FULL: [(1, 6, 1), (2, 9, 2)], REDUCED: [(1, 1, 1, 1, 1)]},
+    )
+    assert profiles[FULL].accuracy == 1.0  # by definition
+    assert profiles[FULL].spans == (1, 3, 1)
+    assert profiles[FULL].times_ns.tolist() == [[1, 6, 1], [2, 9, 2]]
+    assert profiles[REDUCED].accuracy is None
+
+
+@pytest.mark.slow
+def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
+    """The built-in detector, built and measured: times of real frames, agreement, refusal."""
+    pytest.importorskip("torch")
+    library = Library(tmp_path)
+    model = load_model("builtin:detector")
+    names = [FULL, "svd-0.50@torch-fp32"]
+    plan = TaskPlan(
+        "detector", model, tuple(map(VariantSpec.parse, names)), DecoderSettings(), 1, 2
+    )
+    builder = TaskBuilder(plan, library, BuildSettings(frame_count=8, runs=4), SteadyClock())
+    for spec in builder.order:
+        assert builder.build(spec).state in ("built", "refused")
+    # Whether half of the work is less time here is not the question: both cases are made.
+    key = measurement_key(model, VariantSpec.parse(names[1]), graph_hash(builder, names[1]),
+                          threads=1, stages=2)  # fmt: skip
+    found = read_measurement(library, key)
+    assert found is not None
+    agreement = Agreement(0.8, "mAP@0.5", 4, 9, FULL)
+    found = replace(found, agreement=agreement, refused="")
+    store_measurement(library, key, found, model)
+    assert set(names) <= set(list_variants(library, model))
+    assert list_variants(library, load_model("builtin:segmenter")) == []
+
+    with_library = {"library": library, "model": model, "threads": 1, "stages": 2}
+    loaded = VariantSet(model, names, DecoderSettings(), threads=1, stages=2, library=library)
+    try:
+        runs = {name: pipeline.stages for name, pipeline in loaded.pipelines.items()}
+        assert set(runs) == set(names)
+        warm_up = {name: [(1,) * len(stages)] for name, stages in runs.items()}
+        profiles = load_profiles(loaded.stage_names, runs, warm_up, **with_library)
+        table = make_task_table(
+            "detector", loaded.stage_names, profiles, deadline_ns=10**8, period_ns=10**8
+        )
+        assert table.variants == tuple(names)
+        assert table.stages == ("preprocess", "inference-1", "inference-2", "decode")
+        assert table.accuracy(1) == pytest.approx(0.8)
+        columns = [stage.times_ns for stage in found.stages]
+        np.testing.assert_array_equal(table.times_ns[1], columns)
+        # Cut otherwise than it was measured: the warm-up is of what runs.
+        assert load_profiles(
+            ("preprocess", "inference", "decode"),
+            {FULL: make_runs(1, 1, 1)},
+            {FULL: [(1, 2, 1)]},
+            **with_library,
+        )[FULL].times_ns.tolist() == [[1, 2, 1]]
+
+        store_measurement(library, key, found.refuse("slower"), model)
+        assert set(load_profiles(loaded.stage_names, runs, warm_up, **with_library)) == {FULL}
+    finally:
+        loaded.close()
+
+
+def graph_hash(builder: TaskBuilder, name: str) -> str:
+    from jetson_dnn_rt.variants.measurement_store import hash_network
+
+    found = hash_network(
+        builder.plan.model, VariantSpec.parse(name).decomposition, builder.library
+    )
+    assert found is not None
+    return found
