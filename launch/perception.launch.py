@@ -33,6 +33,7 @@ ARGUMENTS = (
     ("segmenter_model", "", "model of the segmenter; none = no segmenter"),
     ("engine_cache", "", "folder of what was built; none = nothing is kept"),
     ("build_only", "false", "build what the parameters name into that folder, and end"),
+    ("policy", "", "who decides on variants and clocks: static, neuos_balanced, horizon, ..."),
     ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
     ("autostart", "true", "configure and activate at once"),
     ("composed", "true", "all nodes in one process; false = one process each"),
@@ -79,9 +80,12 @@ def write_overrides(arguments, tasks, with_camera):
     nodes = {
         "perception": {"tasks": tasks, "cameras": ["camera"] if with_camera else [""]},
         "camera": {"source": arguments["source"]},
+        "coordinator": {"policy": arguments["policy"]},
         "detector": {**task, "model": arguments["model"]},
         "segmenter": {**task, "model": arguments["segmenter_model"]},
     }
+    if not is_true(arguments["composed"]):
+        nodes["coordinator"]["tasks"] = tasks
     content = {
         f"/**/{node}": {"ros__parameters": {k: v for k, v in values.items() if v != ""}}
         for node, values in nodes.items()
@@ -170,11 +174,13 @@ def start(context):
     else:
         # In one process these belong to the first task of a namespace.
         own = [("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")]
+        # It needs tables in the parameter file, so it is there only where a policy is asked for.
+        coordinator = ["coordinator"] if arguments["policy"] else []
         nodes = [
             make_node(
                 arguments, name, overrides, remappings + (own if name == "segmenter" else [])
             )
-            for name in (["camera"] if with_camera else []) + tasks
+            for name in (["camera"] if with_camera else []) + tasks + coordinator
         ]
     return nodes + start_tools(arguments, tasks)
 

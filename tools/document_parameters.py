@@ -23,6 +23,10 @@ configured. `qos_overrides.<topic>.*` are allowed on images and results.
 def render() -> str:
     """The text of the file."""
     from jetson_dnn_rt.nodes.camera import CameraParameters, CameraProcessParameters
+    from jetson_dnn_rt.nodes.coordinator_parameters import (
+        CoordinatorParameters,
+        CoordinatorProcessParameters,
+    )
     from jetson_dnn_rt.nodes.host import HostParameters
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
     from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -33,6 +37,11 @@ def render() -> str:
         ("`perception`", own),
         ("The process: `perception`, or a task that runs alone", _describe(HostParameters)),
         ("Tasks: `detector`, `segmenter`, and any other", _describe(TaskNodeParameters)),
+        ("`coordinator`", _describe(CoordinatorParameters)),
+        (
+            "A `coordinator` in a process of its own, besides",
+            _describe(CoordinatorProcessParameters),
+        ),
         ("`camera`", _describe(CameraParameters)),
         ("A `camera` in a process of its own, besides", _describe(CameraProcessParameters)),
     ]

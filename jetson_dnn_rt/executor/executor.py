@@ -8,9 +8,10 @@ third one, so that neither publishing nor drawing delays the next stage.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
@@ -244,6 +245,12 @@ class Executor:
         """Let `selector` choose the variants, from the next boundary on."""
         with self._condition:
             self._engine.selector = selector
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """No boundary passes meanwhile: for changes to a selector that take microseconds."""
+        with self._condition:
+            yield
 
     def set_variant(self, task: str, variant: str) -> None:
         """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""

@@ -1,4 +1,4 @@
-"""The executables: ``ros2 run jetson_dnn_rt camera | detector | segmenter | perception``."""
+"""The executables: ``ros2 run jetson_dnn_rt camera | detector | ...``."""
 
 from __future__ import annotations
 
@@ -53,5 +53,16 @@ def perception() -> int:
         from jetson_dnn_rt.nodes.perception import PerceptionNode
 
         return PerceptionNode(context=context, arguments=args)
+
+    return run_node(make, sys.argv[1:])
+
+
+def coordinator() -> int:
+    """Run the coordinator of tasks in other processes."""
+
+    def make(context: Context, args: list[str]) -> ManagedNode:
+        from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+
+        return CoordinatorNode(context=context)
 
     return run_node(make, sys.argv[1:])

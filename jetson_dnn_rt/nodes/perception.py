@@ -11,6 +11,7 @@ from rclpy.node import Node
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.camera import CameraNode
+from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, DiagnosticsPublisher, make_status
 from jetson_dnn_rt.nodes.host import Host, HostParameters
 from jetson_dnn_rt.nodes.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
@@ -18,6 +19,9 @@ from jetson_dnn_rt.nodes.parameters import ParameterSet, parameter
 from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode, TaskNode
 from jetson_dnn_rt.nodes.task_status import host_values
 from jetson_dnn_rt.tasks import JobRecord, Work
+
+COORDINATOR = "coordinator"
+"""Name of the node that decides for all tasks."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,16 @@ class PerceptionParameters(HostParameters):
     cameras: tuple[str, ...] = parameter(
         ("camera",), "Names of the camera nodes in this process; [''] = none", read_only=True
     )
+    coordinator: bool = parameter(
+        True, "Start the node coordinator, which decides for all tasks together", read_only=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = (*self.tasks, *self.cameras)
+        names = (*self.tasks, *self.cameras, *([COORDINATOR] if self.coordinator else []))
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ConfigurationError(f"tasks and cameras: {', '.join(twice)} is there twice")
+            raise ConfigurationError(f"nodes: {', '.join(twice)} is there twice")
 
 
 class PerceptionNode(ManagedNode):
@@ -78,6 +85,7 @@ class PerceptionNode(ManagedNode):
         # The context destroys the node of a constructor that raised, too.
         self.cameras: dict[str, CameraNode] = {}
         self.tasks: dict[str, TaskNode] = {}
+        self.coordinator: CoordinatorNode | None = None
         given = {name: dict(values) for name, values in (overrides or {}).items()}
         own = given.pop(name, {})
         super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
@@ -86,7 +94,8 @@ class PerceptionNode(ManagedNode):
         )
         _check_names(name, self, own)
         values = self._declared.value
-        unknown = sorted(set(given) - {*values.tasks, *values.cameras})
+        others = [COORDINATOR] if values.coordinator else []
+        unknown = sorted(set(given) - {*values.tasks, *values.cameras, *others})
         if unknown:
             raise ConfigurationError(
                 f"there is no {', '.join(unknown)}: tasks are {', '.join(values.tasks)}, cameras "
@@ -129,14 +138,22 @@ class PerceptionNode(ManagedNode):
                 observer=observer,
                 **options_of(task),
             )
+        if values.coordinator:
+            self.coordinator = CoordinatorNode(
+                COORDINATOR, host=self.host, tasks=lambda: self.tasks, **options_of(COORDINATOR)
+            )
+        nodes: dict[str, Node] = {**self.cameras, **self.tasks}
+        if self.coordinator is not None:
+            nodes[COORDINATOR] = self.coordinator
         for child, parameters in given.items():
-            _check_names(child, {**self.cameras, **self.tasks}[child], parameters)
+            _check_names(child, nodes[child], parameters)
         self._diagnostics = DiagnosticsPublisher(self, self._statuses)
 
     @property
     def children(self) -> tuple[ManagedNode, ...]:
-        """Cameras and tasks."""
-        return (*self.cameras.values(), *self.tasks.values())
+        """Cameras, the coordinator and tasks: in the order in which they stop."""
+        coordinator = () if self.coordinator is None else (self.coordinator,)
+        return (*self.cameras.values(), *coordinator, *self.tasks.values())
 
     def destroy_node(self) -> None:
         """Destroy the children, then this node."""
@@ -154,14 +171,22 @@ class PerceptionNode(ManagedNode):
             for name, node in nodes.items():
                 if node.is_unconfigured and node.trigger_configure() != SUCCESS:
                     raise ConfigurationError(f"{word} {name}: {node.fault}")
+        leader = self.coordinator
+        waits = leader is not None and leader.is_unconfigured
+        if leader is not None and waits and leader.trigger_configure() != SUCCESS:
+            raise ConfigurationError(f"coordinator: {leader.fault}")
 
     def activate(self) -> None:
-        """Activate the tasks, judge whether they fit, then let the frames come."""
+        """Activate the tasks and the coordinator, judge, then let the frames come."""
         self.host.cascading = True
         try:
             for name, node in self.tasks.items():
                 if node.state_name == "inactive" and node.trigger_activate() != SUCCESS:
                     raise ConfigurationError(f"task {name}: {node.fault}")
+            leader = self.coordinator
+            waits = leader is not None and leader.state_name == "inactive"
+            if leader is not None and waits and leader.trigger_activate() != SUCCESS:
+                raise ConfigurationError(f"coordinator: {leader.fault}")
             self.host.commit()
             self.on_tasks_ready()
         finally:
@@ -189,6 +214,8 @@ class PerceptionNode(ManagedNode):
         """Stop cameras, executor and tasks at once."""
         for camera in self.cameras.values():
             camera.trigger_shutdown()
+        if self.coordinator is not None:
+            self.coordinator.trigger_shutdown()
         self.host.stop(timeout_s=0.2)
         for task in self.tasks.values():
             task.trigger_shutdown()
@@ -214,6 +241,8 @@ class PerceptionNode(ManagedNode):
             level, message = ERROR, self.fault
         values: dict[str, object] = {name: node.state_name for name, node in self.tasks.items()}
         values |= {name: node.state_name for name, node in self.cameras.items()}
+        if self.coordinator is not None:
+            values[COORDINATOR] = self.coordinator.state_name
         values["image_subscriptions"] = ", ".join(i.key.topic for i in self.host.inputs) or "none"
         values |= host_values(self.host)
         return [make_status(f"{self.get_name()}: perception_status", level, message, values)]

@@ -19,7 +19,8 @@ METRICS = ("processing_time", "response_time", "message_age", "message_period")
 class TimingSnapshot:
     """Figures at one moment, milliseconds, NaN where nothing is known.
 
-    `percentiles` holds p50, p99, hwm, mean, best and the bound for each variant.
+    `percentiles` holds p50, p99, hwm, mean, best and the bound for each variant; `last_met` is the
+    variant, or the variants joined by ``+``, of the last frame that kept its deadline.
     """
 
     processing_ms: float = math.nan
@@ -29,6 +30,7 @@ class TimingSnapshot:
     consecutive_delay_ms: float = 0.0
     released: int = 0
     misses: int = 0
+    last_met: str = ""
     percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -80,6 +82,8 @@ class TaskTiming:
             now.misses += record.outcome not in (Outcome.MET, Outcome.SUPERSEDED)
             if record.outcome not in FINISHED:
                 return now
+            if record.outcome is Outcome.MET:
+                now.last_met = record.variant
             execution_ns = record.execution_time_ns
             if record.variant not in self._variants:
                 self._variants[record.variant] = OnlineStatistics(self._exceedance)
@@ -97,6 +101,12 @@ class TaskTiming:
                 self._slow_since_ns = self._slow_since_ns or record.completion_ns
                 now.consecutive_delay_ms = (record.completion_ns - self._slow_since_ns) / 1e6
             return now
+
+    @property
+    def last_met(self) -> str:
+        """Variant, or variants joined by ``+``, of the last frame that kept its deadline."""
+        with self._lock:
+            return self._now.last_met
 
     def hwm_ms(self, variant: str) -> float:
         """Longest execution of a variant so far; NaN without any."""
@@ -122,6 +132,7 @@ class TaskTiming:
                 now.consecutive_delay_ms,
                 now.released,
                 now.misses,
+                now.last_met,
                 {name: _percentiles(s) for name, s in self._variants.items()},
             )
 

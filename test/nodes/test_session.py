@@ -135,6 +135,7 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     import yaml
 
     from jetson_dnn_rt.nodes.camera import CameraParameters
+    from jetson_dnn_rt.nodes.coordinator_parameters import CoordinatorParameters
     from jetson_dnn_rt.nodes.parameters import describe
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
     from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -151,6 +152,7 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     declared = {
         "perception": PerceptionParameters,
         "camera": CameraParameters,
+        "coordinator": CoordinatorParameters,
         "detector": TaskNodeParameters,
     }
     for node, declaration in declared.items():
