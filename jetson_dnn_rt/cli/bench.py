@@ -24,6 +24,7 @@ BENCHMARKS = {
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
     "decide": "what a decision of each policy costs, over all clock configurations",
+    "fidelity": "a recorded run against its replay in the simulator: misses and p99",
     "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "overhead": "what the package adds to a frame, composed and between processes",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",

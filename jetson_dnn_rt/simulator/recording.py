@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
@@ -55,8 +56,8 @@ class RecordedTask:
         Median times; that of a run over several stages is shared out among them.
     noise : float64 [N, K]
         Recorded time over the median.
-    overhead_ns : int
-        Time for each stage that neither the stage nor waiting accounts for.
+    overhead_ns : int64 [N]
+        Time before each stage of a frame that neither stages nor waiting account for.
     """
 
     name: str
@@ -70,7 +71,7 @@ class RecordedTask:
     sequences: Integers
     base_ns: Floats
     noise: Floats
-    overhead_ns: int
+    overhead_ns: Integers
 
 
 class RecordedLaboratory:
@@ -222,7 +223,7 @@ class RecordedLaboratory:
             slowdown=np.ones(shape),
             activity=activity,
             loss=self._loss(task),
-            overhead_ns=task.overhead_ns,
+            overhead_ns=task.overhead_ns[rows],
         )
 
 
@@ -312,11 +313,6 @@ def read_task(records: Sequence[JobRecord]) -> RecordedTask:
     base_ns = _find_medians(runs, variants, spans, len(stages))
     releases = np.array([job.release_ns for job in jobs], np.int64)
     deadlines = Counter(job.absolute_deadline_ns - job.release_ns for job in jobs)
-    overheads = [
-        job.overhead_ns / len(job.stages)
-        for job in jobs
-        if job.stages and len(job.stages) == len(_entries(spans, job))
-    ]
     return RecordedTask(
         name=name,
         stages=stages,
@@ -329,7 +325,7 @@ def read_task(records: Sequence[JobRecord]) -> RecordedTask:
         sequences=np.array([job.sequence for job in jobs], np.int64),
         base_ns=base_ns,
         noise=_find_noise(runs, variants, base_ns),
-        overhead_ns=max(0, round(float(np.median(overheads)))) if overheads else 0,
+        overhead_ns=_find_overheads(jobs),
     )
 
 
@@ -383,12 +379,6 @@ def _find_spans(variant: str, jobs: Sequence[list[_Run]], count: int) -> tuple[i
     return tuple(spans)
 
 
-def _entries(spans: dict[str, tuple[int, ...]], job: JobRecord) -> list[int]:
-    """Runs of a frame that ran in one variant to its end."""
-    table = spans[job.stages[0].variant]
-    return [span for span in table if span]
-
-
 def _find_medians(
     jobs: Sequence[list[_Run]],
     variants: tuple[str, ...],
@@ -421,7 +411,17 @@ def _find_noise(jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: 
     ran = known.any(axis=1)
     means = np.nansum(noise[ran], axis=1) / known[ran].sum(axis=1)
     noise[ran] = np.where(known[ran], noise[ran], means[:, np.newaxis])
-    # Of the frame before; the first ones have that of the first that ran.
-    latest = np.maximum.accumulate(np.where(ran, np.arange(len(jobs)), -1))
+    return np.asarray(noise[_latest(ran)])
+
+
+def _find_overheads(jobs: Sequence[JobRecord]) -> Integers:
+    ran = np.array([bool(job.stages) for job in jobs])
+    overheads = [job.overhead_ns // len(job.stages) if job.stages else 0 for job in jobs]
+    return np.maximum(0, np.array(overheads, np.int64)[_latest(ran)])
+
+
+def _latest(ran: npt.NDArray[np.bool_]) -> Integers:
+    """For each frame the last one up to it that ran; for the first ones the first that did."""
+    latest = np.maximum.accumulate(np.where(ran, np.arange(len(ran)), -1))
     latest[latest < 0] = int(np.argmax(ran))
-    return np.asarray(noise[latest])
+    return latest

@@ -9,7 +9,7 @@ from pathlib import Path
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.simulator.board import Board, Compute, Noise, Thermal
 from jetson_dnn_rt.simulator.fields import build, read_yaml
-from jetson_dnn_rt.simulator.network import NetworkFile
+from jetson_dnn_rt.simulator.network import NetworkFile, NetworkVariant
 
 NETWORKS = "networks.yaml"
 BOARDS = "boards"
@@ -147,7 +147,7 @@ class Recording:
     """
 
     trace: str
-    block_ms: float = 1000.0
+    block_ms: float = 5000.0
     idle_w: float = 0.0
     busy_w: float = 0.0
     loss: dict[str, float] = field(default_factory=dict)
@@ -313,6 +313,39 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
         recording=file.recording,
         trace=path.parent / file.recording.trace if file.recording else None,
         controllers=file.controllers,
+    )
+
+
+def record_scenario(
+    trace: Path, *, block_ms: float = 5000.0, workers: int = 1, discipline: str = "edf"
+) -> Scenario:
+    """The scenario of a job trace, without a file of its own.
+
+    Parameters
+    ----------
+    trace : Path
+        Job records.
+    block_ms : float
+        See `Recording`.
+    workers, discipline : int, str
+        Of the engine that was recorded; the trace does not say.
+    """
+    return Scenario(
+        name=trace.stem,
+        description=f"recording {trace}",
+        board=RECORDED,
+        networks=NetworkFile((NetworkVariant("full", 1.0, 0.0),), {}),
+        tasks=(),
+        cameras={},
+        workers=workers,
+        discipline=discipline,
+        frames=0,
+        clocks="reduced",
+        budget_quantile=0.99,
+        co_runners=(),
+        recording=Recording(str(trace), block_ms),
+        trace=trace,
+        controllers=(),
     )
 
 

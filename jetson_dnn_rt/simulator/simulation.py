@@ -41,6 +41,7 @@ class _Task:
     quiet: list[list[list[list[Quiet]]]]
     """[level][variant][clocks][stage]"""
     loss: list[list[float]]
+    overhead_ns: list[int]
     arrived: int = 0
     rows: dict[int, int] = field(default_factory=dict)
     frame_loss: float = 0.0
@@ -251,7 +252,8 @@ class Simulation:
         span = self.engine.tasks[job.task].spans[job.variant][stage]
         if not job.path:
             task.frame_loss = task.frame_watt_ns = 0.0
-        noise = task.noise[task.rows[job.sequence]]
+        row = task.rows[job.sequence]
+        noise = task.noise[row]
         base_ns = task.base_ns[variant]
         rate = task.slowdown[self._level][variant][self.clocks][stage] * self._co_runner
         work_ns = base_ns[stage] * noise[stage]
@@ -261,7 +263,7 @@ class Simulation:
             work_ns += base_ns[covered] * noise[covered]
             task.frame_loss += loss[covered]
         work_ns *= rate * self._interference[len(self._running)]
-        start_ns = self.now_ns + task.truth.overhead_ns
+        start_ns = self.now_ns + task.overhead_ns[row]
         end_ns = start_ns + max(1, round(work_ns))
         quiet = task.quiet[self._level][variant][self.clocks][stage]
         run = _Run(task, job, variant, stage, span, start_ns, end_ns, rate, quiet)
@@ -371,4 +373,5 @@ def _unpack(truth: WorldTask) -> _Task:
         slowdown=truth.slowdown.transpose(0, 1, 3, 2).tolist(),
         quiet=(1.0 - truth.activity).transpose(0, 1, 3, 2, 4).tolist(),
         loss=truth.loss.tolist(),
+        overhead_ns=truth.overhead_ns.tolist(),
     )

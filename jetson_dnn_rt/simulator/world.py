@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.tables import ClockTable
+from jetson_dnn_rt.coordinator.tables import ClockTable, Integers
 from jetson_dnn_rt.simulator.board import Thermal
 from jetson_dnn_rt.simulator.network import Floats
 from jetson_dnn_rt.simulator.scenario import CoRunner
@@ -45,8 +45,8 @@ class WorldTask:
         Share of a stage's time in which GPU, CPU and memory work.
     loss : float64 [V, K]
         Accuracy lost by each stage in each variant.
-    overhead_ns : int
-        From a free worker to the start of a stage.
+    overhead_ns : int64 [N]
+        From a free worker to the start of a stage, for each frame.
     """
 
     parameters: TaskParameters
@@ -57,7 +57,7 @@ class WorldTask:
     slowdown: Floats
     activity: Floats
     loss: Floats
-    overhead_ns: int = 0
+    overhead_ns: Integers
 
     @property
     def name(self) -> str:
