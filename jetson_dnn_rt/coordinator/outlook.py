@@ -1,0 +1,285 @@
+"""Look-up tables of `horizon`: everything that can be worked out before the first frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.frontier import Rest, build_rests
+from jetson_dnn_rt.coordinator.ladder import (
+    IMPOSSIBLE,
+    LEVELS,
+    STEP,
+    Ladder,
+    Objective,
+    build_grid,
+    build_ladder,
+    plan_costs,
+)
+from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+USUAL = 0.8
+"""Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
+
+LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e3}
+"""By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """What one task's frames may come to at C clock configurations, from K boundaries.
+
+    Attributes
+    ----------
+    rests : tuple of Rest
+        Plans by boundary.
+    objective : Objective
+        What they cost.
+    ladders : list of list of Ladder
+        By boundary and clock configuration.
+    grids : float64 [K + 1, LEVELS, C]
+        `build_grid` by boundary; the last one is that of a frame that begins at these clocks and
+        asks for the best ones then.
+    full_ns : float64 [K, C]
+        Need of the most accurate plan.
+    change_ns : float64 [K, C, C]
+        Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
+        take effect, where those are faster.
+    surprise : float
+        A frame that is slower than usual by more than this factor is not noise.
+    """
+
+    rests: tuple[Rest, ...]
+    objective: Objective
+    ladders: list[list[Ladder]]
+    grids: Floats
+    full_ns: Floats
+    change_ns: Floats
+    surprise: float
+
+
+def build_outlook(
+    table: TaskTable,
+    clocks: ClockTable,
+    settings: PolicySettings,
+    joules: float,
+    shared: float,
+    reserve: float = 1.0,
+) -> Outlook:
+    """Work out a task's look-up tables.
+
+    Parameters
+    ----------
+    table : TaskTable
+        The task.
+    clocks : ClockTable
+        The same configurations.
+    settings : PolicySettings
+        Mode and weights.
+    joules, shared : float
+        Weights of energy; see `weigh_energy`.
+    reserve : float
+        See `reserve_for_others`.
+    """
+    rests = build_rests(table, clocks, settings.confidence, USUAL)
+    objective = Objective(
+        max(float(rests[0].energy_j[0].min()), 1e-9),
+        joules,
+        shared,
+        loss=LOSS_WEIGHTS.get(settings.mode, settings.energy_per_accuracy),
+        loss_allowed=1.0 - settings.accuracy_floor,
+    )
+    ladders, grids, full = [], [], []
+    for rest in rests:
+        own = plan_costs(rest, objective, joules)
+        steps = [build_ladder(rest, position, own, reserve) for position in range(len(clocks))]
+        ladders.append(steps)
+        costs = plan_costs(rest, objective, shared)
+        grids.append(build_grid(rest, steps, costs, table.deadline_ns, objective.reference_j))
+        full.append(rest.need_ns(reserve)[int(rest.loss.argmin())])
+    change_ns = lost_by_change(table, clocks)
+    grids.append(_begin_elsewhere(grids[0], change_ns[0] / table.deadline_ns))
+    frames = table.times_ns[0].sum(axis=0)
+    return Outlook(
+        rests,
+        objective,
+        ladders,
+        np.stack(grids),
+        np.stack(full),
+        change_ns,
+        surprise=float(np.quantile(frames, 0.99) / np.median(frames)),
+    )
+
+
+def weigh_energy(
+    duty: Sequence[float], workers: int, interference: Sequence[float]
+) -> tuple[float, float]:
+    """Weights of energy in a cohort: for a frame's plan at given clocks, and between clocks.
+
+    Derived: side by side the board's parts are busy most of the time, and another stage hardly
+    raises the power. n stages that slow each other down by I(n) then cost I(n) / n each of what
+    they cost alone; and a stage made faster saves energy only while no other one runs.
+
+    Parameters
+    ----------
+    duty : sequence of float
+        Share of the time that each member is expected to run.
+    workers : int
+        Stages side by side, at most as many as members.
+    interference : sequence of float
+        Slow-down with 1, 2, ... stages side by side, one for each member.
+    """
+    if workers == 1:
+        return 1.0, 1.0
+    idle = prod(1.0 - share for share in duty)
+    alone = idle / max(1.0 - max(duty), 1e-9) if idle else 0.0
+    at_once = min(float(workers), max(1.0, sum(duty) / max(1.0 - idle, 1e-9)))
+    slowed = float(np.interp(at_once, np.arange(1, len(interference) + 1), interference))
+    return max(min(1.0, alone), 1e-3), slowed / at_once
+
+
+def reserve_for_others(
+    member: int, duty: Sequence[float], workers: int, interference: Sequence[float]
+) -> float:
+    """How much more than the mean the others may slow a member down.
+
+    Derived: the others run or do not, each for its share of the time and on its own; counted are
+    two standard deviations more of them than their mean.
+    """
+    others = [share for other, share in enumerate(duty) if other != member]
+    mean = min(float(workers), 1.0 + sum(others))
+    spread = sum(share * (1.0 - share) for share in others) ** 0.5
+    counts = np.arange(1, len(interference) + 1)
+    most = min(float(workers), mean + 2.0 * spread)
+    return float(np.interp(most, counts, interference) / np.interp(mean, counts, interference))
+
+
+def lost_by_change(table: TaskTable, clocks: ClockTable) -> Floats:
+    """`Outlook.change_ns`, for the most accurate variant alone.
+
+    While a rise is under way the stages next in turn go on at the slower pace; which ones these
+    are matters, since a stage that waits for the memory is slowed by other clocks than one that
+    computes. Where the rest is done before the change, all of it ran at the slower pace.
+    """
+    stages_ns = table.median_ns[0][:, None] * table.slowdown[0]
+    count = len(clocks)
+    positions = range(count)
+    delays = np.array(
+        [[clocks.delay_ns(a, b) for b in positions] for a in positions], dtype=np.float64
+    )
+    lost = np.zeros((len(stages_ns), count, count))
+    for boundary in range(len(stages_ns)):
+        left = delays.copy()
+        for times in stages_ns[boundary:]:
+            slow = times[:, None]
+            share = np.minimum(1.0, left / slow)
+            lost[boundary] += share * (times[None, :] - slow)
+            left = np.maximum(0.0, left - slow)
+    return np.minimum(0.0, lost)
+
+
+def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
+    """Grid of a frame that begins at clocks [c]; `change` is in relative deadlines."""
+    columns = np.arange(grid.shape[1])
+    times = STEP * np.arange(LEVELS)
+    begun = np.empty_like(grid)
+    for present in columns:
+        left = np.maximum(0.0, times[:, None] + change[present])
+        levels = np.minimum(left / STEP + 1e-9, LEVELS - 1.0).astype(np.int64)
+        begun[:, present] = grid[levels, columns].min(axis=1)
+    return begun
+
+
+class Sheet:
+    """The grids of a cohort in one array: the cost of all members at all clocks is a sum of rows.
+
+    Parameters
+    ----------
+    outlooks : sequence of Outlook
+        One a member; those of members with one table may be the same object.
+    deadlines_ns : sequence of int
+        The relative deadlines that the grids were made for.
+    """
+
+    def __init__(self, outlooks: Sequence[Outlook], deadlines_ns: Sequence[int]) -> None:
+        count = outlooks[0].grids.shape[2]
+        self._levels_per_ns = [1.0 / (STEP * deadline) for deadline in deadlines_ns]
+        columns = np.arange(count)
+        parts: list[Floats] = []
+        begins: dict[int, list[int]] = {}
+        size = 0
+        for outlook in outlooks:
+            if id(outlook) not in begins:
+                each = LEVELS * count
+                begins[id(outlook)] = [size + each * i for i in range(len(outlook.grids))]
+                parts.append(outlook.grids.ravel())
+                size += outlook.grids.size
+        self._begins = [begins[id(outlook)] for outlook in outlooks]
+        self._costs = np.concatenate(parts)
+        self._columns = columns
+        self._count = count
+        # By present clocks, then member and boundary: what a change loses, as places in `_costs`.
+        lost = [
+            np.floor(outlook.change_ns * scale).astype(np.int64) * count + columns
+            for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
+        ]
+        self._first_row = np.cumsum([0, *(len(steps) for steps in lost)]).tolist()
+        self._steps = np.ascontiguousarray(np.concatenate(lost).transpose(1, 0, 2))
+
+    def place(self, member: int, boundary: int, time_ns: float) -> tuple[int, int, int]:
+        """Of a frame with this much time: where its costs begin, where those of no time at all
+        begin, and which row of changes is its.
+        """
+        level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
+        begin = self._begins[member][boundary]
+        return begin + level * self._count, begin, self._first_row[member] + boundary
+
+    def add_up(self, places: Sequence[tuple[int, int, int]], present: int | None) -> Floats:
+        """Total cost at each clock configuration, [C].
+
+        Parameters
+        ----------
+        places : sequence of (int, int, int)
+            From `place`, at least one.
+        present : int or None
+            Clocks in effect now, from which a change takes its time; None: the frames find the
+            clocks changed.
+        """
+        table = np.array(places)
+        if present is None:
+            index = table[:, :1] + self._columns
+        else:
+            index = table[:, :1] + self._steps[present].take(table[:, 2], axis=0)
+            np.maximum(index, table[:, 1:2] + self._columns, out=index)
+        return np.asarray(self._costs.take(index).sum(axis=0))
+
+
+def over_cap(
+    clocks: ClockTable,
+    tables: Sequence[TaskTable],
+    cap_w: float,
+    workers: int,
+    interference: Sequence[float],
+    unit_j: float,
+) -> Floats | None:
+    """Cost of clock configurations whose power may exceed the cap, [C]; None without one.
+
+    Derived: the work of n stages side by side goes 1 / I(n) as fast, so their power is at most
+    n / I(n) times one's: an upper bound, since no part of the board is busier than always. When
+    even the slowest clocks may exceed it, those that exceed it least are left.
+    """
+    if not cap_w:
+        return None
+    rise = max(n / slowed for n, slowed in enumerate(interference[:workers], 1))
+    stage_w = np.max([t.power_w.max(axis=(0, 1)) - clocks.idle_w for t in tables], axis=0)
+    excess = np.maximum(0.0, clocks.idle_w + rise * np.maximum(stage_w, 0.0) - cap_w)
+    excess -= excess.min()
+    return np.asarray(np.where(excess > 0.0, 1e3 * IMPOSSIBLE * unit_j * (1.0 + excess), 0.0))
