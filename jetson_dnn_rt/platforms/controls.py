@@ -86,8 +86,21 @@ class Limits:
             The kernel refuses.
         """
         now = files.read_int(self.least)
-        # Kernels round: the second value has to fit what was made of the first.
-        if now is None or greatest >= now:
+        raising = now is None or greatest > now
+        try:
+            self._write_in_order(files, least, greatest, raising=raising)
+        except PlatformError as first:
+            # A kernel that rounds may have turned the one order into the other.
+            try:
+                self._write_in_order(files, least, greatest, raising=not raising)
+            except PlatformError:
+                raise first from None
+
+    def _write_in_order(
+        self, files: SystemFiles, least: int, greatest: int, *, raising: bool
+    ) -> None:
+        # The second value has to fit what the kernel made of the first.
+        if raising:
             files.write(self.greatest, greatest)
             kept = files.read_int(self.greatest)
             files.write(self.least, least if kept is None else min(least, kept))

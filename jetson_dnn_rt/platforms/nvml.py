@@ -51,11 +51,6 @@ class NvmlPlatform(Platform):
     ------
     PlatformError
         There is no such GPU, or it does not tell its clocks.
-
-    Attributes
-    ----------
-    notes : tuple of str
-        What cannot be measured.
     """
 
     name = "nvml"
@@ -69,7 +64,6 @@ class NvmlPlatform(Platform):
         self.reason = (
             "through NVML clocks are only read (the administrator's way: nvidia-smi -lgc)"
         )
-        self.notes: tuple[str, ...] = ()
         if self._read_int("nvmlDeviceGetPowerUsage") is None:
             self.notes = ("power: this GPU does not tell NVML what it draws",)
         try:

@@ -46,6 +46,10 @@ class Platform(ABC):
         Whether `apply` works.
     reason : str
         Why not, with the mend; empty when it does.
+    permitted : bool
+        Whether this process has the rights that `apply` needs, asked for or not.
+    notes : tuple of str
+        What cannot be seen, measured or set, with the mend.
     modes : tuple of PowerMode
         Power modes that are known by name.
     """
@@ -55,6 +59,8 @@ class Platform(ABC):
     space: ClockSpace
     writable: bool = False
     reason: str = ""
+    permitted: bool = False
+    notes: tuple[str, ...] = ()
     modes: tuple[PowerMode, ...] = ()
 
     @abstractmethod

@@ -104,13 +104,6 @@ class SettablePlatform(Platform):
     modes : sequence of PowerMode
     notes : sequence of str
         What was not found, with the mend.
-
-    Attributes
-    ----------
-    notes : tuple of str
-        What cannot be seen, measured or set, with the mend.
-    permitted : bool
-        Whether this process has the rights that `apply` needs, asked for or not.
     """
 
     def __init__(
@@ -225,4 +218,7 @@ class SettablePlatform(Platform):
 
     def _close_at_exit(self) -> None:
         if os.getpid() == self._process:
-            self.close()
+            try:
+                self.close()
+            except PlatformError as error:
+                logger.error("%s: %s", self.title, error)

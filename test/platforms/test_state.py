@@ -1,0 +1,364 @@
+"""The clocks come back, whatever ends the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sysfs_trees import BOOT_ID, CPUS, EMC, TREES, FakeKernel, read_all, write_file, write_tree
+
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.platform import close_on_signals
+from jetson_dnn_rt.platforms.state import ClockState
+
+STATE = "run/jetson_dnn_rt/clocks.json"
+LOCK = "run/jetson_dnn_rt/clocks.lock"
+POLICY = f"{CPUS}/cpufreq/policy0"
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.platform import close_on_signals
+
+platform = detect(Path(sys.argv[1]), allow_writes=True)
+platform.apply(platform.space.slowest)
+{then}
+print("set", flush=True)
+sys.stdin.readline()
+{last}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_tree(tmp_path / "root", TREES["tx2"])
+    return tmp_path / "root"
+
+
+@contextmanager
+def start(root: Path, then: str = "", last: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A process that has set the slowest clocks and waits for a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(then=then, last=last), os.fspath(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line == "set\n", process.communicate()[1]
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def own_files(tree: dict[str, str]) -> dict[str, str]:
+    return {path: text.strip() for path, text in tree.items() if path != LOCK}
+
+
+def test_killed_process_gives_back_at_the_next_start(root: Path, caplog) -> None:
+    before = own_files(read_all(root))
+    with start(root) as process:
+        changed = own_files(read_all(root))
+        assert changed[f"{POLICY}/scaling_max_freq"] == "345600"
+        assert changed[f"{CPUS}/cpu2/online"] == "0"
+        assert changed[f"{EMC}/mrq_rate_locked"] == "1"
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    # Nobody was there to give anything back.
+    assert own_files(read_all(root)) == changed
+    with caplog.at_level(logging.WARNING), detect(root, allow_writes=True) as platform:
+        assert platform.writable
+        assert own_files(read_all(root)) == before
+        # The whole board can be seen again, the cores that had been off too.
+        assert len(platform.space) == 11_760
+    assert ["gave back" in record.message for record in caplog.records] == [True]
+    assert own_files(read_all(root)) == before
+
+
+def test_killed_twice_the_first_clocks_come_back(root: Path) -> None:
+    before = own_files(read_all(root))
+    for _ in range(2):
+        with start(root) as process:
+            process.kill()
+            process.wait()
+    detect(root, allow_writes=True).close()
+    assert own_files(read_all(root)) == before
+
+
+@pytest.mark.parametrize(
+    ("then", "last", "code"),
+    [
+        ("", "", 0),
+        ("", "raise RuntimeError('crash')", 1),
+        ("", "sys.exit(7)", 7),
+        ("close_on_signals(platform)", "os.kill(os.getpid(), 15)", -15),
+        ("close_on_signals(platform)", "os.kill(os.getpid(), 1)", -1),
+        # Who handles the signal keeps handling it.
+        (
+            "import signal; signal.signal(15, lambda *_: os._exit(3)); close_on_signals(platform)",
+            "os.kill(os.getpid(), 15)",
+            3,
+        ),
+        (
+            "import signal; signal.signal(15, signal.SIG_IGN); close_on_signals(platform)",
+            "os.kill(os.getpid(), 15); print('alive')",
+            0,
+        ),
+    ],
+)
+def test_ends_that_python_sees(root: Path, then: str, last: str, code: int) -> None:
+    before = own_files(read_all(root))
+    with start(root, then, last) as process:
+        assert own_files(read_all(root)) != before
+        process.communicate("\n")
+        assert process.returncode == code
+    assert own_files(read_all(root)) == before
+
+
+def test_signal_handlers_need_the_main_thread() -> None:
+    import threading
+
+    errors = []
+
+    def call() -> None:
+        try:
+            close_on_signals(detect(Path("/nonexistent")))
+        except ValueError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert errors == ["signal handlers can be set in the main thread only"]
+
+
+def test_forked_process_gives_nothing_back(root: Path) -> None:
+    then = (
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    platform.close()\n"
+        "    sys.exit(0)\n"
+        "os.waitpid(child, 0)"
+    )
+    with start(root, then) as process:
+        assert own_files(read_all(root))[f"{POLICY}/scaling_max_freq"] == "345600"
+        assert (root / STATE).exists()
+        process.communicate("\n")
+    assert (root / POLICY / "scaling_max_freq").read_text() == "2035200"
+
+
+def test_second_process_only_reads(root: Path) -> None:
+    with start(root) as process:
+        changed = own_files(read_all(root))
+        with detect(root, allow_writes=True) as platform:
+            assert not platform.writable
+            assert "another process sets the clocks" in platform.reason
+            with pytest.raises(PlatformError, match="another process"):
+                platform.apply(0)
+        assert own_files(read_all(root)) == changed
+        process.communicate("\n")
+    with detect(root, allow_writes=True) as platform:
+        assert platform.writable
+
+
+def test_two_platforms_in_one_process(root: Path) -> None:
+    with detect(root, allow_writes=True) as first:
+        assert first.writable
+        with detect(root, allow_writes=True) as second:
+            assert not second.writable
+        # The second one did not take the lock away with it.
+        with detect(root, allow_writes=True) as third:
+            assert not third.writable
+
+
+def test_clocks_of_an_earlier_boot_stay_where_they_are(root: Path) -> None:
+    with start(root) as process:
+        process.kill()
+        process.wait()
+    write_file(root, "proc/sys/kernel/random/boot_id", "another-boot")
+    now = own_files(read_all(root))
+    with detect(root, allow_writes=True) as platform:
+        assert own_files(read_all(root)) == now
+        platform.apply(platform.space.fastest)
+        assert json.loads((root / STATE).read_text())["boot_id"] == "another-boot"
+    assert {**own_files(read_all(root)), STATE: now[STATE]} == now
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        '{"version": 1}',
+        '{"version": 2, "boot_id": "B", "values": {}}',
+        '{"version": 1, "boot_id": "B", "values": {"sys/x": "7"}}',
+        '{"version": 1, "boot_id": "B", "values": {"sys/x": true}}',
+        '{"version": 1, "boot_id": "B", "values": [1]}',
+        "[" * 100_000,
+        " " * ((1 << 20) + 1),
+    ],
+    ids=range(10),
+)
+def test_damaged_state_file(root: Path, text: str, caplog) -> None:
+    write_file(root, STATE, text.replace("B", BOOT_ID))
+    before = {path: text for path, text in read_all(root).items() if not path.startswith("run/")}
+    with caplog.at_level(logging.ERROR), detect(root, allow_writes=True) as platform:
+        assert platform.writable
+    assert len(caplog.records) == 1
+    assert "clocks.json is not used" in caplog.records[0].message
+    after = {path: text for path, text in read_all(root).items() if not path.startswith("run/")}
+    assert after == before
+
+
+def test_state_file_cannot_make_anything_else_be_written(root: Path) -> None:
+    values = {
+        "etc/nvpmodel.conf": 1,
+        "../outside": 1,
+        f"{POLICY}/scaling_governor": 0,
+        "proc/sys/vm/panic_on_oom/online": 1,
+    }
+    write_file(root.parent, "outside", "as it was")
+    write_file(root, "proc/sys/vm/panic_on_oom/online", 0)
+    state = {"version": 1, "boot_id": BOOT_ID, "values": values}
+    write_file(root, STATE, json.dumps(state))
+    before = read_all(root)
+    with detect(root, allow_writes=True) as platform:
+        assert not platform.writable
+        assert "were not given back" in platform.reason
+        assert "allow-list" in platform.reason
+    assert read_all(root).keys() - {LOCK} == before.keys()
+    assert {**read_all(root), LOCK: ""} == {**before, LOCK: ""}
+    assert (root.parent / "outside").read_text() == "as it was\n"
+
+
+def test_nothing_is_set_before_it_can_be_given_back(root: Path, monkeypatch) -> None:
+    """The state file is there before the first write; without it there is no first write."""
+    files = FakeKernel(root)
+    seen = []
+    store = files._store
+
+    def look(place: Path, text: str) -> None:
+        seen.append((root / STATE).exists())
+        store(place, text)
+
+    monkeypatch.setattr(files, "_store", look)
+    with detect(files=files, allow_writes=True) as platform:
+        platform.apply(0)
+        assert all(seen)
+        assert seen
+    monkeypatch.setattr(
+        ClockState, "write", lambda *_: (_ for _ in ()).throw(PlatformError("disk is full"))
+    )
+    files = FakeKernel(root)
+    platform = detect(files=files, allow_writes=True)
+    with pytest.raises(PlatformError, match="disk is full"):
+        platform.apply(0)
+    platform.close()
+    assert files.writes == []
+
+
+def test_machine_that_does_not_tell_its_boot(root: Path) -> None:
+    (root / "proc/sys/kernel/random/boot_id").unlink()
+    with detect(root, allow_writes=True) as platform:
+        assert not platform.writable
+        assert "boot_id" in platform.reason
+
+
+def test_no_place_for_the_state(root: Path) -> None:
+    write_file(root, "run/jetson_dnn_rt", "a file where the folder should be")
+    with detect(root, allow_writes=True) as platform:
+        assert not platform.writable
+        assert "no place for the state file" in platform.reason
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A tree of root's, seen by somebody else: the kernel itself says what may be written."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        write_tree(root, TREES["agx-orin"])
+        os.chmod(folder, 0o755)
+        for path in [root, *root.rglob("*")]:
+            if not path.is_symlink():
+                path.chmod(0o555 if path.is_dir() else 0o444)
+        before = os.geteuid()
+        if before == 0:
+            os.seteuid(65534)
+        try:
+            yield root
+        finally:
+            if before == 0:
+                os.seteuid(0)
+            for path in root.rglob("*"):
+                if path.is_dir() and not path.is_symlink():
+                    path.chmod(0o755)
+            root.chmod(0o755)
+
+
+def test_without_rights_it_only_reads_and_says_so_once(unprivileged: Path, caplog) -> None:
+    before = read_all(unprivileged)
+    with caplog.at_level(logging.WARNING), detect(unprivileged, allow_writes=True) as platform:
+        assert not platform.writable
+        assert not platform.permitted
+        assert platform.space.fastest == len(platform.space) - 1 > 0
+        platform.read()
+        assert platform.power().total_w is not None
+        for _ in range(3):
+            with pytest.raises(PlatformError, match="cannot be set"):
+                platform.apply(0)
+    assert len(caplog.records) == 1
+    assert "only read" in caplog.records[0].message
+    assert "docs/platforms.md" in caplog.records[0].message
+    assert read_all(unprivileged) == before
+    # Looking only, the same is found out, and nothing is logged.
+    assert not detect(unprivileged).permitted
+    assert len(caplog.records) == 1
+
+
+def test_rights_to_some_domains_only(root: Path) -> None:
+    files = FakeKernel(root)
+
+    class Partly(FakeKernel):
+        def is_writable(self, path: str) -> bool:
+            return "devfreq" in path and super().is_writable(path)
+
+    partly = Partly(root)
+    with detect(files=partly, allow_writes=True) as platform:
+        assert platform.writable
+        assert platform.space.names == ("gpu",)
+        assert len(platform.notes) == 3
+        platform.apply(0)
+    assert {path.split("/")[2] for path, _ in partly.writes} == {"17000000.gp10b"}
+    assert files.writes == []
+
+
+def test_unreadable_state_file(root: Path, monkeypatch) -> None:
+    write_file(root, STATE, "{}")
+    refuse = PermissionError(13, "Permission denied")
+
+    def read_text(self: Path, *_: object) -> str:
+        raise refuse
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    state = ClockState(SystemFiles(root), root / "run/jetson_dnn_rt")
+    with pytest.raises(PlatformError, match="Permission denied"):
+        state.read()
+    state.close()
+    state.close()
