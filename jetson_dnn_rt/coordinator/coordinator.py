@@ -126,12 +126,13 @@ class Coordinator:
         self.policy = policy
         self.cohort.memory = None
         self.failure = ""
+        self._rescale()
 
     def close(self) -> None:
         """Leave the tasks as they are: their budgets hold for the clocks they are at now."""
         for seat in self._seats.values():
             if seat.state is not None:
-                seat.state.time_scales = None
+                seat.state.time_scales = seat.state.fastest_scales = None
 
     # -- the engine's questions ----------------------------------------------------------------
 
@@ -150,6 +151,8 @@ class Coordinator:
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """What the policy may yet choose; where it does not choose, the one variant."""
         seat = self._seats.get(job.task)
+        if seat is not None:
+            self._meet(seat, state)
         if seat is None or self.failure or not self.policy.adjusts_variants:
             return self._static.allowed(state, job)
         variants = seat.member.table.variants
@@ -232,15 +235,19 @@ class Coordinator:
 
     # -- inside --------------------------------------------------------------------------------
 
+    def _meet(self, seat: _Seat, state: TaskState) -> None:
+        """The engine has this task; it is made anew when a node is configured again."""
+        if seat.state is not state:
+            seat.state = state
+            self._scale(seat, state)
+
     def _see(self, seat: _Seat, state: TaskState, job: Job, now_ns: int) -> None:
         """Take note of a task's present frame; most often that is known already."""
+        self._meet(seat, state)
         self._settle(now_ns)
         if seat.job is job:
             return
         member = seat.member
-        if seat.state is not state:
-            seat.state = state
-            state.time_scales = seat.scales(self.cohort.clocks)
         seat.job = job
         seat.executed_ns, seat.expected_ns = 0, 0.0
         member.active, member.started = True, job.start_ns is not None
@@ -260,9 +267,22 @@ class Coordinator:
         cohort = self.cohort
         if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
             cohort.clocks = cohort.clocks_target
-            for seat in self._seats.values():
-                if seat.state is not None:
-                    seat.state.time_scales = seat.scales(cohort.clocks)
+            self._rescale()
+
+    def _rescale(self) -> None:
+        """Tell the engine how long things take at the present clocks, and at the fastest."""
+        for seat in self._seats.values():
+            if seat.state is not None:
+                self._scale(seat, seat.state)
+
+    def _scale(self, seat: _Seat, state: TaskState) -> None:
+        cohort, fastest = self.cohort, self.policy.fastest_clocks
+        state.time_scales = seat.scales(cohort.clocks)
+        if not self.policy.adjusts_clocks or self.failure or self._request_clocks is None:
+            state.fastest_scales = None
+        else:
+            state.fastest_scales = seat.scales(fastest)
+            state.fastest_after_ns = cohort.clock_table.delay_ns(cohort.clocks, fastest)
 
     def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
         """Ask the policy; None when it failed."""
@@ -274,6 +294,7 @@ class Coordinator:
             decision = self.policy.decide(cohort, now_ns)
         except Exception as error:  # the frames go on whatever a policy does
             self.failure = f"{type(self.policy).__name__}: {error!r}"
+            self._rescale()
             return None
         if self._timer:
             self.decision_times_ns.append(self._timer() - begin_ns)

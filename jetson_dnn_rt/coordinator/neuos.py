@@ -144,6 +144,7 @@ class NeuOS(ABC):
         workers: int,
         interference: Sequence[float],
     ) -> None:
+        self.fastest_clocks = clock_table.fastest
         self._settings = settings
         first_columns: dict[int, int] = {}
         self._lookups: list[SpeedUpTable] = []

@@ -83,6 +83,14 @@ class Policy(Protocol):
         interference: Sequence[float],
     ) -> None: ...
 
+    @property
+    def fastest_clocks(self) -> int:
+        """Position of the fastest clocks that it may ask for.
+
+        A frame that could make it at these is not hopeless. Not heeded where `adjusts_clocks` is
+        false.
+        """
+
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Decide, pure: the same cohort and time give the same decision, and nothing changes."""
 

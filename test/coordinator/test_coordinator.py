@@ -41,9 +41,11 @@ class Scripted:
     """Says what the test says, and remembers what it saw."""
 
     plan: object
+    fastest_clocks: int = 1
     adjusts_clocks: bool = True
     clocks_at_boundaries: bool = False
     adjusts_variants: bool = True
+    allowed: tuple = (0, 1)
     seen: list = field(default_factory=list)
 
     def decide(self, cohort, now_ns):
@@ -52,7 +54,7 @@ class Scripted:
         return self.plan(cohort, now_ns)
 
     def candidates(self, cohort, member):
-        return (0, 1)
+        return self.allowed
 
 
 class Bench:
@@ -172,6 +174,34 @@ def test_new_clocks_count_once_they_are_in_effect():
     # What was observed at half speed is a budget of 30 at the reference clocks, 60 at these.
     assert state.budgets[FULL][1].median_ns == 30
     assert state.usual_ns(FULL, 1) == 60
+
+
+@pytest.mark.parametrize(
+    ("deadline", "clocks", "outcome"),
+    [
+        # At half speed it takes 100; at full speed, in effect after 7, it takes 57 at most.
+        (56, 1, Outcome.SKIPPED),
+        (100, 0, Outcome.MET),
+        # After the first stage 40 are over, and even raised clocks would need 37.
+        (57, 0, Outcome.ABORTED),
+        (77, 0, Outcome.LATE),
+        (77, 1, Outcome.MET),
+    ],
+)
+def test_no_frame_is_given_up_that_faster_clocks_could_save(deadline, clocks, outcome):
+    table = make_table("a", deadline=deadline)
+    bench = Bench(always(0, clocks=clocks), table, clocks=0, allowed=(0,))
+    bench.engine.seed_budgets("a", FULL, [(20, 30)])
+    (record,) = bench.run((0, "a"))
+    assert record.outcome is outcome
+
+
+def test_a_policy_that_leaves_the_clocks_alone_has_only_the_present_ones():
+    table = make_table("a", deadline=99)
+    bench = Bench(always(0), table, clocks=0, allowed=(0,), adjusts_clocks=False)
+    bench.engine.seed_budgets("a", FULL, [(20, 30)])
+    (record,) = bench.run((0, "a"))
+    assert record.outcome is Outcome.SKIPPED
 
 
 def test_a_member_shows_what_ran():

@@ -86,6 +86,7 @@ class Alert:
         workers: int,
         interference: Sequence[float],
     ) -> None:
+        self.fastest_clocks = clock_table.fastest
         self._quantile = NormalDist().inv_cdf(settings.confidence)
         self._saves = settings.mode == "min_energy"
         self._menus = [make_menu(clock_table, table, settings) for table in tables]

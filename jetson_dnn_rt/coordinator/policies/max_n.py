@@ -16,6 +16,11 @@ class MaxN(Static):
 
     adjusts_clocks = True
 
+    @property
+    def fastest_clocks(self) -> int:
+        """The preset's."""
+        return self.clock_table.max_n
+
     def clocks(self, cohort: Cohort) -> int:
         """The preset's."""
         return self.clock_table.max_n

@@ -14,6 +14,11 @@ class MaxQ(Static):
 
     adjusts_clocks = True
 
+    @property
+    def fastest_clocks(self) -> int:
+        """The preset's."""
+        return self.clock_table.max_q
+
     def clocks(self, cohort: Cohort) -> int:
         """The preset's."""
         return self.clock_table.max_q

@@ -82,6 +82,7 @@ class Poet:
         workers: int,
         interference: Sequence[float],
     ) -> None:
+        self.fastest_clocks = clock_table.fastest
         self._hulls = [SpeedHull(*speeds_and_costs(table)) for table in tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:

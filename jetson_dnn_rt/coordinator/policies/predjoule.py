@@ -69,6 +69,7 @@ class PredJoule:
         workers: int,
         interference: Sequence[float],
     ) -> None:
+        self.fastest_clocks = clock_table.fastest
         self._last = clock_table.fastest
         scale = len(clock_table) / CONFIGURATIONS
         self._sub_deadlines = [table.sub_deadlines_ns for table in tables]

@@ -27,6 +27,11 @@ class Static:
     ) -> None:
         self.clock_table = clock_table
 
+    @property
+    def fastest_clocks(self) -> int:
+        """The table's fastest."""
+        return self.clock_table.fastest
+
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Change nothing."""
         return Decision(configured(cohort), self.clocks(cohort))
