@@ -23,6 +23,9 @@ from jetson_dnn_rt.cli.environment import (
     find_shared_file,
     profile_variable,
 )
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.clocks import format_clocks
+from jetson_dnn_rt.platforms.detect import detect
 
 ROOT = Path("/")
 SHARED_MEMORY_BYTES = 128 << 20
@@ -237,6 +240,36 @@ def check_governor(root: Path = ROOT) -> Check:
     jetson = (root / "etc/nv_tegra_release").exists()
     mend = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
     return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", mend)
+
+
+def check_platform(root: Path = ROOT) -> list[Check]:
+    """Clocks and power: what is read, and whether clocks could be set. Nothing is written."""
+    with detect(root) as platform:
+        known = platform.name != "fixed"
+        checks = [Check("platform", known, f"{platform.title} ({platform.name})")]
+        names, count = platform.space.names, len(platform.space)
+        try:
+            now = format_clocks(names, platform.read())
+            detail = f"{now}; {count:,} configurations" if names else "none to be seen"
+            checks.append(Check("clocks", bool(names), detail))
+        except PlatformError as error:
+            checks.append(Check("clocks", False, str(error)))
+        notes = [note for note in platform.notes if note.startswith("power")]
+        power = platform.power()
+        rails = ", ".join(f"{name} {watts:.2f} W" for name, watts in power.rails.items())
+        if power.total_w is not None:
+            checks.append(Check("power", True, f"{power.total_w:.2f} W ({rails})"))
+        elif platform.energy_j() is not None:
+            checks.append(Check("power", True, "from energy counters"))
+        else:
+            detail, _, mend = (notes[0] if notes else "nothing measures it").partition("; ")
+            checks.append(Check("power", False, detail.removeprefix("power: "), mend))
+        reason, _, mend = platform.reason.partition("; ")
+        if platform.permitted:
+            checks.append(Check("set clocks", True, "granted"))
+        else:
+            checks.append(Check("set clocks", False, reason, mend))
+        return checks
 
 
 def check_profile(environ: Mapping[str, str]) -> Check:

@@ -22,6 +22,7 @@ from jetson_dnn_rt.cli.checks import (
     check_jetson,
     check_launch,
     check_module,
+    check_platform,
     check_profile,
     check_python,
     check_rights,
@@ -78,6 +79,7 @@ def run_checks() -> list[Check]:
         check_jetson(),
         *check_rights(),
         check_governor(),
+        *check_platform(),
         profile,
         check_shared_memory(),
     ]

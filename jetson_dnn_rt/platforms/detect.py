@@ -11,7 +11,7 @@ from jetson_dnn_rt.platforms.jetson import JetsonPlatform, is_jetson
 from jetson_dnn_rt.platforms.linux import LinuxPlatform, has_clocks_or_power
 from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
 from jetson_dnn_rt.platforms.platform import Platform
-from jetson_dnn_rt.platforms.power import NoMeter
+from jetson_dnn_rt.platforms.power import Meter, NoMeter
 
 THIS_MACHINE = Path("/")
 NO_CLOCKS = "no clocks to be seen (virtual machine?)"
@@ -58,8 +58,10 @@ def detect(
         except PlatformError as error:
             lack = str(error)
     if has_clocks_or_power(files):
-        meter = NoMeter((f"power of the GPU: {lack}",) if lack else ()) if gpu is None else gpu
-        return LinuxPlatform(files, allow_writes=allow_writes, state_dir=state_dir, meters=[meter])
+        meters: list[Meter] = [] if gpu is None else [gpu]
+        if lack:
+            meters.append(NoMeter((f"power of the GPU: {lack}",)))
+        return LinuxPlatform(files, allow_writes=allow_writes, state_dir=state_dir, meters=meters)
     if gpu is not None:
         return gpu
     return FixedPlatform(f"no cpufreq, and the GPU cannot be read: {lack}" if lack else NO_CLOCKS)

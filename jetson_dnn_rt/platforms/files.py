@@ -16,7 +16,8 @@ from jetson_dnn_rt.errors import PlatformError
 WRITABLE = tuple(
     re.compile(pattern)
     for pattern in (
-        r"sys/devices/system/cpu/cpu\d+/online",
+        # Not the first core: no board goes on well without it.
+        r"sys/devices/system/cpu/cpu[1-9]\d*/online",
         r"sys/devices/system/cpu/cpufreq/policy\d+/scaling_(min|max)_freq",
         # /sys/class/devfreq holds links to here. The names are those of the GPUs of Tegra.
         r"sys/devices/(?:[\w.:@-]+/)*devfreq/(?:[0-9a-f]+\.)?(?:gp10b|gv11b|ga10b|gb10b|gpu)/"

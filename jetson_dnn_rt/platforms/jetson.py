@@ -66,6 +66,13 @@ class JetsonPlatform(SettablePlatform):
         self.board: Board = find_board(model)
         notes: list[str] = []
         cpus = find_cpu_controls(files, switch_cores=switch_cores)
+        refused = files.find_unwritable(path for cpu in cpus for path in cpu.paths)
+        if refused and switch_cores:
+            # A right to the frequencies alone is of use, too.
+            plain = find_cpu_controls(files, switch_cores=False)
+            if not files.find_unwritable(path for cpu in plain for path in cpu.paths):
+                cpus = plain
+                notes.append(f"cpu: cores are not switched, {refused} cannot be written")
         controls: list[Control] = [*cpus]
         gpu = _find_gpu(files)
         if gpu is None:

@@ -59,7 +59,8 @@ def test_listed_files_are_written(files: SystemFiles, path: str) -> None:
         f"{EMC}/max_rate",
         "sys/class/devfreq/15340000.vic/max_freq",
         "sys/class/devfreq/17000000.gp10b/governor",
-        f"{CPUS}/cpu0/online",  # not there: nothing is created
+        f"{CPUS}/cpu0/online",
+        f"{CPUS}/cpu17/online",  # not there: nothing is created
         f"{CPUS}/cpufreq/policy0",
         "",
         "..",

@@ -158,7 +158,7 @@ def test_cores_go_off_after_and_on_before_their_clock(board):
     )
     platform.apply(off)
     online = [write for write in platform._files.writes if write[0].endswith("online")]
-    # Core 0 has no such file; the Denver cores are 1 and 2.
+    # Core 0 is never switched; the Denver cores are 1 and 2.
     assert online == [(f"{CPUS}/cpu{cpu}/online", 0) for cpu in (5, 4, 3, 2, 1)]
     assert platform.read() == space[off]
     platform._files.writes.clear()

@@ -349,6 +349,20 @@ def test_rights_to_some_domains_only(root: Path) -> None:
     assert files.writes == []
 
 
+def test_rights_to_frequencies_but_not_to_cores(root: Path) -> None:
+    class Partly(FakeKernel):
+        def is_writable(self, path: str) -> bool:
+            return "online" not in path and super().is_writable(path)
+
+    with detect(files=Partly(root), allow_writes=True) as platform:
+        assert platform.writable
+        assert platform.space.names == ("little", "big", "gpu", "emc")
+        assert platform.space[0][0].cores == 0
+        assert [note for note in platform.notes if "cores are not switched" in note]
+        platform.apply(0)
+        assert (root / CPUS / "cpu5/online").read_text() == "1\n"
+
+
 def test_unreadable_state_file(root: Path, monkeypatch) -> None:
     write_file(root, STATE, "{}")
     refuse = PermissionError(13, "Permission denied")

@@ -259,11 +259,7 @@ def write_policy(
     ):
         write_file(root, f"{folder}/{name}", value)
     for cpu in cpus:
-        # As on the boards: the first core has no such file.
-        if cpu:
-            write_file(root, f"{CPUS}/cpu{cpu}/online", 1)
-        else:
-            (root / CPUS / "cpu0").mkdir(parents=True, exist_ok=True)
+        write_file(root, f"{CPUS}/cpu{cpu}/online", 1)
         (root / CPUS / f"cpu{cpu}/cpufreq").symlink_to(f"../cpufreq/policy{cpus[0]}")
         if make:
             write_file(root, f"{CPUS}/cpu{cpu}/of_node/compatible", make)
