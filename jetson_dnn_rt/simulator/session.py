@@ -25,6 +25,8 @@ ORACLE_CLASS = "jetson_dnn_rt.simulator.oracle:Oracle"
 SIMULATED_POLICIES = {
     ORACLE: ORACLE_CLASS,
     "uncoordinated": "jetson_dnn_rt.simulator.uncoordinated:Uncoordinated",
+    "clocks_alone": "jetson_dnn_rt.simulator.uncoordinated:ClocksAlone",
+    "variants_alone": "jetson_dnn_rt.simulator.uncoordinated:VariantsAlone",
 }
 """Policies that exist in the simulator only."""
 
