@@ -13,13 +13,13 @@ from jetson_dnn_rt.coordinator.library_tables import (
     make_clock_table,
     make_task_table,
 )
+from jetson_dnn_rt.coordinator.table_files import TableFile, load_tables
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import Platform
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.coordinator.table_files import TableFile
     from jetson_dnn_rt.nodes.coordinator_parameters import CoordinatorParameters
     from jetson_dnn_rt.nodes.task_node import TaskNode
 
@@ -61,11 +61,7 @@ def load_basis(values: CoordinatorParameters) -> Basis:
     ConfigurationError
         When a file cannot be read or used, or two of them do not fit together.
     """
-    files = []
-    if values.tables:
-        from jetson_dnn_rt.coordinator.table_files import load_tables
-
-        files = [load_tables(Path(path)) for path in values.tables]
+    files = [load_tables(Path(path)) for path in values.tables]
     platform = detect(allow_writes=values.allow_clock_writes)
     try:
         notes = []
@@ -162,8 +158,8 @@ def table_of_task(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
     if given is not None:
         if given.stages != loaded.stage_names:
             return (
-                f"its table has {len(given.stages)} stages, the task {len(loaded.stage_names)}: "
-                "run jetson-dnn-rt profile with the same `stages`"
+                f"its table is of the stages {', '.join(given.stages)}, the task has "
+                f"{', '.join(loaded.stage_names)}: profile it with the same `stages`"
             )
         return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
     try:

@@ -24,7 +24,6 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
     from rclpy.node import Node
-    from rclpy.task import Future
 
 ANSWER_LIMIT_NS = 1_000_000_000
 """A request that has no answer after this is given up: the task's process is gone or busy."""
@@ -88,8 +87,8 @@ class RemoteTask:
         self._asked = ""
         self._asked_ns = 0
         self._refused_ns: dict[str, int] = {}
-        self._pending: Future | None = None
-        self._reading: Future | None = None
+        self._pending: Any = None
+        self._reading: Any = None
         name = self.full_name
         self._subscriptions = [
             node.create_subscription(

@@ -243,7 +243,8 @@ def test_names_and_namespace_from_the_command_line(ros: Ros) -> None:
     try:
         names = [child.get_fully_qualified_name() for child in (node, *node.children)]
         assert names == [
-            "/robot/perception", "/robot/camera", "/robot/detector", "/robot/segmenter"
+            "/robot/perception", "/robot/camera", "/robot/coordinator", "/robot/detector",
+            "/robot/segmenter",
         ]  # fmt: skip
         assert node.get_parameter("workers").value == 2
     finally:

@@ -1,0 +1,229 @@
+"""The thread that writes clocks and reads power, on trees of kernel files."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from sysfs_trees import TREES, FakeKernel, read_all, write_tree
+
+from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
+from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
+from jetson_dnn_rt.nodes.cohort_tables import nearest_position
+from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import Platform
+
+if TYPE_CHECKING:
+    from ros_graph import Ros
+
+TIMEOUT_S = 20.0
+
+
+def wait(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for another thread that sends no event."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not (found := condition()):
+        assert time.monotonic() < end_s, f"{what} did not come in {TIMEOUT_S} s"
+        time.sleep(0.002)
+    return found
+
+
+def make_kernel(folder: Path, **options: Any) -> FakeKernel:
+    write_tree(folder / "tx2", TREES["tx2"])
+    return FakeKernel(folder / "tx2", **options)
+
+
+def read_settings(kernel: FakeKernel) -> dict[str, str]:
+    """What is set; where a clock goes within its limits is the governor's business."""
+    files = read_all(kernel.root).items()
+    return {path: text for path, text in files if not path.endswith("cur_freq")}
+
+
+def open_platform(kernel: FakeKernel) -> Platform:
+    platform = detect(kernel.root, allow_writes=True, files=kernel)
+    assert platform.writable, platform.reason
+    return platform
+
+
+def make_clocks(space: ClockSpace) -> ClockTable:
+    """The slowest, a middle and the fastest configuration."""
+    indices = np.array([0, len(space) // 2, len(space) - 1])
+    return ClockTable(space, indices, np.array([1.0, 2.0, 3.0]), 2, 0)
+
+
+def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path)
+    before = read_settings(kernel)
+    platform = open_platform(kernel)
+    clocks = make_clocks(platform.space)
+    thread = ClockThread(platform, clocks)
+    assert thread.position == clocks.fastest
+    thread.start()
+    effective_ns = thread.request(0, 1_000)
+    assert effective_ns == 1_000 + WAKE_NS + clocks.delay_ns(clocks.fastest, 0)
+    wait(lambda: thread.position == 0, "the slowest clocks")
+    assert platform.read() == platform.space[0]
+    thread.request(1, 2_000)
+    wait(lambda: thread.position == 1, "the middle clocks")
+    assert (thread.writes, thread.fault) == (2, "")
+    assert thread.stop(TIMEOUT_S)
+    assert read_settings(kernel).items() >= before.items()
+
+
+def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path)
+    platform = open_platform(kernel)
+    thread = ClockThread(platform, make_clocks(platform.space))
+    kernel.refuse = "devfreq"
+    thread.start()
+    thread.request(0, 0)
+    wait(lambda: thread.fault, "the fault")
+    assert "clocks cannot be changed" in thread.fault
+    assert thread.position != 0
+    # Only what is asked for anew is tried again.
+    kernel.refuse = ""
+    thread.request(1, 0)
+    wait(lambda: thread.position == 1, "the middle clocks")
+    assert thread.fault == ""
+    assert thread.stop(TIMEOUT_S)
+
+
+def test_power_is_measured_and_summed_up(tmp_path: Path) -> None:
+    platform = open_platform(make_kernel(tmp_path))
+    expected_w = platform.power().total_w
+    assert expected_w is not None
+    thread = ClockThread(platform, make_clocks(platform.space))
+    assert math.isnan(thread.power.power_w)
+    begin_ns = time.monotonic_ns()
+    thread.start()
+    wait(lambda: thread.power.energy_j > 0.0, "energy")
+    report = thread.power
+    longest_s = (time.monotonic_ns() - begin_ns) / 1e9
+    assert thread.stop(TIMEOUT_S)
+    assert report.power_w == pytest.approx(expected_w)
+    assert report.rails_w
+    assert 0.0 < report.energy_j <= expected_w * longest_s
+
+
+def test_a_machine_that_shows_nothing_has_no_power() -> None:
+    space = ClockSpace([])
+    thread = ClockThread(FixedPlatform(), ClockTable(space, np.array([0]), np.zeros(1), 0, 0))
+    thread.start()
+    assert thread.stop(TIMEOUT_S)
+    assert math.isnan(thread.power.power_w)
+    assert math.isnan(thread.power.energy_j)
+
+
+def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
+    platform = open_platform(make_kernel(tmp_path))
+    clocks = make_clocks(platform.space)
+    platform.apply(len(platform.space) // 2)
+    assert nearest_position(clocks, platform) == 1
+    platform.apply(1)
+    assert nearest_position(clocks, platform) == 0
+    platform.close()
+
+
+def write_tables(folder: Path, clocks: ClockTable) -> str:
+    """A task that is fast enough even at the slowest clocks."""
+    stages = ("preprocess", "inference", "decode")
+    table = TaskTable(
+        "detector", stages, ("full@null",), 10**9, 10**9,
+        np.full((1, 3, 4), 10**6), np.tile([4.0, 2.0, 1.0], (1, 3, 1)),
+        np.tile([3.0, 6.0, 12.0], (1, 3, 1)), np.zeros((1, 3)),
+    )  # fmt: skip
+    save_tables(folder / "tables.json", TableFile(clocks, (table,), power_measured=True))
+    return str(folder / "tables.json")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
+    """A board in the place of this machine."""
+    from jetson_dnn_rt.nodes import cohort_tables
+
+    kernel = make_kernel(tmp_path)
+    monkeypatch.setattr(
+        cohort_tables,
+        "detect",
+        lambda *, allow_writes: detect(kernel.root, allow_writes=allow_writes, files=kernel),
+    )
+    return kernel
+
+
+def start(ros: Ros, kernel: FakeKernel, folder: Path, **values: Any) -> Any:
+    from jetson_dnn_rt.nodes.perception import PerceptionNode
+
+    space = detect(kernel.root, files=kernel).space
+    node = ros.make(
+        PerceptionNode,
+        overrides={
+            "perception": {"tasks": ["detector"]},
+            "camera": {"source": "synthetic:64x64", "rate": 50.0},
+            "detector": {"model": "null:1", "warmup_runs": 4, "deadline_ms": 1000.0},
+            "coordinator": {"tables": [write_tables(folder, make_clocks(space))], **values},
+        },
+    )
+    assert ros.call(node.autostart), node.fault
+    return node
+
+
+def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(
+    ros: Ros, kernel: FakeKernel, tmp_path: Path
+) -> None:
+    from diagnostic_msgs.msg import DiagnosticArray
+    from std_msgs.msg import Float64
+    from task_bench import diagnostics_of
+
+    before = read_settings(kernel)
+    power_w = ros.listen(Float64, "coordinator/debug/power_w")
+    energy_j = ros.listen(Float64, "coordinator/debug/energy_per_met_frame_j")
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    node = start(ros, kernel, tmp_path, policy="max_q", allow_clock_writes=True)
+    clocks = node.coordinator.clocks
+    ros.wait(lambda: clocks.position == 0, "the slowest clocks")
+    assert read_settings(kernel) != before
+    assert power_w.wait_count(1)[0].data > 0.0
+    assert energy_j.wait_count(1)[0].data > 0.0
+    found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\0")
+    assert found["clocks_writable"] == "True"
+    assert ros.set(node.coordinator, policy="max_n").successful
+    ros.wait(lambda: clocks.position == 2, "the fastest clocks")
+    assert ros.set(node.coordinator, policy="max_q").successful
+    ros.wait(lambda: clocks.position == 0, "the slowest clocks")
+    # What a signal does.
+    ros.call(node.trigger_shutdown)
+    assert read_settings(kernel).items() >= before.items()
+
+
+def test_clocks_are_left_alone_unless_allowed(
+    ros: Ros, kernel: FakeKernel, tmp_path: Path
+) -> None:
+    node = start(ros, kernel, tmp_path, policy="max_q")
+    coordinator = node.coordinator.coordinator
+    ros.wait(lambda: coordinator.decisions > 4)
+    assert len(coordinator.cohort.clock_table) == 1
+    assert kernel.writes == []
+
+
+def test_clocks_that_cannot_be_set_are_said(ros: Ros, kernel: FakeKernel, tmp_path: Path) -> None:
+    from diagnostic_msgs.msg import DiagnosticArray
+    from task_bench import diagnostics_of
+
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    node = start(ros, kernel, tmp_path, policy="static", allow_clock_writes=True)
+    coordinator, clocks = node.coordinator.coordinator, node.coordinator.clocks
+    kernel.refuse = "devfreq"
+    assert ros.set(node.coordinator, policy="max_q").successful
+    found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\1")
+    assert "clocks cannot be changed" in found[""]
+    # Frames are planned for the clocks that there are.
+    ros.wait(lambda: coordinator.cohort.clocks == clocks.position)
+    kernel.refuse = ""

@@ -1,0 +1,227 @@
+"""The coordinator of tasks in other processes: over their topics and their parameter."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: two back ends are needed")
+pytest.importorskip("openvino", reason="openvino is not installed: two back ends are needed")
+
+from cohort_tables import FAST, FULL, VALUES, make_table, write_tables
+from diagnostic_msgs.msg import DiagnosticArray
+from node_process import Process
+from ros_graph import Ros
+from std_msgs.msg import Float64
+from task_bench import Bench, diagnostics_of, make_image, make_parameters
+
+from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.tasks import JobRecord, Work
+
+ADAPTIVE = "apnet"
+
+
+class Task:
+    """A detector with an executor of its own, and frames that are sent one by one."""
+
+    def __init__(self, ros: Ros, **values: Any) -> None:
+        self.ros = ros
+        self.bench = Bench(ros, **{**VALUES, "deadline_ms": 500.0, **values})
+        self._ran: list[str] = []
+        self._condition = threading.Condition()
+        self.bench.node._observer = self._observe
+        self.bench.start()
+
+    def _observe(self, record: JobRecord, work: Work) -> None:
+        with self._condition:
+            self._ran.append(record.variant)
+            self._condition.notify_all()
+
+    def send(self) -> str:
+        """Send a frame; returns the variant that it ran."""
+        with self._condition:
+            count = len(self._ran) + 1
+            self.bench.images.publish(make_image(self.ros))
+            assert self._condition.wait_for(lambda: len(self._ran) >= count, 20.0)
+            return self._ran[-1]
+
+    @property
+    def variant(self) -> str:
+        """Its parameter."""
+        return str(self.bench.node.parameters.variant)
+
+    def wait_for_listener(self) -> None:
+        """Wait until a coordinator hears its LAG."""
+        self.ros.wait(
+            lambda: (
+                self.bench.node.count_subscribers("detector/debug/lag_ms") == 1
+                and self.bench.node._topics.wants("lag_ms")
+            )
+        )
+
+    def settle(self, wanted: str) -> None:
+        """Wait until the parameter has a value: an answer takes its way over DDS."""
+        self.ros.wait(lambda: self.variant == wanted, f"variant {wanted}")
+
+
+def start(ros: Ros, tables: str, **values: Any) -> CoordinatorNode:
+    given = {"tasks": ["detector"], "tables": [tables], **values}
+    node = ros.make(CoordinatorNode, parameter_overrides=make_parameters(given))
+    assert ros.call(node.autostart), node.fault
+    remote = node._cohort._remote
+    ros.wait(lambda: all(task._setter.service_is_ready() for task in remote.values()))
+    return node
+
+
+def test_a_frame_later_the_task_runs_what_the_policy_wants(ros: Ros, tmp_path: Path) -> None:
+    task = Task(ros)
+    node = start(ros, write_tables(tmp_path))
+    task.wait_for_listener()
+    assert [task.send(), task.send()] == [FULL] * 2
+    assert task.variant == ""
+    # The policy is asked at once, so the next frame already runs accordingly.
+    assert ros.set(node, policy=ADAPTIVE).successful
+    task.settle(FAST)
+    assert [task.send(), task.send()] == [FAST] * 2
+    member = node.coordinator.cohort.members[0]
+    ros.wait(lambda: member.frames_done == 4)
+    assert member.last_frame.met
+    assert member.last_stage.variant == 1
+    assert member.slowdown.latest > 1.0  # it takes longer than the millisecond of the table
+
+
+def test_static_changes_nothing(ros: Ros, tmp_path: Path) -> None:
+    task = Task(ros, variant=FAST)
+    node = start(ros, write_tables(tmp_path))
+    task.wait_for_listener()
+    for _ in range(3):
+        assert task.send() == FAST
+    ros.wait(lambda: node.coordinator.cohort.members[0].frames_done == 3)
+    assert task.variant == FAST
+
+
+def test_a_task_keeps_its_variant_without_it_and_it_takes_over_again(
+    ros: Ros, tmp_path: Path
+) -> None:
+    task = Task(ros)
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+    task.wait_for_listener()
+    task.send()
+    task.settle(FAST)
+    ros.call(node.trigger_deactivate)
+    assert [task.send(), task.send()] == [FAST] * 2
+    assert ros.set(task.bench.node, variant=FULL).successful
+    assert task.send() == FULL
+    assert ros.call(node.autostart)
+    task.wait_for_listener()
+    ros.wait(lambda: node._cohort._remote["detector"]._setter.service_is_ready())
+    task.send()
+    task.settle(FAST)
+    assert task.send() == FAST
+
+
+def test_who_changes_the_variant_by_hand_is_overruled_with_the_next_frame(
+    ros: Ros, tmp_path: Path
+) -> None:
+    task = Task(ros)
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+    task.wait_for_listener()
+    task.send()
+    task.settle(FAST)
+    assert ros.set(task.bench.node, variant=FULL).successful
+    remote = node._cohort._remote["detector"]
+    ros.wait(lambda: remote._running == FULL, "the parameter event")
+    task.send()
+    task.settle(FAST)
+    # With a policy that leaves variants alone it is what its user wants.
+    assert ros.set(node, policy="static").successful
+    assert ros.set(task.bench.node, variant=FULL).successful
+    assert [task.send(), task.send()] == [FULL] * 2
+    assert task.variant == FULL
+
+
+def test_a_variant_that_a_task_does_not_have_is_said(ros: Ros, tmp_path: Path) -> None:
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    task = Task(ros, variants=[FULL])
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+    task.wait_for_listener()
+    for _ in range(3):
+        assert task.send() == FULL
+    ros.wait(lambda: node.coordinator.cohort.members[0].usable == (True, False))
+    found = diagnostics_of(inbox, "coordinator: policy_status")
+    while "refused" not in found.get("task.detector", ""):
+        inbox.clear()
+        found = diagnostics_of(inbox, "coordinator: policy_status")
+    assert FAST in found["task.detector"]
+    assert found["detector.unusable"] == FAST
+
+
+def test_a_miss_is_heard(ros: Ros, tmp_path: Path) -> None:
+    task = Task(ros, variant=FULL)
+    node = start(ros, write_tables(tmp_path))
+    task.wait_for_listener()
+    task.send()
+    member = node.coordinator.cohort.members[0]
+    ros.wait(lambda: member.frames_done == 1)
+    assert ros.set(task.bench.node, deadline_ms=0.5).successful
+    remote = node._cohort._remote["detector"]
+    ros.wait(lambda: remote._state.parameters.deadline_ns == 500_000)
+    task.send()
+    ros.wait(lambda: member.misses_in_a_row == 1)
+
+
+def test_tasks_without_a_table_are_named(ros: Ros, tmp_path: Path) -> None:
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    tables = write_tables(tmp_path, make_table("other"))
+    node = start(ros, tables, policy=ADAPTIVE)
+    found = diagnostics_of(inbox, "coordinator: policy_status", level=b"\1")
+    assert "no file of the parameter `tables`" in found["not_coordinated.detector"]
+    assert node.coordinator is None
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.close()
+
+
+def test_a_process_that_is_killed_leaves_the_task_as_it_was_and_its_successor_goes_on(
+    ros: Ros, tmp_path: Path, processes: list[Process]
+) -> None:
+    task = Task(ros)
+    arguments = [
+        *("-p", "tasks:=[detector]", "-p", f"tables:=[{write_tables(tmp_path)}]"),
+        *("-p", f"policy:={ADAPTIVE}", "-p", "autostart:=true"),
+    ]
+
+    def run() -> Process:
+        processes.append(Process("coordinator", *arguments))
+        task.wait_for_listener()
+        ros.wait(lambda: ros.probe.count_clients("detector/set_parameters"))
+        return processes[-1]
+
+    process = run()
+    lag = ros.listen(Float64, "coordinator/debug/detector/lag_ms")
+
+    def drive() -> None:
+        # Discovery of the service takes its time; a frame without it is not lost.
+        ros.wait(lambda: task.send() and task.variant == FAST, f"variant {FAST}")
+
+    drive()
+    lag.wait_count(1)
+    assert process.end(signal.SIGKILL) == -signal.SIGKILL
+    assert [task.send() for _ in range(3)] == [FAST] * 3
+    assert ros.set(task.bench.node, variant=FULL).successful
+    process = run()
+    drive()
+    assert process.end(signal.SIGTERM) == 0
+    assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
+    assert task.send() == FAST
