@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.coordinator.frontier import Rest, build_rests
+from jetson_dnn_rt.coordinator.frontier import Rest, build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.ladder import (
     IMPOSSIBLE,
     LEVELS,
@@ -28,6 +28,9 @@ Integers = npt.NDArray[np.int64]
 
 USUAL = 0.8
 """Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
+
+DELAY_PARTS = 8
+"""Steps in which the rest of an actuation delay is counted."""
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e3}
 """By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
@@ -50,9 +53,9 @@ class Outlook:
         asks for the best ones then.
     full_ns : float64 [K, C]
         Need of the most accurate plan.
-    change_ns : float64 [K, C, C]
+    change_ns : float64 [DELAY_PARTS + 1, K, C, C]
         Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
-        take effect, where those are faster.
+        take effect, where those are faster; by how much of the delay is still to come.
     surprise : float
         A frame that is slower than usual by more than this factor is not noise.
     """
@@ -105,9 +108,10 @@ def build_outlook(
         costs = plan_costs(rest, objective, shared)
         grids.append(build_grid(rest, steps, costs, table.deadline_ns, objective.reference_j))
         full.append(rest.need_ns(reserve)[int(rest.loss.argmin())])
-    change_ns = lost_by_change(table, clocks)
-    grids.append(_begin_elsewhere(grids[0], change_ns[0] / table.deadline_ns))
     frames = table.times_ns[0].sum(axis=0)
+    tail = float(tail_quantile(frames.astype(np.float64), settings.confidence))
+    change_ns = lost_by_change(table, clocks) * (reserve * tail / float(np.median(frames)))
+    grids.append(_begin_elsewhere(grids[0], change_ns[-1, 0] / table.deadline_ns))
     return Outlook(
         rests,
         objective,
@@ -163,27 +167,30 @@ def reserve_for_others(
 
 
 def lost_by_change(table: TaskTable, clocks: ClockTable) -> Floats:
-    """`Outlook.change_ns`, for the most accurate variant alone.
+    """`Outlook.change_ns`: the most that any variant loses.
 
-    While a rise is under way the stages next in turn go on at the slower pace; which ones these
+    While a rise is under way the stages next in turn go on at the slower pace. Which ones these
     are matters, since a stage that waits for the memory is slowed by other clocks than one that
-    computes. Where the rest is done before the change, all of it ran at the slower pace.
+    computes; so it is added up stage by stage. Where the rest is done before the change, all of it
+    ran at the slower pace.
     """
-    stages_ns = table.median_ns[0][:, None] * table.slowdown[0]
-    count = len(clocks)
-    positions = range(count)
+    positions = range(len(clocks))
     delays = np.array(
         [[clocks.delay_ns(a, b) for b in positions] for a in positions], dtype=np.float64
     )
-    lost = np.zeros((len(stages_ns), count, count))
-    for boundary in range(len(stages_ns)):
-        left = delays.copy()
-        for times in stages_ns[boundary:]:
-            slow = times[:, None]
-            share = np.minimum(1.0, left / slow)
-            lost[boundary] += share * (times[None, :] - slow)
-            left = np.maximum(0.0, left - slow)
-    return np.minimum(0.0, lost)
+    stages = len(table.stages)
+    parts = np.arange(DELAY_PARTS + 1)[:, None, None] / DELAY_PARTS
+    lost = np.zeros((len(parts), stages, len(clocks), len(clocks)))
+    for median_ns, slowdown in zip(table.median_ns, table.slowdown, strict=True):
+        stages_ns = median_ns[:, None] * slowdown
+        for boundary in range(stages):
+            here, left = np.zeros_like(lost[:, 0]), delays * parts
+            for times in stages_ns[boundary:]:
+                slow = times[:, None]
+                here += np.minimum(1.0, left / slow) * (times - slow)
+                left = np.maximum(0.0, left - slow)
+            np.minimum(lost[:, boundary], here, out=lost[:, boundary])
+    return lost
 
 
 def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
@@ -228,7 +235,7 @@ class Sheet:
         self._count = count
         # By present clocks, then member and boundary: what a change loses, as places in `_costs`.
         lost = [
-            np.floor(outlook.change_ns * scale).astype(np.int64) * count + columns
+            np.floor(outlook.change_ns[-1] * scale).astype(np.int64) * count + columns
             for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
         ]
         self._first_row = np.cumsum([0, *(len(steps) for steps in lost)]).tolist()
@@ -241,6 +248,11 @@ class Sheet:
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
         begin = self._begins[member][boundary]
         return begin + level * self._count, begin, self._first_row[member] + boundary
+
+    def cost(self, place: tuple[int, int, int], clocks: int, time_ns: float, member: int) -> float:
+        """Cost of one frame at one clock configuration, with other time than `place` says."""
+        level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
+        return float(self._costs[place[1] + level * self._count + clocks])
 
     def add_up(self, places: Sequence[tuple[int, int, int]], present: int | None) -> Floats:
         """Total cost at each clock configuration, [C].

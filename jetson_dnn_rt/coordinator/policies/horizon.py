@@ -34,6 +34,7 @@ import numpy as np
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.outlook import (
+    DELAY_PARTS,
     Outlook,
     Sheet,
     build_outlook,
@@ -50,7 +51,7 @@ CAUTION = 0.8
 """Share of its time that a task plans with after a miss, to the power of misses in a row."""
 MOST_CAUTION = 4
 RESPONSE = 0.9
-"""Share of their deadlines after which the others' frames are expected to be done."""
+"""Share of the time to their deadlines after which the others are expected to be done."""
 ATTACK, DECAY = 0.5, 0.05
 """How much of the last frame goes into the pressure: after a surprise, and otherwise."""
 LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
@@ -98,7 +99,7 @@ class Frame:
             since = member.running_since_ns
             self.begin = now_ns if since is None else since
             self.end = member.absolute_deadline_ns
-            self.until = max(float(now_ns), self.end - (1.0 - RESPONSE) * member.deadline_ns)
+            self.until = now_ns + RESPONSE * max(0, self.end - now_ns)
             self.again = self.end if last is None else last + member.table.period_ns
         else:
             self.begin = now_ns if last is None else max(now_ns, last + member.table.period_ns)
@@ -183,11 +184,8 @@ class Horizon:
             member, outlook = members[deciding], self._outlooks[deciding]
             time_ns = times_ns[deciding]
             if clocks != present:
-                share = 1.0
-                if clocks == target:
-                    delay_ns = self.clocks.delay_ns(present, target)
-                    share = min(1.0, max(0, cohort.clocks_at_ns - now_ns) / max(1, delay_ns))
-                time_ns += share * outlook.change_ns[member.stage, present, clocks]
+                part = self._left(cohort, present, target, now_ns) if clocks == target else -1
+                time_ns += float(outlook.change_ns[part, member.stage, present, clocks])
             ladder = outlook.ladders[member.stage][clocks]
             variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
             if not inside:
@@ -196,6 +194,12 @@ class Horizon:
                 memory = Memory(memory.frames_done, memory.pressure, tuple(expected))
         outer = cohort.clocks_target if clocks == target else self._outer[clocks]
         return Decision(tuple(variants), outer, memory)
+
+    def _left(self, cohort: Cohort, present: int, target: int, now_ns: int) -> int:
+        """How much of the delay of a change under way is left, in `DELAY_PARTS`."""
+        delay_ns = max(1, self.clocks.delay_ns(present, target))
+        left_ns = max(0, cohort.clocks_at_ns - now_ns)
+        return min(DELAY_PARTS, -(-left_ns * DELAY_PARTS // delay_ns))
 
     # -- how slow the machine is ---------------------------------------------------------------
 
@@ -316,6 +320,8 @@ class Horizon:
             elif not ends or frame.begin <= soon:
                 later.append(sheet.place(index, -1, times_ns[index]))
         cost = sheet.add_up(here, present) if here else np.zeros(len(self.clocks))
+        if here and present != target:
+            cost[target] = self._cost_of_target(cohort, here, times_ns, present, target, now_ns)
         if later:
             cost += sheet.add_up(later, None)
         if not ends:
@@ -326,6 +332,25 @@ class Horizon:
         if cost[target] <= cost[best] * (1.0 + HYSTERESIS):
             return target
         return best
+
+    def _cost_of_target(
+        self,
+        cohort: Cohort,
+        places: Sequence[tuple[int, int, int]],
+        times_ns: dict[int, float],
+        present: int,
+        target: int,
+        now_ns: int,
+    ) -> float:
+        """Cost of the frames in flight if a change under way is waited for."""
+        part = self._left(cohort, present, target, now_ns)
+        active = [index for index, member in enumerate(cohort.members) if member.active]
+        cost = 0.0
+        for index, place in zip(active, places, strict=True):
+            stage = cohort.members[index].stage
+            lost_ns = float(self._outlooks[index].change_ns[part, stage, present, target])
+            cost += self._sheet.cost(place, target, times_ns[index] + lost_ns, index)
+        return cost
 
 
 def _match(
