@@ -58,8 +58,9 @@ class Member:
     variant : int
         The variant last chosen for it.
     lag_ns : int
-        LAG at its last boundary, of the last frame when none is active; negative = behind.
-        Measured from boundary to boundary: waiting counts, as in the paper.
+        The last known LAG: at its last boundary, which is one of the frame before as long as
+        this one has not passed its first; negative = behind. Measured from boundary to boundary:
+        waiting counts, as in the paper.
     stages_done, frames_done : int
         How many there ever were; they tell a policy with a memory whether there is news.
     last_stage, last_frame : StageSample, FrameSample or None

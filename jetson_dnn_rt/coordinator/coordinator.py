@@ -255,7 +255,6 @@ class Coordinator:
         member.absolute_deadline_ns = job.absolute_deadline_ns
         member.deadline_ns = job.absolute_deadline_ns - job.release_ns
         member.stage = job.next_stage
-        member.lag_ns = 0
         member.running_since_ns = None
         member.configured = seat.variants.get(state.parameters.variant, member.configured)
         member.usable = tuple(

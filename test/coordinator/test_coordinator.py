@@ -123,6 +123,12 @@ def test_waiting_counts_into_the_lag():
     assert (70, 1, [(2, 50), (1, 90)]) in bench.policy.seen
 
 
+def test_the_last_known_lag_holds_until_the_first_boundary_of_the_next_frame():
+    bench = Bench(always(0), make_table("a"))
+    bench.run((0, "a"), (200, "a"))
+    assert [lag for _, _, ((_, lag),) in bench.policy.seen] == [0, 20, 50, 50, 20, 50]
+
+
 def test_its_variant_runs_from_the_next_boundary():
     def plan(cohort, now_ns):
         return Decision((cohort.members[0].stage % 2,), 1)
