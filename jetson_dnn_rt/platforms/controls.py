@@ -99,15 +99,9 @@ class Limits:
     def _write_in_order(
         self, files: SystemFiles, least: int, greatest: int, *, raising: bool
     ) -> None:
-        # The second value has to fit what the kernel made of the first.
-        if raising:
-            files.write(self.greatest, greatest)
-            kept = files.read_int(self.greatest)
-            files.write(self.least, least if kept is None else min(least, kept))
-        else:
-            files.write(self.least, least)
-            kept = files.read_int(self.least)
-            files.write(self.greatest, greatest if kept is None else max(greatest, kept))
+        pair = [(self.greatest, greatest), (self.least, least)]
+        for path, value in pair if raising else reversed(pair):
+            files.write(path, value)
 
     def pin(self, files: SystemFiles, frequency_hz: int) -> None:
         """Allow one frequency only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -12,6 +13,8 @@ from types import FrameType, MappingProxyType, TracebackType
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.boards import PowerMode
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +154,18 @@ def close_on_signals(
         raise ValueError("signal handlers can be set in the main thread only")
     for number in signals:
         previous = signal.getsignal(number)
+        if previous is signal.SIG_IGN:
+            continue  # nohup: the process goes on, and so do its clocks
 
         def handle(received: int, frame: FrameType | None, previous: object = previous) -> None:
-            platform.close()
+            try:
+                platform.close()
+            except PlatformError as error:
+                logger.error("%s", error)
             if callable(previous):
                 previous(received, frame)
-                return
-            signal.signal(
-                received, signal.SIG_IGN if previous is signal.SIG_IGN else signal.SIG_DFL
-            )
-            signal.raise_signal(received)
+            else:
+                signal.signal(received, signal.SIG_DFL)
+                signal.raise_signal(received)
 
         signal.signal(number, handle)

@@ -210,7 +210,7 @@ def test_no_path_writes_outside_the_list(
         assert is_listed(each.removeprefix("root/"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     name=st.sampled_from(sorted(TREES)),
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=6),

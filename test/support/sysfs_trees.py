@@ -329,7 +329,7 @@ class FakeKernel(SystemFiles):
     Parameters
     ----------
     root : pathlib.Path
-    round_hz : callable, optional
+    round_value : callable, optional
         What the kernel makes of a limit or rate, in the unit of its file.
     refuse : str
         Pattern of paths below the root that may not be written to: EBUSY.
