@@ -19,6 +19,7 @@ EXECUTABLES = {
     "run": "jetson_dnn_rt.cli.main:run",
     "compress": "jetson_dnn_rt.cli.main:compress",
     "build": "jetson_dnn_rt.cli.main:build",
+    "profile": "jetson_dnn_rt.cli.main:profile",
     "library": "jetson_dnn_rt.cli.main:library",
     "doctor": "jetson_dnn_rt.cli.main:doctor",
     "simulate": "jetson_dnn_rt.cli.main:simulate",

@@ -18,7 +18,7 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
 
-COMMANDS = ("run", "compress", "build", "library", "doctor", "simulate", "bench")
+COMMANDS = ("run", "compress", "build", "profile", "library", "doctor", "simulate", "bench")
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -89,6 +89,11 @@ def doctor() -> int:
 def build() -> int:
     """`ros2 run jetson_dnn_rt build`."""
     return main(["build", *sys.argv[1:]])
+
+
+def profile() -> int:
+    """`ros2 run jetson_dnn_rt profile`."""
+    return main(["profile", *sys.argv[1:]])
 
 
 def library() -> int:

@@ -1,0 +1,326 @@
+"""Measures what the tables are made of: stage times and power of tasks at clock configurations.
+
+On real frames, since their content decides how long decoding takes; all stages of a frame
+together, since a slow frame is slow in several of them; at the clocks that are read back, since
+a kernel may give others than it was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.coordinator.tables import Integers
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.agreement import Agreement, compare
+from jetson_dnn_rt.variants.measurement import approximates
+from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.timing import measure_in_turn
+from jetson_dnn_rt.variants.variant_set import VariantSet
+
+logger = logging.getLogger(__name__)
+
+SETTLE_NS = 50_000_000
+"""After a change of clocks and its delay: voltage, governors of what was not set."""
+POWER_NS = 1_000_000_000
+"""Power is a mean over so long: sensors of Jetsons average over some 11 ms themselves."""
+IDLE_STEP_NS = 20_000_000
+POWER_PERIOD_S = 0.02
+CHUNK = 50
+"""Frames between two words about how far it is."""
+
+Key = tuple[str, str]
+"""A task and one of its variants."""
+
+
+@dataclass(frozen=True)
+class ProfiledTask:
+    """A task to be profiled.
+
+    Attributes
+    ----------
+    name : str
+        Of the task.
+    variants : VariantSet
+        Loaded; the profiler closes nothing.
+    deadline_ns, period_ns : int
+        For its table.
+    """
+
+    name: str
+    variants: VariantSet
+    deadline_ns: int
+    period_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClockPoint:
+    """What was measured at one clock configuration.
+
+    Attributes
+    ----------
+    position : int
+        Its number in the platform's space, as read back.
+    times_ns : dict of (str, str) to int64 [S, R]
+        For each task and variant the times of its R runs, a row per frame.
+    power_w : dict of (str, str) to float
+        Mean power while the variant runs; empty where nothing can tell.
+    idle_w : float or None
+        While nothing runs.
+    """
+
+    position: int
+    times_ns: Mapping[Key, Integers]
+    power_w: Mapping[Key, float]
+    idle_w: float | None
+
+
+class Profiler:
+    """Runs the variants of some tasks, one at a time.
+
+    Parameters
+    ----------
+    tasks : sequence of ProfiledTask
+        At least one.
+    frames : sequence of Frame
+        Real ones, at least one.
+    platform : Platform
+        Whose clocks and power these are.
+    clock : Clock
+        Steady clock.
+    progress : callable, optional
+        Told how far it is.
+
+    Raises
+    ------
+    ValueError
+        When there is no task or no frame.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[ProfiledTask],
+        frames: Sequence[Frame],
+        platform: Platform,
+        clock: Clock,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        if not tasks or not frames:
+            raise ValueError(f"tasks and frames must be at least one: {len(tasks)}, {len(frames)}")
+        self._frames, self._platform, self._clock = frames, platform, clock
+        self._progress = progress
+        self._pipelines: dict[Key, Pipeline] = {
+            (task.name, name): pipeline
+            for task in tasks
+            for name, pipeline in task.variants.pipelines.items()
+        }
+        self._tasks = tuple(tasks)
+        self._done, self._total = 0, 0
+
+    # -- agreement -----------------------------------------------------------------------------
+
+    def compare(self) -> dict[Key, Agreement]:
+        """How far each variant agrees with the full model, frame by frame.
+
+        The first variant of a task that does not approximate stands for the full model; where a
+        task has none, nothing is known.
+
+        Raises
+        ------
+        ModelError
+            When a variant fails on a frame.
+        """
+        found: dict[Key, Agreement] = {}
+        for task in self._tasks:
+            names = list(task.variants.pipelines)
+            exact = [n for n in names if not approximates(task.variants.pipelines[n].spec)]
+            if not exact:
+                logger.warning("task %s has no full variant to compare others with", task.name)
+                continue
+            results = {name: self._run_all((task.name, name)) for name in names}
+            for name in names:
+                kind, full = task.variants.model.kind, results[exact[0]]
+                found[task.name, name] = compare(kind, full, results[name], exact[0])
+        return found
+
+    def _run_all(self, key: Key) -> list[Result]:
+        results = []
+        for done, frame in enumerate(self._frames):
+            self._progress(f"comparing {' '.join(key)}", done, len(self._frames))
+            work = Work(frame)
+            try:
+                self._pipelines[key].run(work)
+            except Exception as error:
+                raise ModelError(f"{' '.join(key)} fails on frame {done}: {error}") from error
+            if work.result is None:
+                raise ModelError(f"{' '.join(key)} gives no result on frame {done}")
+            results.append(work.result)
+        return results
+
+    # -- times and power -----------------------------------------------------------------------
+
+    def measure_points(
+        self, positions: Sequence[int] | None, runs: int, runs_of_others: int | None = None
+    ) -> list[ClockPoint]:
+        """Measure all variants at clock configurations, one after the other.
+
+        Parameters
+        ----------
+        positions : sequence of int, optional
+            Configurations to set, the first with `runs` frames; by default the clocks stay as
+            they are, and that is the only point.
+        runs, runs_of_others : int
+            Frames of each variant, >= 1, after some cold ones; by default as many everywhere.
+
+        Returns
+        -------
+        list of ClockPoint
+            Of different configurations: one that the board gave twice is there once.
+
+        Raises
+        ------
+        PlatformError
+            When the clocks cannot be set or read.
+        ModelError
+            When a variant fails.
+        """
+        wanted: list[int | None] = [None] if positions is None else list(positions)
+        counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
+        self._done, self._total = 0, sum(counts) * len(self._tasks)
+        points: dict[int, ClockPoint] = {}
+        for position, count in zip(wanted, counts, strict=True):
+            present = self._set_clocks(position)
+            if present in points:
+                self._done += count * len(self._tasks)
+                continue
+            times_ns = self._measure_times(count)
+            points[present] = ClockPoint(present, times_ns, *self._measure_power())
+        return list(points.values())
+
+    def measure_times(self, runs: int) -> dict[Key, Integers]:
+        """Times of runs of stages at the present clocks, [S, R] for each task and variant.
+
+        Variants of a task run frame by frame in turn, so that a row is one frame in all of them.
+        """
+        self._done, self._total = 0, runs * len(self._tasks)
+        return self._measure_times(runs)
+
+    def _measure_times(self, runs: int) -> dict[Key, Integers]:
+        times_ns: dict[Key, Integers] = {}
+        for task in self._tasks:
+            pipelines = task.variants.pipelines
+            rows: list[list[tuple[int, ...]]] = [[] for _ in pipelines]
+            for first in range(0, runs, CHUNK):
+                count = min(CHUNK, runs - first)
+                self._progress("measuring", self._done, self._total)
+                at = first % len(self._frames)
+                frames = [*self._frames[at:], *self._frames[:at]]
+                try:
+                    measured = measure_in_turn(
+                        [p.stages for p in pipelines.values()], frames, count, self._clock
+                    )
+                except Exception as error:
+                    raise ModelError(
+                        f"task {task.name} fails while it is timed: {error}"
+                    ) from error
+                for kept, new in zip(rows, measured, strict=True):
+                    kept += new
+                self._done += count
+            for name, of_variant in zip(pipelines, rows, strict=True):
+                times_ns[task.name, name] = np.array(of_variant, dtype=np.int64)
+        return times_ns
+
+    def _set_clocks(self, position: int | None) -> int:
+        """Set clocks, wait until they hold, and return what they are."""
+        space = self._platform.space
+        if position is not None:
+            before = space.nearest(self._platform.read())
+            self._platform.apply(position)
+            delay_ns = space.delay_ns(before, position)
+            self._clock.sleep_until_ns(self._clock.now_ns() + delay_ns + SETTLE_NS)
+        present = space.nearest(self._platform.read())
+        if position is not None and present != position:
+            logger.warning(
+                "asked for %s, the board gave %s: measured as that",
+                space.describe(position), space.describe(present),
+            )  # fmt: skip
+        return present
+
+    def _measure_power(self) -> tuple[dict[Key, float], float | None]:
+        if self._platform.energy_j() is None and self._platform.power().total_w is None:
+            return {}, None
+        idle_w = self._mean_power(self._rest)
+        power_w = {}
+        for key, pipeline in self._pipelines.items():
+            work = self._cycle(pipeline)
+            power_w[key] = self._mean_power(work)
+        return power_w, idle_w
+
+    def _rest(self) -> None:
+        self._clock.sleep_until_ns(self._clock.now_ns() + IDLE_STEP_NS)
+
+    def _cycle(self, pipeline: Pipeline) -> Callable[[], None]:
+        """Runs the next frame, call by call."""
+        count = 0
+
+        def run() -> None:
+            nonlocal count
+            pipeline.run(Work(self._frames[count % len(self._frames)]))
+            count += 1
+
+        return run
+
+    def _mean_power(self, work: Callable[[], None]) -> float:
+        """Of the board, in watts, while `work` is called again and again."""
+        before_j = self._platform.energy_j()
+        samples: list[float] = []
+        sampling = contextlib.nullcontext() if before_j is not None else self._sampling(samples)
+        begin_ns = self._clock.now_ns()
+        with sampling:
+            while self._clock.now_ns() < begin_ns + POWER_NS:
+                work()
+        seconds = (self._clock.now_ns() - begin_ns) / 1e9
+        after_j = self._platform.energy_j()
+        if before_j is not None and after_j is not None:
+            return (after_j - before_j) / seconds
+        if not samples:
+            raise ConfigurationError(
+                f"{self._platform.title} gave no power within {seconds:.0f} s"
+            )
+        return statistics.fmean(samples)
+
+    @contextlib.contextmanager
+    def _sampling(self, samples: list[float]) -> Iterator[None]:
+        """Read the power again and again on a thread of its own.
+
+        Between two frames would be the wrong moments: the GPU idles then.
+        """
+        stop = threading.Event()
+
+        def sample() -> None:
+            while True:
+                total_w = self._platform.power().total_w
+                if total_w is not None:
+                    samples.append(total_w)
+                if stop.wait(POWER_PERIOD_S):
+                    return
+
+        thread = threading.Thread(target=sample, name="power", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
