@@ -82,8 +82,8 @@ class Coordinator:
     decisions, switches : int
         How often the policy was asked, and how often a frame went on in another variant.
     failure : str
-        Why the policy was set aside, empty as long as it works. A policy that raises is replaced
-        by the variants that tasks are set to: they are what runs without any coordinator.
+        Why the policy was set aside, empty as long as it works. Without it the tasks go on in the
+        variants that they ran last, at the fastest clocks.
     """
 
     def __init__(
@@ -139,13 +139,17 @@ class Coordinator:
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """Ask the policy about the stage that the job runs next."""
         seat = self._seats.get(job.task)
-        if seat is None or self.failure:
+        if seat is None:
             return self._static.choose(state, job, now_ns)
         self._see(seat, state, job, now_ns)
-        starts = job.start_ns is None
-        decision = self._decide(seat.position, now_ns, change_clocks=starts)
-        if decision is None or not self.policy.adjusts_variants:
+        decision = None
+        if not self.failure:
+            starts = job.start_ns is None
+            decision = self._decide(seat.position, now_ns, change_clocks=starts)
+        if not self.policy.adjusts_variants:
             return self._static.choose(state, job, now_ns)
+        if decision is None:
+            return self._keep(seat)
         return seat.member.table.variants[decision.variants[seat.position]]
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
@@ -153,8 +157,10 @@ class Coordinator:
         seat = self._seats.get(job.task)
         if seat is not None:
             self._meet(seat, state)
-        if seat is None or self.failure or not self.policy.adjusts_variants:
+        if seat is None or not self.policy.adjusts_variants:
             return self._static.allowed(state, job)
+        if self.failure:
+            return (self._keep(seat),)
         variants = seat.member.table.variants
         return [variants[v] for v in self.policy.candidates(self.cohort, seat.position)]
 
@@ -241,6 +247,11 @@ class Coordinator:
             seat.state = state
             self._scale(seat, state)
 
+    def _keep(self, seat: _Seat) -> str:
+        """What the task ran last, or is set to: no policy chooses."""
+        member = seat.member
+        return member.table.variants[member.variant if member.stages_done else member.configured]
+
     def _see(self, seat: _Seat, state: TaskState, job: Job, now_ns: int) -> None:
         """Take note of a task's present frame; most often that is known already."""
         self._meet(seat, state)
@@ -281,7 +292,6 @@ class Coordinator:
             state.fastest_scales = None
         else:
             state.fastest_scales = seat.scales(fastest)
-            state.fastest_after_ns = cohort.clock_table.delay_ns(cohort.clocks, fastest)
 
     def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
         """Ask the policy; None when it failed."""
@@ -294,6 +304,8 @@ class Coordinator:
         except Exception as error:  # the frames go on whatever a policy does
             self.failure = f"{type(self.policy).__name__}: {error!r}"
             self._rescale()
+            if self.policy.adjusts_clocks:
+                self._change_clocks(cohort.clock_table.fastest, now_ns)
             return None
         if self._timer:
             self.decision_times_ns.append(self._timer() - begin_ns)

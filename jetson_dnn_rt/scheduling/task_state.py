@@ -25,9 +25,9 @@ class TaskState:
     than at the reference clocks; budgets are kept at the reference clocks, so that they hold
     through a change. None: the clocks do not change, or nobody knows what that does.
 
-    `fastest_scales` are those of the fastest clocks that can be had, after `fastest_after_ns`: no
-    frame is given up that could make it if the clocks were raised now. None: only the present
-    ones.
+    `fastest_scales` are those of the fastest clocks that can be had: no frame is given up that
+    could make it there. That they take milliseconds to come is left out: they may be on their way
+    already, and the work goes on meanwhile. None: only the present ones.
     """
 
     parameters: TaskParameters
@@ -35,7 +35,6 @@ class TaskState:
     spans: dict[str, tuple[int, ...]] = field(default_factory=dict)
     time_scales: Mapping[str, Sequence[float]] | None = None
     fastest_scales: Mapping[str, Sequence[float]] | None = None
-    fastest_after_ns: int = 0
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
@@ -126,14 +125,11 @@ class TaskState:
         return self._remaining_ns([b.median_ns for b in self.budgets[variant]], variant, stage)
 
     def _remaining_ns(self, times_ns: list[int], variant: str, stage: int) -> int:
-        if self.time_scales is None:
+        scales = self.fastest_scales or self.time_scales
+        if not scales or variant not in scales:
             return sum(times_ns[stage:])
-        present_ns = _scaled_ns(times_ns, self.time_scales.get(variant), stage)
-        if self.fastest_scales is None:
-            return present_ns
-        fastest_ns = _scaled_ns(times_ns, self.fastest_scales.get(variant), stage)
-        # An upper bound: nothing is done while the clocks change.
-        return min(present_ns, self.fastest_after_ns + fastest_ns)
+        scaled: float = sum(map(mul, times_ns[stage:], scales[variant][stage:]))
+        return ceil(scaled)
 
     def _scale(self, variant: str, stage: int) -> float:
         scales = self.time_scales and self.time_scales.get(variant)
@@ -152,10 +148,3 @@ class TaskState:
         deadline_ns = job.absolute_deadline_ns - job.release_ns
         elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
         return lag_ns(sub_deadlines_ns(deadline_ns, profile), job.next_stage, elapsed_ns)
-
-
-def _scaled_ns(times_ns: Sequence[int], scales: Sequence[float] | None, stage: int) -> int:
-    if scales is None:
-        return sum(times_ns[stage:])
-    scaled: float = sum(map(mul, times_ns[stage:], scales[stage:]))
-    return ceil(scaled)

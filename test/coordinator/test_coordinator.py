@@ -185,13 +185,13 @@ def test_new_clocks_count_once_they_are_in_effect():
 @pytest.mark.parametrize(
     ("deadline", "clocks", "outcome"),
     [
-        # At half speed it takes 100; at full speed, in effect after 7, it takes 57 at most.
-        (56, 1, Outcome.SKIPPED),
+        # At half speed it takes 100, at full speed 50.
+        (49, 1, Outcome.SKIPPED),
         (100, 0, Outcome.MET),
-        # After the first stage 40 are over, and even raised clocks would need 37.
-        (57, 0, Outcome.ABORTED),
-        (77, 0, Outcome.LATE),
-        (77, 1, Outcome.MET),
+        # The first stage begins at half speed: 40 are over, and even raised clocks need 30.
+        (69, 1, Outcome.ABORTED),
+        (70, 1, Outcome.MET),
+        (70, 0, Outcome.LATE),
     ],
 )
 def test_no_frame_is_given_up_that_faster_clocks_could_save(deadline, clocks, outcome):
@@ -237,15 +237,33 @@ def test_a_withdrawn_variant_is_shown_as_unusable_and_comes_back():
     assert bench.cohort.members[0].usable == (True, True)
 
 
-def test_tasks_go_on_as_they_are_set_when_the_policy_fails():
+def test_tasks_go_on_in_their_last_variants_at_the_fastest_clocks_when_the_policy_fails():
+    works = True
+
+    def plan(cohort, now_ns):
+        if not works:
+            raise ZeroDivisionError("no such thing")
+        return Decision((1,), 0)
+
+    bench = Bench(plan, make_table("a"))
+    bench.run((0, "a"))
+    works = False
+    asked = len(bench.policy.seen)
+    first, second = drive(bench.engine, [(1000, "a"), (2000, "a")], bench.execution_ns)
+    assert (first.variant, second.variant) == (LOW, LOW)
+    assert (first.outcome, second.outcome) == (Outcome.MET, Outcome.MET)
+    assert len(bench.policy.seen) == asked + 1
+    assert bench.cohort.clocks == 1
+    assert "no such thing" in bench.coordinator.failure
+
+
+def test_tasks_that_never_ran_run_what_they_are_set_to_when_the_policy_fails():
     def plan(cohort, now_ns):
         raise ZeroDivisionError("no such thing")
 
     bench = Bench(plan, make_table("a"))
     (record,) = bench.run((0, "a"))
-    assert record.outcome is Outcome.MET
-    assert record.variant == FULL
-    assert "no such thing" in bench.coordinator.failure
+    assert (record.outcome, record.variant) == (Outcome.MET, FULL)
     bench.coordinator.set_policy(Scripted(always(1)))
     drive(bench.engine, [(1000, "a")], bench.execution_ns)
     assert bench.cohort.members[0].variant == 1
