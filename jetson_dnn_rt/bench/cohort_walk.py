@@ -10,9 +10,6 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Memb
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 
-_LEAST_SPEED, _MOST_SPEED = 0.7, 1.3
-_MISS_AT = 1.0
-
 
 @dataclass(slots=True)
 class _Frame:
@@ -132,5 +129,4 @@ class CohortWalk:
             member.misses_in_a_row = 0 if met else member.misses_in_a_row + 1
             member.slowdown.observe(frame.executed_ns / frame.expected_ns)
             member.active = member.started = False
-            member.stage = 0
             cohort.deciding = -1

@@ -22,6 +22,7 @@ HELP = "run a benchmark; without a name, list them"
 BENCHMARKS = {
     "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
+    "coordinate": "two networks and a background load that comes and goes: policies in turn",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
     "decide": "what a decision of each policy costs, over all clock configurations",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",

@@ -123,16 +123,36 @@ class SpeedUpTable:
         return self.clocks[place], self._powers[place]
 
 
+def last_known_lag_ns(member: Member) -> int:
+    """LAG of a frame that has begun; before, that with which the task's last frame ended.
+
+    The LAG of a frame that was given up is that of its last boundary, under its stages done.
+    """
+    frame = member.last_frame
+    if frame is None or (member.active and member.started):
+        return member.lag_ns
+    stage = member.last_stage
+    if frame.met or stage is None:
+        return member.deadline_ns - frame.response_ns
+    return sum(member.table.sub_deadlines_ns[: stage.stage + 1]) - frame.response_ns
+
+
 class NeuOS(ABC):
     """Algorithms 1 and 2; a mode adds the choice from Delta.
 
     The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
-    judged by what the original layer would gain. LAG is the last known one of each instance; an
-    instance without a frame has left the cohort. Without any instance the clocks stay.
+    judged by what the original layer would gain.
+
+    Readings. The instances of the paper run on and on; tasks here wait for their next frame. They
+    stay in the cohort, with their last known LAG: a frame is about to come, and clocks that the
+    others would like may be too slow for it. Clocks are chosen when a frame begins and stay until
+    the next one does; in between only variants follow LAG. The paper chooses both at every layer,
+    but a clock takes effect after 5 to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over
+    and the next one finds the clocks that this one wanted to catch up with.
     """
 
     adjusts_clocks = True
-    clocks_at_boundaries = True
+    clocks_at_boundaries = False
     adjusts_variants = True
 
     def __init__(
@@ -169,23 +189,18 @@ class NeuOS(ABC):
         """The configuration of the mode, out of Delta (one or more)."""
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """Algorithm 1, the mode's choice, Algorithm 2."""
-        delta = self.clock_candidates(cohort)
+        """Algorithm 1, the mode's choice when a frame begins, Algorithm 2."""
         members = cohort.members
-        if not delta:
-            return Decision(tuple([_most_accurate(m) for m in members]), cohort.clocks_target)
-        clocks = self.pick(delta, cohort)
-        variants = [0] * len(members)
+        delta = self.clock_candidates(cohort)
+        clocks, deciding = cohort.clocks_target, cohort.deciding
+        if deciding >= 0 and not members[deciding].started:
+            clocks = self.pick(delta, cohort)
+        variants = [_most_accurate(member) for member in members]
         for candidate, share in zip(delta, self.shares(delta, clocks), strict=True):
-            number = candidate[-1]
-            member = members[number]
-            # Without need for more, the original: no row has to be looked for.
-            if share > 0.0 or not member.usable[0]:
-                variants[number] = _row(self._rows[candidate.column], member, 1.0 + share)
-        if len(delta) < len(members):
-            for number, member in enumerate(members):
-                if not member.active:
-                    variants[number] = _most_accurate(member)
+            if share > 0.0:
+                number = candidate.member
+                rows = self._rows[candidate.column]
+                variants[number] = _row(rows, members[number], 1.0 + share)
         return Decision(tuple(variants), clocks)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
@@ -193,14 +208,17 @@ class NeuOS(ABC):
         return usable(cohort.members[member])
 
     def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
-        """Algorithm 1: Delta, one for each instance that has a frame."""
+        """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
         speeds, lookups, first_columns = self._speeds, self._lookups, self._first_columns
         present = cohort.clocks * self._width
         delta = []
         for number, member in enumerate(cohort.members):
-            if member.active:
-                column = first_columns[number] + member.stage
-                lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
+            active = member.active
+            if active or member.last_frame is not None:
+                column = first_columns[number]
+                if active:
+                    column += member.stage
+                lag_ns, deadline_ns = last_known_lag_ns(member), member.deadline_ns
                 sigma = (deadline_ns - lag_ns) / deadline_ns
                 needed = speeds[present + column] * sigma
                 clocks, power = lookups[column].cover(needed)

@@ -195,7 +195,9 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
         )
         usable = draw(st.lists(st.booleans(), min_size=v, max_size=v).filter(any))
         deadline_ns = table.deadline_ns
-        stage = draw(st.integers(0, k - 1))
+        active = draw(st.booleans())
+        # Without a frame it is where the last one ended.
+        stage = draw(st.integers(0, k - 1)) if active else k
         members.append(
             make_member(
                 table,
@@ -203,15 +205,16 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
                 stage=stage,
                 usable=tuple(usable),
                 configured=draw(st.integers(0, v - 1)),
-                active=draw(st.booleans()),
+                active=active,
                 variant=draw(st.integers(0, v - 1)),
             )
         )
     cohort = make_cohort(clock_table, members, clocks=draw(st.integers(0, count - 1)))
     cohort.clocks_target = draw(st.integers(0, count - 1))
-    cohort.deciding = draw(st.integers(-1, len(members) - 1))
-    if cohort.deciding >= 0:
-        members[cohort.deciding].active = True
+    # Boundaries belong to frames.
+    cohort.deciding = draw(
+        st.sampled_from([-1, *(number for number, m in enumerate(members) if m.active)])
+    )
     return cohort
 
 

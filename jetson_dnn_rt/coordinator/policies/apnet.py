@@ -39,6 +39,7 @@ class ApNet:
         workers: int,
         interference: Sequence[float],
     ) -> None:
+        self.fastest_clocks = clock_table.fastest
         together = min(len(tables), workers, len(interference))
         self._plans = [make_plans(table, settings.confidence) for table in tables]
         self._slowness: list[list[float]] = []
@@ -56,7 +57,7 @@ class ApNet:
         ):
             place = bisect_left(times, -member.deadline_ns / slowness[clocks])
             plan = plans[place] if place < len(plans) else plans[-1]
-            variant = plan[member.stage]
+            variant = plan[member.stage if member.active else 0]
             if not member.usable[variant]:
                 variant = _nearest(usable(member), variant)
             variants.append(variant)
