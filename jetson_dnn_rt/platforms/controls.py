@@ -187,26 +187,28 @@ class CpuControl(Control):
 
     def read(self) -> ClockOption:
         """The slowest of the cores that are on, and how many are on."""
+        on = self._find_on()
         clocks = []
         for policy in self._policies:
-            if any(self._is_on(cpu) for cpu in policy.cpus):
+            if not on.isdisjoint(policy.cpus):
                 value = self._files.read_int(f"{policy.path}/scaling_cur_freq")
                 if value is None:
                     raise PlatformError(f"cannot read {policy.path}/scaling_cur_freq")
                 clocks.append(value * 1000)
-        return self._option(min(clocks, default=0))
+        return self._option(min(clocks, default=0), on)
 
     def setting(self) -> ClockOption | None:
         """The clock all cores that are on are set to, and how many are on."""
+        on = self._find_on()
         pinned = {
             policy.limits.pinned_hz(self._files)
             for policy in self._policies
-            if any(self._is_on(cpu) for cpu in policy.cpus)
+            if not on.isdisjoint(policy.cpus)
         }
         if not pinned:
             return ClockOption(0)
         frequency = pinned.pop()
-        return None if pinned or frequency is None else self._option(frequency)
+        return None if pinned or frequency is None else self._option(frequency, on)
 
     def write(self, option: ClockOption) -> None:
         """Cores on, then their clock, then cores off: a core that comes has the old limits."""
@@ -226,9 +228,11 @@ class CpuControl(Control):
         path = self._switches.get(cpu)
         return path is None or self._files.read_int(path) == 1
 
-    def _option(self, frequency_hz: int) -> ClockOption:
-        count = sum(self._is_on(cpu) for cpu in self.cpus)
-        return ClockOption(frequency_hz if count else 0, count if self._counts_cores else 0)
+    def _find_on(self) -> set[int]:
+        return {cpu for cpu in self.cpus if self._is_on(cpu)}
+
+    def _option(self, frequency_hz: int, on: set[int]) -> ClockOption:
+        return ClockOption(frequency_hz if on else 0, len(on) if self._counts_cores else 0)
 
 
 class GpuControl(Control):
