@@ -107,7 +107,7 @@ def _plot(args: argparse.Namespace) -> int:
         raise ConfigurationError("--plot needs --policies A,B,...")
     source = make_source(open_scenario(args.scenario))
     runs = [collect(source, policy, seeds=args.seeds, frames=args.frames) for policy in policies]
-    files = draw(source.scenario, runs, args.plot)
+    files = draw(source, runs, args.plot)
     print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
     if args.json:
         print(json.dumps({run.policy: run.summary for run in runs}))

@@ -110,8 +110,8 @@ class Simulation:
         Position in effect.
     now_ns : int
         The virtual clock.
-    clock_changes : int
-        How many came into effect.
+    clock_log : list of (int, int)
+        When which position came into effect, from the first one on.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Simulation:
         self.engine = Engine(world.workers, world.discipline)
         self.now_ns = 0
         self.clocks = world.clock_table.fastest if clocks is None else clocks
-        self.clock_changes = 0
+        self.clock_log = [(0, self.clocks)]
         self._observer = observer
         self._instant_clocks = instant_clocks
         self._tasks: dict[str, _Task] = {}
@@ -299,8 +299,8 @@ class Simulation:
     def _change_clocks(self, position: int) -> None:
         self._advance_energy()
         if position != self.clocks:
-            self.clock_changes += 1
             self.clocks = position
+            self.clock_log.append((self.now_ns, position))
             self._rescale()
         self._set_power()
 

@@ -19,6 +19,9 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 
+TARGET = 0.95
+"""Share of the deadline that both controllers aim at, so that noise alone misses none."""
+
 
 class Held(NamedTuple):
     """What the controllers remember: the present clocks, and each member's variant."""
@@ -50,6 +53,7 @@ class Uncoordinated:
         interference: Sequence[float],
     ) -> None:
         self.fastest_clocks = clock_table.fastest
+        self._tables = tuple(tables)
         self._times: list[list[float]] = []
         """Time of each variant relative to the first, by member."""
         self._speeds: list[list[float]] = []
@@ -68,13 +72,14 @@ class Uncoordinated:
         number = cohort.deciding
         if number >= 0 and cohort.members[number].stage > 0:
             member = cohort.members[number]
-            sigma = (member.deadline_ns - member.lag_ns) / member.deadline_ns
+            sigma = self._required_speed_up(number, member)
             variants = list(held.variants)
             if self.adjusts_variants:
                 variants[number] = self._approximate(number, member, variants[number], sigma)
             clocks = held.clocks
-            if self.adjusts_clocks:
-                clocks = self._set_speed(number, clocks, sigma)
+            # What a change does shows only once it is in effect.
+            if self.adjusts_clocks and cohort.clocks == cohort.clocks_target:
+                clocks = self._set_speed(number, cohort.clocks, sigma)
             held = Held(clocks, tuple(variants))
         return Decision(held.variants, held.clocks, held)
 
@@ -82,6 +87,12 @@ class Uncoordinated:
         """All that are usable: the application may come to any."""
         usable = cohort.members[member].usable
         return [variant for variant, there in enumerate(usable) if there]
+
+    def _required_speed_up(self, number: int, member: Member) -> float:
+        """``(D - LAG) / D``, with both for the share of the deadline that is aimed at."""
+        full_ns = sum(self._tables[number].sub_deadlines_ns[: member.stage])
+        lag_ns = member.lag_ns - (1.0 - TARGET) * full_ns
+        return (TARGET * member.deadline_ns - lag_ns) / (TARGET * member.deadline_ns)
 
     def _set_speed(self, number: int, clocks: int, sigma: float) -> int:
         speeds = self._speeds[number]
