@@ -28,6 +28,7 @@ BENCHMARKS = {
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
     "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "overhead": "what the package adds to a frame, composed and between processes",
+    "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
     "switching": "what a change of variant between two stages of a frame costs",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",

@@ -60,21 +60,29 @@ def tail_quantile(times: Floats, share: float) -> Floats:
     -------
     float64 [...]
     """
-    count = times.shape[-1]
-    ordered = np.sort(times, axis=-1)
+    return _tail_of_sorted(np.sort(times, axis=-1), share)
+
+
+def _tail_of_sorted(ordered: Floats, share: float) -> Floats:
+    count = ordered.shape[-1]
     beyond = count * (1.0 - share)
+    empirical = ordered[..., _rank(count, share)]
     if beyond >= _PLENTY:
-        return np.asarray(ordered[..., ceil(share * count) - 1])
+        return np.asarray(empirical)
     if count < _FEW:
         return np.asarray(ordered[..., -1] * (1.0 + 1.0 / count))
     excesses = max(ceil(_TAIL_SHARE * count), _FEW // 2)
-    empirical = ordered[..., max(0, ceil(share * count) - 1)]
     if beyond >= excesses:
         return np.asarray(empirical)
     threshold = ordered[..., -excesses - 1]
     scale = ordered[..., -excesses:].mean(axis=-1) - threshold
     scale *= 1.0 + 1.645 / excesses**0.5
     return np.asarray(np.maximum(empirical, threshold + scale * log(excesses / beyond)))
+
+
+def _rank(count: int, share: float) -> int:
+    """Of the smallest sample that covers a share of them."""
+    return max(0, ceil(share * count - 1e-9) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,9 +199,9 @@ def _evaluate(
     for position in range(clocks):
         scale = table.slowdown[:, :, position]
         here = times * scale[:, :, None]
-        whole = here[plans, stages].sum(axis=1)
-        usual_ns[:, position] = np.quantile(whole, usual, axis=1)
-        whole_ns[:, position] = tail_quantile(whole, confidence)
+        whole = np.sort(here[plans, stages].sum(axis=1), axis=1)
+        usual_ns[:, position] = whole[:, _rank(whole.shape[1], usual)]
+        whole_ns[:, position] = _tail_of_sorted(whole, confidence)
         safe_ns[:, position] = tail_quantile(here[rescued, stages].sum(axis=1), confidence)
     added_w = np.maximum(0.0, table.power_w - clock_table.idle_w.min())
     joules = times.mean(axis=2)[:, :, None] * table.slowdown * added_w * 1e-9

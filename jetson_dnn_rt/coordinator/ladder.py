@@ -19,7 +19,7 @@ from jetson_dnn_rt.coordinator.frontier import Rest
 
 Floats = npt.NDArray[np.float64]
 
-LEVELS = 1024
+LEVELS = 512
 """Steps of a grid."""
 STEP = 2.0 / LEVELS
 """Of a grid, in relative deadlines. No frame has more than two: one for itself, and as much again

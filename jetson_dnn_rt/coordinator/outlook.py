@@ -48,7 +48,7 @@ class Outlook:
         What they cost.
     ladders : list of list of Ladder
         By boundary and clock configuration.
-    grids : float64 [K + 1, LEVELS, C]
+    grids : float32 [K + 1, LEVELS, C]
         `build_grid` by boundary; the last one is that of a frame that begins at these clocks and
         asks for the best ones then.
     full_ns : float64 [K, C]
@@ -63,7 +63,7 @@ class Outlook:
     rests: tuple[Rest, ...]
     objective: Objective
     ladders: list[list[Ladder]]
-    grids: Floats
+    grids: npt.NDArray[np.float32]
     full_ns: Floats
     change_ns: Floats
     surprise: float
@@ -116,7 +116,7 @@ def build_outlook(
         rests,
         objective,
         ladders,
-        np.stack(grids),
+        np.stack(grids).astype(np.float32),
         np.stack(full),
         change_ns,
         surprise=float(np.quantile(frames, 0.99) / np.median(frames)),
@@ -174,13 +174,10 @@ def lost_by_change(table: TaskTable, clocks: ClockTable) -> Floats:
     computes; so it is added up stage by stage. Where the rest is done before the change, all of it
     ran at the slower pace.
     """
-    positions = range(len(clocks))
-    delays = np.array(
-        [[clocks.delay_ns(a, b) for b in positions] for a in positions], dtype=np.float64
-    )
+    delays = _delays_ns(clocks)
     stages = len(table.stages)
     parts = np.arange(DELAY_PARTS + 1)[:, None, None] / DELAY_PARTS
-    lost = np.zeros((len(parts), stages, len(clocks), len(clocks)))
+    lost = np.zeros((len(parts), stages, *delays.shape))
     for median_ns, slowdown in zip(table.median_ns, table.slowdown, strict=True):
         stages_ns = median_ns[:, None] * slowdown
         for boundary in range(stages):
@@ -193,15 +190,24 @@ def lost_by_change(table: TaskTable, clocks: ClockTable) -> Floats:
     return lost
 
 
+def _delays_ns(clocks: ClockTable) -> Floats:
+    """Delay of every change, [C, C]: that of the slowest domain that changes."""
+    options = clocks.space.option_indices()[clocks.indices]
+    delays = np.zeros((len(clocks), len(clocks)))
+    for column, domain in enumerate(clocks.space.domains):
+        changes = options[:, None, column] != options[None, :, column]
+        np.maximum(delays, np.where(changes, float(domain.delay_ns), 0.0), out=delays)
+    return delays
+
+
 def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
     """Grid of a frame that begins at clocks [c]; `change` is in relative deadlines."""
-    columns = np.arange(grid.shape[1])
-    times = STEP * np.arange(LEVELS)
+    lost = np.floor(change / STEP + 1e-9).astype(np.int64)
+    levels, columns = np.arange(LEVELS)[:, None], np.arange(grid.shape[1])
     begun = np.empty_like(grid)
     for present in columns:
-        left = np.maximum(0.0, times[:, None] + change[present])
-        levels = np.minimum(left / STEP + 1e-9, LEVELS - 1.0).astype(np.int64)
-        begun[:, present] = grid[levels, columns].min(axis=1)
+        left = np.maximum(0, levels + lost[present])
+        begun[:, present] = grid[left, columns].min(axis=1)
     return begun
 
 
@@ -220,7 +226,7 @@ class Sheet:
         count = outlooks[0].grids.shape[2]
         self._levels_per_ns = [1.0 / (STEP * deadline) for deadline in deadlines_ns]
         columns = np.arange(count)
-        parts: list[Floats] = []
+        parts: list[npt.NDArray[np.float32]] = []
         begins: dict[int, list[int]] = {}
         size = 0
         for outlook in outlooks:
@@ -242,8 +248,12 @@ class Sheet:
         self._steps = np.ascontiguousarray(np.concatenate(lost).transpose(1, 0, 2))
 
     def place(self, member: int, boundary: int, time_ns: float) -> tuple[int, int, int]:
-        """Of a frame with this much time: where its costs begin, where those of no time at all
-        begin, and which row of changes is its.
+        """Where the costs of a frame with this much time are.
+
+        Returns
+        -------
+        int, int, int
+            Place of its row; of the row of no time at all; and its row of changes.
         """
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
         begin = self._begins[member][boundary]
@@ -271,7 +281,7 @@ class Sheet:
         else:
             index = table[:, :1] + self._steps[present].take(table[:, 2], axis=0)
             np.maximum(index, table[:, 1:2] + self._columns, out=index)
-        return np.asarray(self._costs.take(index).sum(axis=0))
+        return np.asarray(self._costs.take(index).sum(axis=0, dtype=np.float64))
 
 
 def over_cap(
