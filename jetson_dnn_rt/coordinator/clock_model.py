@@ -286,17 +286,20 @@ def choose_points(
     count : int
         At most so many, >= 2.
     include : tuple of int
-        Positions that have to be among them.
+        Positions that have to be among them, as far as everything that a stage may need is on
+        there; one in which the GPU is off is never chosen.
 
     Returns
     -------
     int64 [N]
         In the order in which they are to be measured: the fastest first.
     """
-    first = list(dict.fromkeys((space.fastest, space.slowest, *include)))
+    usable = _usable(space)
+    allowed = set(usable.tolist())
+    wanted = dict.fromkeys((space.fastest, int(usable[0]), *include))
+    first = [position for position in wanted if position in allowed]
     if count < len(first):
         raise ValueError(f"count must be at least {len(first)}: {count}")
-    usable = _usable(space)
     if len(usable) <= count:
         rest = [int(position) for position in usable[::-1] if position not in first]
         return np.array(first + rest, dtype=np.int64)
@@ -326,11 +329,10 @@ def _design(space: ClockSpace, usable: Integers, first: list[int], count: int) -
         inverse -= np.outer(step, step) / (1.0 + rows[row] @ step)
 
     for position in first:
-        if position in place:
-            take(place[position])
+        take(place[position])
     for _ in range(count):
         leverage = ((rows @ inverse) * rows).sum(axis=1)
-        leverage[[place[p] for p in (*first, *chosen) if p in place]] = -1.0
+        leverage[[place[p] for p in (*first, *chosen)]] = -1.0
         best = int(leverage.argmax())
         take(best)
         chosen.append(int(usable[best]))
