@@ -123,15 +123,14 @@ class SpeedUpTable:
         return self.clocks[place], self._powers[place]
 
 
-def last_known_lag_ns(member: Member) -> int:
-    """LAG of a frame that has begun; before, that with which the task's last frame ended.
+def last_frame_lag_ns(member: Member) -> int:
+    """LAG that the last frame of a task ended with; 0 before there was one.
 
-    The LAG of a frame that was given up is that of its last boundary, under its stages done.
+    That of a frame that was given up is the LAG of the stages that it did.
     """
-    frame = member.last_frame
-    if frame is None or (member.active and member.started):
-        return member.lag_ns
-    stage = member.last_stage
+    frame, stage = member.last_frame, member.last_stage
+    if frame is None:
+        return 0
     if frame.met or stage is None:
         return member.deadline_ns - frame.response_ns
     return sum(member.table.sub_deadlines_ns[: stage.stage + 1]) - frame.response_ns
@@ -189,18 +188,27 @@ class NeuOS(ABC):
         """The configuration of the mode, out of Delta (one or more)."""
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """Algorithm 1, the mode's choice when a frame begins, Algorithm 2."""
+        """Algorithm 1 and the mode's choice when a frame begins; Algorithm 2 at each boundary.
+
+        Algorithm 2 is worked out for the member at whose boundary this is. The others keep what
+        they have until their own, when their LAG will be known better.
+        """
         members = cohort.members
-        delta = self.clock_candidates(cohort)
         clocks, deciding = cohort.clocks_target, cohort.deciding
-        if deciding >= 0 and not members[deciding].started:
-            clocks = self.pick(delta, cohort)
-        variants = [_most_accurate(member) for member in members]
-        for candidate, share in zip(delta, self.shares(delta, clocks), strict=True):
+        variants = [member.variant for member in members]
+        if deciding >= 0:
+            member = members[deciding]
+            if member.started:
+                mine = self._examine(deciding, member, cohort.clocks)
+            else:
+                delta = self.clock_candidates(cohort)
+                clocks = self.pick(delta, cohort)
+                mine = next(candidate for candidate in delta if candidate.member == deciding)
+            share = self.share(mine, clocks)
             if share > 0.0:
-                number = candidate.member
-                rows = self._rows[candidate.column]
-                variants[number] = _row(rows, members[number], 1.0 + share)
+                variants[deciding] = _row(self._rows[mine.column], member, 1.0 + share)
+            else:
+                variants[deciding] = _most_accurate(member)
         return Decision(tuple(variants), clocks)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
@@ -209,29 +217,19 @@ class NeuOS(ABC):
 
     def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
         """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
-        speeds, lookups, first_columns = self._speeds, self._lookups, self._first_columns
-        present = cohort.clocks * self._width
-        delta = []
-        for number, member in enumerate(cohort.members):
-            active = member.active
-            if active or member.last_frame is not None:
-                column = first_columns[number]
-                if active:
-                    column += member.stage
-                lag_ns, deadline_ns = last_known_lag_ns(member), member.deadline_ns
-                sigma = (deadline_ns - lag_ns) / deadline_ns
-                needed = speeds[present + column] * sigma
-                clocks, power = lookups[column].cover(needed)
-                delta.append(Candidate(clocks, power, sigma, needed, lag_ns, column, number))
-        return delta
+        present, examine = cohort.clocks, self._examine
+        return [
+            examine(number, member, present)
+            for number, member in enumerate(cohort.members)
+            if member.active or member.last_frame is not None
+        ]
 
-    def shares(self, delta: Sequence[Candidate], clocks: int) -> list[float]:
-        """Algorithm 2: a_i of each instance under some clocks.
+    def share(self, candidate: Candidate, clocks: int) -> float:
+        """Algorithm 2: what some clocks leave an instance to approximate, beyond 1.
 
         ``a = P / (s D) - 1 = sigma SpeedUp(delta_now) / SpeedUp(clocks) - 1``
         """
-        speeds, row = self._speeds, clocks * self._width
-        return [needed / speeds[row + column] - 1.0 for _, _, _, needed, _, column, _ in delta]
+        return candidate.needed / self._speeds[clocks * self._width + candidate.column] - 1.0
 
     def approximation(self, delta: Sequence[Candidate], clocks: int, bound: float = inf) -> float:
         """``sum_j max(0, a_j)``: what some clocks leave the whole cohort to approximate.
@@ -247,6 +245,19 @@ class NeuOS(ABC):
                 if total > bound:
                     break
         return total
+
+    def _examine(self, number: int, member: Member, present: int) -> Candidate:
+        """What Algorithm 1 finds for one instance."""
+        column = self._first_columns[number]
+        lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
+        if member.active:
+            column += member.stage
+        if not (member.active and member.started):
+            lag_ns = last_frame_lag_ns(member)
+        sigma = (deadline_ns - lag_ns) / deadline_ns
+        needed = self._speeds[present * self._width + column] * sigma
+        clocks, power = self._lookups[column].cover(needed)
+        return Candidate(clocks, power, sigma, needed, lag_ns, column, number)
 
 
 def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float, int]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -216,8 +215,3 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
         st.sampled_from([-1, *(number for number, m in enumerate(members) if m.active)])
     )
     return cohort
-
-
-def settings_of(**changes: Any) -> PolicySettings:
-    """The default settings but for some."""
-    return replace(PolicySettings(), **changes)
