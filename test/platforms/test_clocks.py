@@ -124,3 +124,11 @@ def test_kept_array_cannot_be_changed():
     assert digits.dtype == np.int64
     with pytest.raises(ValueError, match="read-only"):
         digits[0, 0] = 1
+
+
+def test_nearest_looks_at_which_cores():
+    masks = (0b0011, 0b0101, 0b1001)
+    space = ClockSpace([ClockDomain("cpu", tuple(ClockOption(MHZ, 2, mask) for mask in masks))])
+    for number, mask in enumerate(masks):
+        assert space.nearest((ClockOption(2 * MHZ, 2, mask),)) == number
+    assert space.nearest((ClockOption(2 * MHZ, 2),)) == 0

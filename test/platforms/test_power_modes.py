@@ -65,3 +65,9 @@ def test_paths_of_policies() -> None:
         "< POWER_MODEL ID=0 NAME=A >\nCPU MAX_FREQ 729600\n"
     )
     assert parse_modes(text)[0].cpu_limits_hz == {4: 729_600_000}
+
+
+def test_no_limit_is_written_in_three_ways() -> None:
+    tx2 = parse_modes(TX2.modes)[0]
+    assert tx2.cpu_limits_hz == {0: 0, 1: 0}
+    assert (tx2.gpu_limit_hz, tx2.emc_limit_hz) == (0, 0)
