@@ -32,9 +32,11 @@ def draw_noise(noise: Noise, generator: np.random.Generator, frames: int, stages
     -------
     float64 [frames, stages]
     """
-    common = generator.standard_normal(frames)
-    own = generator.standard_normal((frames, stages))
-    spikes = generator.random((frames, stages)) < noise.spike_probability
+    # Frame by frame, and spikes from numbers of their own: a longer run begins like a shorter one.
+    spike_generator = np.random.default_rng(generator.integers(2**63))
+    spikes = spike_generator.random((frames, stages)) < noise.spike_probability
+    normal = generator.standard_normal((frames, stages + 1))
+    common, own = normal[:, 0], normal[:, 1:]
     if noise.frame_correlation:
         rho = noise.frame_correlation
         innovation = np.sqrt(1.0 - rho * rho)

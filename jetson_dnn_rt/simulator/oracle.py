@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.frontier import Rest
+from jetson_dnn_rt.coordinator.frontier import Integers
 from jetson_dnn_rt.coordinator.ladder import IMPOSSIBLE, plan_costs
 from jetson_dnn_rt.coordinator.policies.horizon import Frame, Horizon
 from jetson_dnn_rt.coordinator.policy import PolicySettings
@@ -58,6 +58,7 @@ class Oracle(Horizon):
         self._sleep = int(self.clocks.idle_w.argmin())
         self._costs: dict[int, list[tuple[Floats, Floats]]] = {}
         self._stages_ns: dict[int, list[Floats]] = {}
+        self._rescue_ns: dict[int, list[Floats]] = {}
         for table, outlook in zip(self._own_tables, self._outlooks, strict=True):
             if id(outlook) in self._costs:
                 continue
@@ -70,8 +71,14 @@ class Oracle(Horizon):
                 for rest in outlook.rests
             ]
             base_ns = table.median_ns[:, :, None] * table.slowdown
+            fastest = table.median_ns.argmin(axis=0)
+            plans = [rest.plans for rest in outlook.rests]
             self._stages_ns[id(outlook)] = [
-                _by_stage(rest, base_ns, stage) for stage, rest in enumerate(outlook.rests)
+                _by_stage(of_rest, base_ns, stage) for stage, of_rest in enumerate(plans)
+            ]
+            self._rescue_ns[id(outlook)] = [
+                _by_stage(_rescued(of_rest, fastest[stage:]), base_ns, stage)
+                for stage, of_rest in enumerate(plans)
             ]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
@@ -81,10 +88,9 @@ class Oracle(Horizon):
         active = [index for index, member in enumerate(members) if member.active]
         if not active:
             return Decision(variants, self._outer[self._sleep])
-        memory = self._learn(cohort)
         frames = [Frame(member, now_ns) for member in members]
         target = self._inner[cohort.clocks]
-        times_ns, _ = self._allot(members, memory, frames, active, target, now_ns)
+        times_ns, _ = self._allot(members, self._start, frames, active, target, now_ns)
         needs = {index: self._need_ns(index, members[index]) for index in active}
         total = np.zeros(len(self.clocks))
         for index in active:
@@ -110,17 +116,31 @@ class Oracle(Horizon):
             chosen = list(variants)
             chosen[deciding] = int(outlook.rests[stage].plans[row, 0])
             variants = tuple(chosen)
-        return Decision(variants, self._outer[clocks], memory)
+        return Decision(variants, self._outer[clocks])
 
     def _need_ns(self, index: int, member: Member) -> Floats:
-        """True times of the plans of the present frame, alone, [P, C]."""
-        factors = self._world.stage_factors(member.table.task, member.release_ns)
-        stages_ns = self._stages_ns[id(self._outlooks[index])][member.stage]
-        return np.asarray(
-            np.tensordot(np.asarray(factors[member.stage :]), stages_ns, axes=(0, 0))
+        """Time without which a plan of the present frame is not begun, [P, C].
+
+        Its true time; and, where others run side by side, that of its next stage and the fastest
+        rest with the reserve that `horizon` has for them.
+        """
+        outlook, stage = self._outlooks[index], member.stage
+        factors = np.asarray(
+            self._world.stage_factors(member.table.task, member.release_ns)[stage:]
         )
+        true_ns = np.tensordot(factors, self._stages_ns[id(outlook)][stage], axes=(0, 0))
+        if outlook.reserve == 1.0:
+            return np.asarray(true_ns)
+        rescue_ns = np.tensordot(factors, self._rescue_ns[id(outlook)][stage], axes=(0, 0))
+        return np.asarray(np.maximum(true_ns, outlook.reserve * rescue_ns))
 
 
-def _by_stage(rest: Rest, base_ns: Floats, stage: int) -> Floats:
+def _by_stage(plans: Integers, base_ns: Floats, stage: int) -> Floats:
     """Times of each stage of each plan, [K - stage, P, C]."""
-    return np.stack([base_ns[rest.plans[:, i], stage + i] for i in range(rest.plans.shape[1])])
+    return np.stack([base_ns[plans[:, i], stage + i] for i in range(plans.shape[1])])
+
+
+def _rescued(plans: Integers, fastest: Integers) -> Integers:
+    """The plans with everything after their next stage in its fastest variant."""
+    rest = np.tile(fastest[1:], (len(plans), 1))
+    return np.column_stack([plans[:, :1], rest])

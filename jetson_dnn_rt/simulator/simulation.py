@@ -199,6 +199,7 @@ class Simulation:
                 continue
             if kind == RELEASE:
                 self.now_ns = now_ns
+                self._advance_energy()
                 self._release(what)  # type: ignore[arg-type]
                 if not (heap and heap[0][0] == now_ns and heap[0][1] == RELEASE):
                     self._dispatch()
@@ -234,16 +235,13 @@ class Simulation:
     def _dispatch(self) -> None:
         """Give every free worker a stage."""
         engine, now_ns = self.engine, self.now_ns
-        started = False
         while (job := engine.next(now_ns)) is not None:
-            self._take_ended()
-            if not started:
-                self._advance_energy()
-                started = True
+            if not job.path:
+                # The frame that it follows may just have ended: its figures are taken first.
+                self._take_ended()
             self._start_stage(job)
         self._take_ended()
-        if started:
-            self._set_power()
+        self._set_power()
 
     def _start_stage(self, job: Job) -> None:
         task = self._tasks[job.task]
@@ -272,14 +270,12 @@ class Simulation:
 
     def _end_stage(self, run: _Run) -> None:
         self._advance_energy()
-        del self._running[run.job]
-        now_ns = self.now_ns
-        self.engine.boundary(run.job, now_ns, run.start_ns, now_ns)
-        self._take_ended()
-        before = len(self._running)
+        job, now_ns = run.job, self.now_ns
+        del self._running[job]
+        self.engine.boundary(job, now_ns, run.start_ns, now_ns)
+        if job.ended:
+            self._take_ended()
         self._dispatch()
-        if len(self._running) == before:
-            self._set_power()
 
     def _take_ended(self) -> None:
         for record, _ in self.engine.take_ended():
@@ -349,6 +345,7 @@ class Simulation:
     # -- power ---------------------------------------------------------------------------------
 
     def _set_power(self) -> None:
+        """Power from now on; energy must be counted up to now."""
         level, clocks = self._level, self.clocks
         self._meter.power_w = self._co_runner_w + board_power_w(
             self._idle_w[level][clocks],
@@ -358,7 +355,7 @@ class Simulation:
 
     def _advance_energy(self) -> None:
         watt_ns = self._meter.advance(self.now_ns)
-        if self._running:
+        if watt_ns and self._running:
             share = watt_ns / len(self._running)
             for run in self._running.values():
                 run.task.frame_watt_ns += share
