@@ -300,7 +300,7 @@ def _profile(
     agreements = profiler.compare()
     predict = args.clocks == SAMPLE and len(positions or ()) < len(platform.space)
     of_others = max(LEAST_RUNS, args.runs // 4) if predict else args.runs
-    points = profiler.measure_points(positions, args.runs, of_others)
+    points = profiler.measure_points(positions, args.runs, of_others, need_first=predict)
     make = make_predicted_tables if predict else make_measured_tables
     result = make(platform, tasks, points, agreements)
     if positions is not None:

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jetson_dnn_rt.cli.progress import format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
 
@@ -121,10 +119,11 @@ def _describe_variant(table: TaskTable, variant: int, profiled: Profiled) -> dic
 
 def _quantiles(times_ms: Any) -> dict[str, float | int]:
     """Order statistics: each is a time that occurred."""
-    p50, p99 = np.quantile(times_ms, (0.5, 0.99), method="inverted_cdf")
+    from jetson_dnn_rt.coordinator.tables import order_statistic
+
     return {
-        "p50": float(p50),
-        "p99": float(p99),
+        "p50": float(order_statistic(times_ms, 0.5)),
+        "p99": float(order_statistic(times_ms, 0.99)),
         "max": float(times_ms.max()),
         "count": len(times_ms),
     }

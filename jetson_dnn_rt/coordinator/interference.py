@@ -12,10 +12,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.coordinator.tables import Integers
+from jetson_dnn_rt.coordinator.tables import Integers, order_statistic
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Work
@@ -161,8 +159,7 @@ def measure_beside_load(
 
     def ratio(key: _K, share: float) -> float:
         before, after = (
-            np.quantile(times[key].sum(axis=1), share, method="inverted_cdf")
-            for times in (alone, beside)
+            order_statistic(times[key].sum(axis=1), share) for times in (alone, beside)
         )
         return float(after / max(1, before))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.tables import Floats
+from jetson_dnn_rt.coordinator.tables import Floats, order_statistic
 from jetson_dnn_rt.errors import ConfigurationError
 
 _SMALLEST = 1e-4
@@ -84,7 +84,7 @@ def fit(
             found = solve_nonnegative(gram - np.outer(row, row), right - row)
             predicted[left_out, m] = columns[left_out] @ found
     errors = np.abs(predicted / values - 1.0)
-    p50, p95 = np.quantile(errors, (0.5, 0.95), method="higher")
+    p50, p95 = (order_statistic(errors.ravel(), share) for share in (0.5, 0.95))
     return coefficients, HeldOutError(float(p50), float(p95), float(errors.max()), len(values))
 
 

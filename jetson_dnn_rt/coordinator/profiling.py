@@ -172,7 +172,12 @@ class Profiler:
     # -- times and power -----------------------------------------------------------------------
 
     def measure_points(
-        self, positions: Sequence[int] | None, runs: int, runs_of_others: int | None = None
+        self,
+        positions: Sequence[int] | None,
+        runs: int,
+        runs_of_others: int | None = None,
+        *,
+        need_first: bool = False,
     ) -> list[ClockPoint]:
         """Measure all variants at clock configurations, one after the other.
 
@@ -183,6 +188,8 @@ class Profiler:
             they are, and that is the only point.
         runs, runs_of_others : int
             Frames of each variant, >= 1, after some cold ones; by default as many everywhere.
+        need_first : bool
+            Without the first configuration the others are of no use.
 
         Returns
         -------
@@ -195,6 +202,8 @@ class Profiler:
             When the clocks cannot be set or read.
         ModelError
             When a variant fails.
+        ConfigurationError
+            When the first configuration is needed, and the board gives another one.
         """
         wanted: list[int | None] = [None] if positions is None else list(positions)
         counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
@@ -202,6 +211,13 @@ class Profiler:
         points: dict[int, ClockPoint] = {}
         for position, count in zip(wanted, counts, strict=True):
             present = self._set_clocks(position)
+            if need_first and not points and present != position:
+                space = self._platform.space
+                raise ConfigurationError(
+                    f"{self._platform.title} does not reach its clocks "
+                    f"{space.describe(position or 0)}, but {space.describe(present)}: choose the "
+                    "power mode without limits (nvpmodel -m 0)"
+                )
             if present in points:
                 self._done += count * len(self._tasks)
                 continue

@@ -8,9 +8,11 @@ case, and measured accuracy in place of one point a layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,15 @@ from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+
+def order_statistic(values: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
+    """Smallest values that cover a share of the last axis; without interpolation: they occurred.
+
+    As `numpy.quantile` with ``method="inverted_cdf"``, which numpy 1.21 (Ubuntu 22.04) lacks.
+    """
+    rank = max(1, math.ceil(share * values.shape[-1]))
+    return np.asarray(np.sort(values, axis=-1)[..., rank - 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +184,7 @@ class TaskTable:
 
     def quantile_ns(self, share: float) -> Integers:
         """Smallest profiled time that covers a share of the frames, [V, K]."""
-        times = np.quantile(self.times_ns, share, axis=2, method="inverted_cdf")
-        return np.asarray(times, dtype=np.int64)
+        return np.asarray(order_statistic(self.times_ns, share), dtype=np.int64)
 
     @cached_property
     def sub_deadlines_ns(self) -> tuple[int, ...]:

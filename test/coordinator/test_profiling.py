@@ -224,6 +224,9 @@ def test_without_power_the_frequencies_are_still_known(make: Make) -> None:
 
 def test_a_board_that_never_reached_its_fastest_clocks_is_refused(make: Make) -> None:
     board, tasks, profiler = make(tx2_space(), unreachable={11_759: 11_755})
+    with pytest.raises(ConfigurationError, match=r"does not reach .*nvpmodel -m 0"):
+        profiler.measure_points([11_759, 1, 2], 2, need_first=True)
+    assert board.applied == [11_759]  # at once, not after all the others
     points = profiler.measure_points(choose_points(board.space).tolist(), 2)
     with pytest.raises(ConfigurationError, match=r"fastest clocks .*nvpmodel -m 0"):
         make_predicted_tables(board, tasks, points, profiler.compare())
