@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.variants.agreement import Agreement
 
-MAX_N, MAX_Q = ("MAXN",), ("MAXQ", "10W", "15W", "7W")
-"""Names of the presets, the first that a board has: the most frugal one is not called MAXQ
-everywhere."""
+_WATTS = re.compile(r"(\d+)W")
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,16 +150,24 @@ def make_predicted_tables(
 
 
 def find_presets(platform: Platform) -> tuple[int, int]:
-    """Positions of Max-N and Max-Q; the fastest and the slowest where a board has none."""
-    known = {mode.name: mode for mode in platform.modes}
+    """Positions of Max-N and Max-Q.
 
-    def find(names: tuple[str, ...], otherwise: int) -> int:
-        for name in names:
-            if name in known:
-                return known[name].index(platform.space)
-        return otherwise
+    Where no power mode has these names, that of the most and that of the fewest watts (``15W``,
+    ``MODE_10W``); on a board without modes the fastest and the slowest configuration.
+    """
+    space = platform.space
+    rated = [
+        (int(found[1]), mode) for mode in platform.modes if (found := _WATTS.search(mode.name))
+    ]
+    rated.sort(key=lambda pair: pair[0])
 
-    return find(MAX_N, platform.space.fastest), find(MAX_Q, platform.space.slowest)
+    def find(start: str, substitute: int, otherwise: int) -> int:
+        named = [mode for mode in platform.modes if mode.name.startswith(start)]
+        if not named and rated:
+            named = [rated[substitute][1]]
+        return named[0].index(space) if named else otherwise
+
+    return find("MAXN", -1, space.fastest), find("MAXQ", 0, space.slowest)
 
 
 def _fit_power(

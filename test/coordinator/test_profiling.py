@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_boards import IDLE_SHARE, MODEL, SCRIPT_NS, FakeBoard
+from sysfs_trees import TREES, FakeKernel, Tree, read_all, write_tree
 
 from jetson_dnn_rt.coordinator.clock_model import choose_points
 from jetson_dnn_rt.coordinator.nonnegative import UndeterminedError
@@ -21,8 +23,9 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
-from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
+from jetson_dnn_rt.platforms.boards import PowerMode, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.variant_set import VariantSet
@@ -239,9 +242,75 @@ def test_too_few_points_are_refused(make: Make) -> None:
         make_predicted_tables(board, tasks, points, profiler.compare())
 
 
+@pytest.mark.parametrize(
+    ("names", "max_n", "max_q"),
+    [
+        (["MAXN", "MAXQ", "MAXP_CORE_ALL"], "MAXN", "MAXQ"),
+        (["MAXN", "MODE_30W_ALL", "MODE_10W", "MODE_15W"], "MAXN", "MODE_10W"),
+        (["15W", "7W"], "15W", "7W"),
+        (["25W", "MAXN_SUPER", "15W"], "MAXN_SUPER", "15W"),
+    ],
+)
+def test_presets_are_found_by_the_names_that_boards_give_them(
+    names: list[str], max_n: str, max_q: str
+) -> None:
+    board = FakeBoard(tx2_space())
+    gpu = board.space.domains[2].options
+    board.modes = tuple(PowerMode(name, {"gpu": gpu[i]}) for i, name in enumerate(names))
+    assert find_presets(board) == (board.mode_index(max_n), board.mode_index(max_q))
+
+
 def test_a_board_without_modes_has_its_ends_as_presets() -> None:
     options = tuple(ClockOption(f * 10**8) for f in range(1, 5))
     space = ClockSpace([ClockDomain("cpu", options), ClockDomain("gpu", options)])
     board = FakeBoard(space)
     board.modes = ()
     assert find_presets(board) == (space.fastest, space.slowest)
+
+
+# -- boards as their kernels show them ---------------------------------------------------------
+
+
+class JumpingClock:
+    """Time passes by itself, a little, and whoever waits is there at once."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        self._now_ns += 1000
+        return self._now_ns
+
+    def sleep_until_ns(self, time_ns: int) -> None:
+        self._now_ns = max(self._now_ns, time_ns)
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_a_recorded_board_is_set_measured_and_left_as_it_was(tree: Tree, tmp_path: Path) -> None:
+    write_tree(tmp_path / "root", tree)
+    before = read_limits(tmp_path / "root")
+    clock = JumpingClock()
+    variants = VariantSet(
+        load_model("null:2"), ["full@null"], DecoderSettings(), threads=1, clock=clock
+    )  # type: ignore[arg-type]
+    task = ProfiledTask("t", variants, 30_000_000, 40_000_000)
+    with detect(
+        tmp_path / "root",
+        allow_writes=True,
+        files=FakeKernel(tmp_path / "root"),
+        state_dir=tmp_path / "state",
+    ) as platform:
+        profiler = Profiler([task], FRAMES, platform, clock)  # type: ignore[arg-type]
+        wanted = list(dict.fromkeys([platform.space.fastest, *find_presets(platform), 0]))
+        points = profiler.measure_points(wanted, 3, need_first=True)
+        assert [point.position for point in points] == wanted
+        result = make_measured_tables(platform, [task], points, profiler.compare())
+    variants.close()
+    assert result.power_measured
+    assert result.clocks.idle_w.min() > 0.0
+    assert read_limits(tmp_path / "root") == before
+
+
+def read_limits(root: Path) -> dict[str, str]:
+    """All files but those that say where between its limits a clock happens to be."""
+    return {name: text for name, text in read_all(root).items() if "cur_freq" not in name}
