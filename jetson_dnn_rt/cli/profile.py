@@ -174,7 +174,7 @@ def _open_platform(clocks: str, stack: contextlib.ExitStack) -> Platform:
     from jetson_dnn_rt.platforms.detect import detect
     from jetson_dnn_rt.platforms.platform import close_on_signals
 
-    platform = stack.enter_context(detect(allow_writes=clocks != CURRENT))
+    platform = stack.enter_context(detect(allow_writes=clocks != CURRENT, switch_cores=False))
     if clocks != CURRENT and not platform.writable:
         raise ConfigurationError(
             f"--clocks {clocks}: {platform.title}: {platform.reason}; leave them with --clocks "

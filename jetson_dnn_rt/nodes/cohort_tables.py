@@ -62,7 +62,7 @@ def load_basis(values: CoordinatorParameters) -> Basis:
         When a file cannot be read or used, or two of them do not fit together.
     """
     files = [load_tables(Path(path)) for path in values.tables]
-    platform = detect(allow_writes=values.allow_clock_writes)
+    platform = detect(allow_writes=values.allow_clock_writes, switch_cores=False)
     try:
         notes = []
         if values.allow_clock_writes and not platform.writable:

@@ -31,7 +31,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def set_platform(monkeypatch: pytest.MonkeyPatch, platform: Platform) -> list[bool]:
     asked: list[bool] = []
 
-    def detect(*, allow_writes: bool = False) -> Platform:
+    def detect(*, allow_writes: bool = False, switch_cores: bool = True) -> Platform:
         asked.append(allow_writes)
         return platform
 

@@ -153,7 +153,9 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     monkeypatch.setattr(
         cohort_tables,
         "detect",
-        lambda *, allow_writes: detect(kernel.root, allow_writes=allow_writes, files=kernel),
+        lambda *, allow_writes, switch_cores: detect(
+            kernel.root, allow_writes=allow_writes, switch_cores=switch_cores, files=kernel
+        ),
     )
     return kernel
 
