@@ -139,7 +139,9 @@ def make_predicted_tables(
         power_w[key] = np.full(len(space), UNKNOWN_BUSY_W)
         if measured:
             watts = np.array([point.power_w[key] for point in points])
-            power_w[key], error = _fit_power(time_model, positions, watts, runs)
+            busy_w, error = _fit_power(time_model, positions, watts, runs)
+            # Two models with errors of their own; work never takes less than none.
+            power_w[key] = np.maximum(busy_w, idle_w)
             errors.append(error)
     clocks = ClockTable(space, np.arange(len(space)), idle_w, *find_presets(platform))
     at = _AtClocks(clocks, slowdown, power_w)

@@ -205,6 +205,7 @@ def test_a_board_is_known_everywhere_from_50_points(make: Make, space: ClockSpac
     assert len(result.tables) == 2
     for table in result.tables:
         np.testing.assert_allclose(table.slowdown[0], board.slowdown[clocks.indices].T, rtol=1e-3)
+        assert (table.power_w >= clocks.idle_w).all()
         error = np.abs(table.power_w[0, 0] / board.power_now[clocks.indices] - 1.0)
         assert result.power_error is not None
         assert np.quantile(error, 0.95) <= 1.5 * result.power_error.p95
