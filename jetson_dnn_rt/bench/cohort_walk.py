@@ -101,7 +101,7 @@ class CohortWalk:
 
     def _release(self, number: int, member: Member) -> None:
         member.active, member.started = True, False
-        member.stage = member.lag_ns = 0
+        member.stage = 0
         member.release_ns = member.last_release_ns = self.now_ns
         member.absolute_deadline_ns = self.now_ns + member.deadline_ns
         member.running_since_ns = None

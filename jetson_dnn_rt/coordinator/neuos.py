@@ -123,19 +123,6 @@ class SpeedUpTable:
         return self.clocks[place], self._powers[place]
 
 
-def last_frame_lag_ns(member: Member) -> int:
-    """LAG that the last frame of a task ended with; 0 before there was one.
-
-    That of a frame that was given up is the LAG of the stages that it did.
-    """
-    frame, stage = member.last_frame, member.last_stage
-    if frame is None:
-        return 0
-    if frame.met or stage is None:
-        return member.deadline_ns - frame.response_ns
-    return sum(member.table.sub_deadlines_ns[: stage.stage + 1]) - frame.response_ns
-
-
 class NeuOS(ABC):
     """Algorithms 1 and 2; a mode adds the choice from Delta.
 
@@ -249,11 +236,9 @@ class NeuOS(ABC):
     def _examine(self, number: int, member: Member, present: int) -> Candidate:
         """What Algorithm 1 finds for one instance."""
         column = self._first_columns[number]
-        lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
         if member.active:
             column += member.stage
-        if not (member.active and member.started):
-            lag_ns = last_frame_lag_ns(member)
+        lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
         sigma = (deadline_ns - lag_ns) / deadline_ns
         needed = self._speeds[present * self._width + column] * sigma
         clocks, power = self._lookups[column].cover(needed)

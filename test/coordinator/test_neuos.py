@@ -16,11 +16,11 @@ from cohorts import (
     make_policy,
     make_table,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.neuos import NeuOS, SpeedUpTable, last_frame_lag_ns
+from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member
+from jetson_dnn_rt.coordinator.neuos import NeuOS, SpeedUpTable
 from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced, group_of
 from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
 from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy
@@ -28,14 +28,12 @@ from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy
 MODES = [NeuOSMinEnergy, NeuOSMaxAccuracy, NeuOSBalanced]
 
 
-def begin_frame(table_of: Member, lag_ms: float) -> Member:
+def begin_frame(member: Member, lag_ms: float) -> Member:
     """A member whose frame is about to begin, after one that ended with this LAG."""
-    response = table_of.deadline_ns - round(lag_ms * MS)
-    table_of.last_frame = FrameSample(lag_ms >= 0, response, response)
-    stage = len(table_of.table.stages) - 1
-    table_of.last_stage = StageSample(0, stage, 1, 1)
-    table_of.started, table_of.stage, table_of.lag_ns = False, 0, 0
-    return table_of
+    response_ns = member.deadline_ns - round(lag_ms * MS)
+    member.last_frame = FrameSample(lag_ms >= 0, response_ns, response_ns)
+    member.started, member.stage, member.lag_ns = False, 0, round(lag_ms * MS)
+    return member
 
 
 def cohort_of(*lags_ms: float, clocks: int = 1, deadlines_ms: tuple[float, ...] = ()) -> Cohort:
@@ -75,19 +73,6 @@ def test_delta_is_the_nearest_speed_up_that_covers(
     assert candidate.clocks == clocks
     assert candidate.power_up == POWERS_W[clocks] / POWERS_W[0]
     assert candidate.needed == pytest.approx(SPEEDS[1] * sigma)
-
-
-def test_lag_of_a_frame_that_has_not_begun_is_that_of_the_last_one() -> None:
-    member = make_member(make_table(deadline_ms=10.0))
-    assert last_frame_lag_ns(member) == 0
-    member.last_stage = StageSample(0, 2, 0, 1)
-    member.last_frame = FrameSample(True, 7 * MS, 5 * MS)
-    assert last_frame_lag_ns(member) == 3 * MS
-    member.last_frame = FrameSample(False, 12 * MS, 5 * MS)
-    assert last_frame_lag_ns(member) == -2 * MS
-    # Given up after the first two of sub-deadlines 2.5, 5 and 2.5 ms.
-    member.last_stage = StageSample(0, 1, 0, 1)
-    assert last_frame_lag_ns(member) == (7.5 - 12) * MS
 
 
 def test_a_task_between_two_frames_stays_in_the_cohort() -> None:
@@ -231,15 +216,9 @@ def test_groups_by_thirds_of_the_largest_lag() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@given(data=st.data())
-def test_never_outside_the_candidate_set(mode: type[NeuOS], data: st.DataObject) -> None:
-    cohort = data.draw(cohorts())
-    frames = st.booleans()
-    for member in cohort.members:
-        if data.draw(frames):
-            begin = member.started
-            begin_frame(member, data.draw(st.floats(-20.0, 10.0)) * member.deadline_ns / MS / 10)
-            member.started = begin
+@settings(deadline=None, max_examples=200)
+@given(cohort=cohorts())
+def test_never_outside_the_candidate_set(mode: type[NeuOS], cohort: Cohort) -> None:
     policy = make_policy(mode, cohort)
     assert isinstance(policy, NeuOS)
     decision = check_pure(policy, cohort)
@@ -252,6 +231,7 @@ def test_never_outside_the_candidate_set(mode: type[NeuOS], data: st.DataObject)
         assert cohort.members[deciding].usable[decision.variants[deciding]]
 
 
+@settings(deadline=None)
 @given(cohort=cohorts())
 def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
     policy = make_policy(NeuOSMinEnergy, cohort)
@@ -260,8 +240,7 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
         member = cohort.members[candidate.member]
         stage = member.stage if member.active else 0
         speeds, powers = member.table.speed_up[0, stage], member.table.power_up[0, stage]
-        lag = member.lag_ns if member.started and member.active else 0
-        needed = speeds[cohort.clocks] * ((member.deadline_ns - lag) / member.deadline_ns)
+        needed = speeds[cohort.clocks] * (1.0 - member.lag_ns / member.deadline_ns)
         assert candidate.needed == pytest.approx(needed)
         covering = np.flatnonzero(speeds >= candidate.needed)
         if len(covering):
@@ -271,6 +250,7 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
             assert speeds[candidate.clocks] == speeds.max()
 
 
+@settings(deadline=None)
 @given(cohort=cohorts())
 def test_max_accuracy_leaves_the_least_to_approximate(cohort: Cohort) -> None:
     policy = make_policy(NeuOSMaxAccuracy, cohort)
@@ -284,6 +264,7 @@ def test_max_accuracy_leaves_the_least_to_approximate(cohort: Cohort) -> None:
         assert totals[policy.pick(delta, cohort)] == pytest.approx(min(totals.values()))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1.0, 50.0), st.floats(0.1, 30.0)), min_size=1, max_size=300),
     st.floats(0.0, 60.0),

@@ -14,7 +14,7 @@ from cohorts import (
     make_policy,
     make_table,
 )
-from hypothesis import given
+from hypothesis import given, settings
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.policies.max_n import MaxN
@@ -29,6 +29,7 @@ SIMPLE = [Static, MaxN, MaxQ, RaceToIdle]
 
 
 @pytest.mark.parametrize("cls", SIMPLE)
+@settings(max_examples=30, deadline=None)
 @given(cohort=cohorts())
 def test_variants_are_those_that_tasks_are_set_to(cls: type[Static], cohort: Cohort) -> None:
     policy = make_policy(cls, cohort)
@@ -39,6 +40,7 @@ def test_variants_are_those_that_tasks_are_set_to(cls: type[Static], cohort: Coh
         assert list(policy.candidates(cohort, number)) == [member.configured]
 
 
+@settings(deadline=None)
 @given(cohort=cohorts())
 def test_clocks(cohort: Cohort) -> None:
     table = cohort.clock_table
@@ -59,6 +61,7 @@ def test_presets_say_how_fast_they_may_go() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "horizon"])
+@settings(max_examples=30, deadline=None)
 @given(cohort=cohorts())
 def test_every_policy_by_its_name_is_pure(name: str, cohort: Cohort) -> None:
     made = create_policy(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member, StageSample
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
@@ -175,39 +175,59 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
     clock_table = make_clock_table(
         count, max_n=draw(st.integers(0, count - 1)), max_q=draw(st.integers(0, count - 1))
     )
-    gains = st.floats(1.0, 1.6)
+    # Hundreds of figures: drawn one by one they would take most of a test's time.
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     members = []
     for number in range(draw(st.integers(1, most_members))):
         v, k = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-        times = [[draw(st.floats(0.2, 5.0)) for _ in range(k)]]
-        for _ in range(1, v):
-            times.append([time / draw(gains) for time in times[-1]])
-        speeds = [np.cumprod([draw(gains) for _ in range(count)]) for _ in range(k)]
-        powers = [[draw(st.floats(0.5, 30.0)) for _ in range(count)] for _ in range(k)]
+        gains = generator.uniform(1.0, 1.6, (v, k))
+        times = generator.uniform(0.5, 5.0, k) / np.cumprod(gains, axis=0)
+        # Steps of no gain at all are among them.
+        steps = np.maximum(1.0, generator.uniform(0.8, 1.6, (k, count)))
+        speeds = np.cumprod(steps, axis=1)
+        powers = generator.uniform(0.5, 30.0, (k, count))
         table = make_table(
             f"task-{number}",
-            times_ms=times,
+            times_ms=times.tolist(),
             frames=(1.0, *draw(st.lists(st.floats(0.8, 1.5), max_size=3))),
             speeds=speeds,
             powers_w=powers,
             deadline_ms=draw(st.floats(1.0, 40.0)),
         )
         usable = draw(st.lists(st.booleans(), min_size=v, max_size=v).filter(any))
-        deadline_ns = table.deadline_ns
         active = draw(st.booleans())
         # Without a frame it is where the last one ended.
         stage = draw(st.integers(0, k - 1)) if active else k
-        members.append(
-            make_member(
-                table,
-                lag_ms=draw(st.floats(-2.0, 1.0)) * deadline_ns / MS if stage else 0.0,
-                stage=stage,
-                usable=tuple(usable),
-                configured=draw(st.integers(0, v - 1)),
-                active=active,
-                variant=draw(st.integers(0, v - 1)),
-            )
+        member = make_member(
+            table,
+            stage=stage,
+            usable=tuple(usable),
+            configured=draw(st.integers(0, v - 1)),
+            active=active,
+            variant=draw(st.integers(0, v - 1)),
+            frames_done=draw(st.integers(0, 3)),
         )
+        if not active:
+            member.started = False
+        if member.frames_done:
+            member.last_frame = draw(
+                st.builds(
+                    FrameSample,
+                    st.booleans(),
+                    st.integers(0, 2 * table.deadline_ns),
+                    st.integers(0, table.deadline_ns),
+                )
+            )
+        if member.frames_done or stage:
+            member.lag_ns = round(draw(st.floats(-2.0, 1.0)) * table.deadline_ns)
+            member.last_stage = StageSample(
+                draw(st.integers(0, v - 1)),
+                draw(st.integers(0, k - 1)),
+                draw(st.integers(0, count - 1)),
+                draw(st.integers(0, table.deadline_ns)),
+            )
+            member.slowdown.observe(draw(st.floats(0.5, 4.0)))
+        members.append(member)
     cohort = make_cohort(clock_table, members, clocks=draw(st.integers(0, count - 1)))
     cohort.clocks_target = draw(st.integers(0, count - 1))
     # Boundaries belong to frames.

@@ -180,7 +180,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
         if settings.power_cap_w > 0.0:
             power = work / total
             capped = there[power <= settings.power_cap_w]
-            there = capped if len(capped) else power.argmin(keepdims=True)
+            there = capped if len(capped) else np.array([power.argmin()])
         order = there[np.lexsort((energy[there], total[there]))]
         least = np.minimum.accumulate(energy[order])
         kept = order[np.concatenate(([True], energy[order][1:] < least[:-1]))]
