@@ -163,7 +163,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
 def start(ros: Ros, kernel: FakeKernel, folder: Path, **values: Any) -> Any:
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
-    space = detect(kernel.root, files=kernel).space
+    space = detect(kernel.root, switch_cores=False, files=kernel).space
     node = ros.make(
         PerceptionNode,
         overrides={
