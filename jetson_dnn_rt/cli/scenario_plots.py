@@ -109,9 +109,10 @@ def draw(source: Source, runs: Sequence[PolicyRun], folder: Path) -> list[Path]:
         "energy": lambda figure: _draw_energy(figure, groups, runs),
         "latency": lambda figure: _draw_latency(figure, groups, runs, source),
         "accuracy": lambda figure: _draw_accuracy(figure, runs),
-        "triangle": lambda figure: _draw_triangle(figure, groups, runs, source),
         "timeline": lambda figure: _draw_timeline(figure, runs, source),
     }
+    if any(tally.met for run in runs for tally in run.tallies):
+        figures["triangle"] = lambda figure: _draw_triangle(figure, groups, runs, source)
     if any(len(tasks) >= 4 for tasks in groups.values()):
         figures["instances"] = lambda figure: _draw_instances(figure, groups, runs, source)
     try:
@@ -188,7 +189,10 @@ def _draw_bars(
             x = place + (number + 0.5) * width - 0.4
             found = values(run, tasks)
             if not found:
-                panel.plot([x], [0.0], marker="x", color=color, clip_on=False, ls="", label=label)
+                # On the lower edge, whatever the scale.
+                style = {"marker": "x", "color": color, "ls": "", "clip_on": False}
+                edge = panel.get_xaxis_transform()
+                panel.plot([x], [0.0], transform=edge, label=label, **style)
             else:
                 mean = sum(found) / len(found)
                 panel.bar(x, mean, 0.9 * width, color=color, label=label)
@@ -203,9 +207,7 @@ def _draw_bars(
 def _add_legend(figure: Any, panel: Any, runs: Sequence[PolicyRun]) -> None:
     handles, labels = panel.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    figure.legend(
-        unique.values(), unique, loc="outside lower center", ncol=min(6, len(runs)), fontsize=8
-    )
+    figure.legend(unique.values(), unique, loc="outside lower center", ncol=6, fontsize=8)
 
 
 def _draw_energy(figure: Any, groups: dict[str, list[str]], runs: Sequence[PolicyRun]) -> None:

@@ -26,24 +26,31 @@ class TaskTally:
     accuracy_sum: float = 0.0
     energy_j: float = 0.0
     """While its stages ran, divided among the stages side by side."""
-    burst: int = 0
-    max_burst: int = 0
+    outcomes: list[tuple[int, bool]] = field(default_factory=list)
+    """Sequence of each frame, and whether it was met; in the order of their ends."""
     response_ns: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, frame: SimulatedFrame) -> None:
-        """Take one more frame, in the order of their ends."""
+        """Take one more frame."""
         record = frame.record
+        met = record.outcome is Outcome.MET
+        self.outcomes.append((record.sequence, met))
         self.released += 1
         self.energy_j += frame.energy_j
-        if record.outcome is Outcome.MET:
+        if met:
             self.met += 1
             self.accuracy_sum += frame.accuracy
-            self.burst = 0
-        else:
-            self.burst += 1
-            self.max_burst = max(self.max_burst, self.burst)
         if record.outcome in _COMPLETED:
             self.response_ns.append(record.response_time_ns)
+
+    @property
+    def max_burst(self) -> int:
+        """Most frames in a row, as they came from the camera, that were not met."""
+        longest = burst = 0
+        for _, met in sorted(self.outcomes):
+            burst = 0 if met else burst + 1
+            longest = max(longest, burst)
+        return longest
 
 
 @dataclass(slots=True)
