@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -64,7 +65,8 @@ def measure_rounds(
 
 def quantile_ms(times: Times, share: float) -> float:
     """A time that `share` of the runs did not exceed, in ms; one that was measured."""
-    return float(np.quantile(times, share, method="higher")) * 1e-6
+    # numpy 1.21 (Ubuntu 22.04) has no np.quantile(..., method="higher").
+    return float(np.sort(times)[math.ceil(share * (len(times) - 1))]) * 1e-6
 
 
 def find_overhead_percent(plain: Times, other: Times) -> float:
