@@ -58,6 +58,8 @@ class Outlook:
         take effect, where those are faster; by how much of the delay is still to come.
     surprise : float
         A frame that is slower than usual by more than this factor is not noise.
+    reserve : float
+        See `reserve_for_others`.
     """
 
     rests: tuple[Rest, ...]
@@ -67,6 +69,7 @@ class Outlook:
     full_ns: Floats
     change_ns: Floats
     surprise: float
+    reserve: float
 
 
 def build_outlook(
@@ -120,6 +123,7 @@ def build_outlook(
         np.stack(full),
         change_ns,
         surprise=float(np.quantile(frames, 0.99) / np.median(frames)),
+        reserve=reserve,
     )
 
 

@@ -42,6 +42,8 @@ class Oracle(Horizon):
     """
 
     clocks_at_boundaries = True
+    response = 1.0
+    """Its frames end at their deadlines: there is nothing that it has to hold back."""
 
     def __init__(
         self,
@@ -88,9 +90,9 @@ class Oracle(Horizon):
         active = [index for index, member in enumerate(members) if member.active]
         if not active:
             return Decision(variants, self._outer[self._sleep])
-        frames = [Frame(member, now_ns) for member in members]
+        frames = [Frame(member, now_ns, self.response) for member in members]
         target = self._inner[cohort.clocks]
-        times_ns, _ = self._allot(members, self._start, frames, active, target, now_ns)
+        times_ns = self._allot(members, self._start, frames, active, target, now_ns)
         needs = {index: self._need_ns(index, members[index]) for index in active}
         total = np.zeros(len(self.clocks))
         for index in active:
@@ -99,6 +101,9 @@ class Oracle(Horizon):
             own = self._costs[id(outlook)][stage][0]
             time_ns = max(1.0, times_ns[index] - SPARE_NS)
             fits = needs[index] <= time_ns
+            if members[index].running_since_ns is not None:
+                # Its next stage is under way: nothing can be chosen there any more.
+                fits &= outlook.rests[stage].plans[:, :1] == members[index].variant
             plan = np.where(fits, own, np.inf).argmin(axis=0)
             columns = np.arange(len(total))
             late = needs[index].min(axis=0)

@@ -27,7 +27,7 @@ nothing, above `accuracy_floor`; `max_accuracy` energy next to nothing, below `p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,8 +59,29 @@ MOST_CLOCKS = 128
 """Clock configurations from which on a table is reduced to its hull."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Past(NamedTuple):
+    """How much interference a frame of a member has met.
+
+    The mean over its stages, each weighed by its profiled time; what the stage that runs now adds
+    is kept apart, so that asking twice at one boundary changes nothing.
+    """
+
+    frame: int
+    stage: int
+    weight: float
+    weighted: float
+    last_weight: float
+    last_interference: float
+
+    @property
+    def interference(self) -> float:
+        """The mean so far."""
+        weight = self.weight + self.last_weight
+        weighted = self.weighted + self.last_weight * self.last_interference
+        return weighted / weight if weight else 1.0
+
+
+class Memory(NamedTuple):
     """What the policy remembers, by member.
 
     Attributes
@@ -68,14 +89,14 @@ class Memory:
     frames_done : tuple of int
         Frames that are in `pressure`.
     pressure : tuple of float
-        Observed over expected execution time.
-    expected : tuple of float
-        Interference that was expected when the present frame began.
+        Observed over profiled execution time, interference taken out.
+    past : tuple of Past
+        Of the frames in flight.
     """
 
     frames_done: tuple[int, ...]
     pressure: tuple[float, ...]
-    expected: tuple[float, ...]
+    past: tuple[Past, ...]
 
 
 class Frame:
@@ -93,13 +114,13 @@ class Frame:
 
     __slots__ = ("again", "begin", "end", "until")
 
-    def __init__(self, member: Member, now_ns: int) -> None:
+    def __init__(self, member: Member, now_ns: int, response: float) -> None:
         last = member.last_release_ns
         if member.active:
             since = member.running_since_ns
             self.begin = now_ns if since is None else since
             self.end = member.absolute_deadline_ns
-            self.until = now_ns + RESPONSE * max(0, self.end - now_ns)
+            self.until = now_ns + response * max(0, self.end - now_ns)
             self.again = self.end if last is None else last + member.table.period_ns
         else:
             self.begin = now_ns if last is None else max(now_ns, last + member.table.period_ns)
@@ -120,6 +141,7 @@ class Horizon:
     adjusts_clocks = True
     clocks_at_boundaries = False
     adjusts_variants = True
+    response = RESPONSE
 
     def __init__(
         self,
@@ -142,7 +164,9 @@ class Horizon:
             float(interference[min(n, self._workers, len(interference)) - 1])
             for n in range(1, count + 1)
         ]
-        self._duty = [min(1.0, RESPONSE * table.deadline_ns / table.period_ns) for table in own]
+        self._duty = [
+            min(1.0, self.response * table.deadline_ns / table.period_ns) for table in own
+        ]
         joules, shared = weigh_energy(self._duty, self._workers, self._interference)
         made: dict[tuple[int, float], Outlook] = {}
         self._outlooks: list[Outlook] = []
@@ -161,7 +185,13 @@ class Horizon:
         self._forbidden = over_cap(
             self.clocks, own, settings.power_cap_w, self._workers, self._interference, unit_j
         )
-        self._start = Memory((0,) * count, (1.0,) * count, (1.0,) * count)
+        nothing = Past(0, 0, 0.0, 0.0, 0.0, 1.0)
+        self._start = Memory((0,) * count, (1.0,) * count, (nothing,) * count)
+        # Of the rest of a frame from each boundary on: the share of its next stage.
+        self._next_share = [
+            (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
+        ]
+        self._profile_ns = [(t.median_ns[:, :, None] * t.slowdown) for t in own]
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
         """All that may run: a frame in trouble goes on in the fastest."""
@@ -172,10 +202,10 @@ class Horizon:
         members, deciding = cohort.members, cohort.deciding
         memory = self._learn(cohort)
         present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
-        frames = [Frame(member, now_ns) for member in members]
+        frames = [Frame(member, now_ns, self.response) for member in members]
         inside = deciding >= 0 and members[deciding].stage > 0
         asked = (deciding,) if inside else range(len(members))
-        times_ns, slowed = self._allot(members, memory, frames, asked, target, now_ns)
+        times_ns = self._allot(members, memory, frames, asked, target, now_ns)
         clocks = target
         if not inside:
             clocks = self._choose_clocks(cohort, frames, times_ns, present, target, now_ns)
@@ -188,10 +218,7 @@ class Horizon:
                 time_ns += float(outlook.change_ns[part, member.stage, present, clocks])
             ladder = outlook.ladders[member.stage][clocks]
             variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
-            if not inside:
-                expected = list(memory.expected)
-                expected[deciding] = slowed[deciding]
-                memory = Memory(memory.frames_done, memory.pressure, tuple(expected))
+            memory = self._note(memory, cohort, present, variants[deciding])
         outer = cohort.clocks_target if clocks == target else self._outer[clocks]
         return Decision(tuple(variants), outer, memory)
 
@@ -213,13 +240,38 @@ class Horizon:
         for index, member in enumerate(cohort.members):
             if member.frames_done == memory.frames_done[index] or not len(member.slowdown):
                 continue
-            seen = member.slowdown.latest / memory.expected[index]
+            seen = member.slowdown.latest / memory.past[index].interference
             surprised = seen > pressure[index] * self._outlooks[index].surprise
             followed = pressure[index] + (ATTACK if surprised else DECAY) * (
                 seen - pressure[index]
             )
             pressure[index] = min(MOST_PRESSURE, max(LEAST_PRESSURE, followed))
-        return Memory(done, tuple(pressure), memory.expected)
+        return Memory(done, tuple(pressure), memory.past)
+
+    def _note(self, memory: Memory, cohort: Cohort, clocks: int, variant: int) -> Memory:
+        """Remember how many run beside the stage that begins now."""
+        index = cohort.deciding
+        member, past = cohort.members[index], memory.past[index]
+        beside = sum([other.running_since_ns is not None for other in cohort.members])
+        weight = float(self._profile_ns[index][variant, member.stage, clocks])
+        slowed = self._interference[min(beside, len(self._interference) - 1)]
+        if member.stage == 0 or past.frame != member.frames_done:
+            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed)
+        elif past.stage == member.stage:
+            past = past._replace(last_weight=weight, last_interference=slowed)
+        else:
+            past = Past(
+                past.frame,
+                member.stage,
+                past.weight + past.last_weight,
+                past.weighted + past.last_weight * past.last_interference,
+                weight,
+                slowed,
+            )
+        others = memory.past
+        return Memory(
+            memory.frames_done, memory.pressure, (*others[:index], past, *others[index + 1 :])
+        )
 
     # -- how much time each frame has ----------------------------------------------------------
 
@@ -231,20 +283,25 @@ class Horizon:
         asked: Sequence[int],
         clocks: int,
         now_ns: int,
-    ) -> tuple[dict[int, float], dict[int, float]]:
-        """Time of each member asked for, as if its frame were alone; and its interference."""
+    ) -> dict[int, float]:
+        """Time of each member asked for, as if its frame were alone."""
         if len(members) > self._workers:
             return self._queue_up(members, memory, frames, clocks, now_ns)
-        times_ns, slowed = {}, {}
+        times_ns = {}
+        running = sum([member.running_since_ns is not None for member in members])
         for index in asked:
             frame, member = frames[index], members[index]
             window = max(1, frame.end - frame.begin)
-            slow = self._slowed(index, frame.begin, frame.end, frames)
-            slowed[index] = slow
-            times_ns[index] = window / (slow * memory.pressure[index])
+            slowed = self._slowed(index, frame.begin, frame.end, frames)
+            if member.active:
+                # How many run beside its next stage is known.
+                beside = running - (member.running_since_ns is not None)
+                known = self._interference[min(beside, len(self._interference) - 1)]
+                slowed += self._next_share[index][member.stage] * (known - slowed)
+            times_ns[index] = window / (slowed * memory.pressure[index])
             if member.misses_in_a_row:
                 times_ns[index] *= CAUTION ** min(member.misses_in_a_row, MOST_CAUTION)
-        return times_ns, slowed
+        return times_ns
 
     def _slowed(self, index: int, begin: int, end: int, frames: Sequence[Frame]) -> float:
         """Interference with as many as will be at it on average until the deadline."""
@@ -272,7 +329,7 @@ class Horizon:
         frames: Sequence[Frame],
         clocks: int,
         now_ns: int,
-    ) -> tuple[dict[int, float], dict[int, float]]:
+    ) -> dict[int, float]:
         """The same where there are fewer workers than members.
 
         Derived from EDF demand: up to each deadline, the most accurate plans of all frames due by
@@ -296,7 +353,7 @@ class Horizon:
         for index, full_ns, own_ns, stretch in reversed(queue):
             least = min(least, stretch)
             times_ns[index] = min(own_ns, least * full_ns)
-        return times_ns, dict.fromkeys(order, slowed)
+        return times_ns
 
     # -- which clocks --------------------------------------------------------------------------
 
