@@ -105,7 +105,7 @@ def draw(source: Source, runs: Sequence[PolicyRun], folder: Path) -> list[Path]:
         When the folder cannot be written.
     """
     groups = _group(source)
-    figures: dict[str, Callable[[Any], None]] = {
+    figures: dict[str, Callable[[Any], Any]] = {
         "energy": lambda figure: _draw_energy(figure, groups, runs),
         "latency": lambda figure: _draw_latency(figure, groups, runs, source),
         "accuracy": lambda figure: _draw_accuracy(figure, runs),
@@ -122,14 +122,20 @@ def draw(source: Source, runs: Sequence[PolicyRun], folder: Path) -> list[Path]:
         raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
 
 
-def _save(folder: Path, name: str, draw_it: Callable[[Any], None], scenario: Scenario) -> Path:
+def _save(folder: Path, name: str, draw_it: Callable[[Any], Any], scenario: Scenario) -> Path:
+    """Draw a figure, with the legend of the panel that `draw_it` returns below it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 6), dpi=100, layout="constrained")
+    figure: Any = Figure(figsize=(11, 6.5), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    draw_it(figure)
-    figure.suptitle(scenario.description or scenario.name, fontsize=11)
+    upper, lower = figure.subfigures(2, 1, height_ratios=(9, 1))
+    panel = draw_it(upper)
+    if panel is not None:
+        handles, labels = panel.get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))
+        lower.legend(unique.values(), unique, loc="center", ncol=7, fontsize=8, frameon=False)
+    upper.suptitle(scenario.description or scenario.name, fontsize=11)
     path = folder / f"{scenario.name}-{name}.png"
     figure.savefig(path)
     return path
@@ -204,14 +210,8 @@ def _draw_bars(
     panel.set_axisbelow(True)
 
 
-def _add_legend(figure: Any, panel: Any, runs: Sequence[PolicyRun]) -> None:
-    handles, labels = panel.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(unique.values(), unique, loc="outside lower center", ncol=6, fontsize=8)
-
-
-def _draw_energy(figure: Any, groups: dict[str, list[str]], runs: Sequence[PolicyRun]) -> None:
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+def _draw_energy(figure: Any, groups: dict[str, list[str]], runs: Sequence[PolicyRun]) -> Any:
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1)})
     _draw_bars(left, groups, runs, _energies_mj)
     left.set_ylabel("energy of a completed frame while it runs [mJ]")
     for number, run in enumerate(runs):
@@ -225,13 +225,13 @@ def _draw_energy(figure: Any, groups: dict[str, list[str]], runs: Sequence[Polic
     right.set_ylabel("energy of the board, idle included, per met frame [mJ]")
     right.grid(axis="y", alpha=0.25)
     right.set_axisbelow(True)
-    _add_legend(figure, left, runs)
+    return left
 
 
 def _draw_latency(
     figure: Any, groups: dict[str, list[str]], runs: Sequence[PolicyRun], source: Source
-) -> None:
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+) -> Any:
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1)})
     _draw_bars(left, groups, runs, _responses_ms)
     deadlines_ms = _deadlines_ms(source)
     for place, tasks in enumerate(groups.values()):
@@ -249,10 +249,10 @@ def _draw_latency(
     right.set_ylabel("frames missed [%]")
     right.grid(axis="y", alpha=0.25)
     right.set_axisbelow(True)
-    _add_legend(figure, left, runs)
+    return left
 
 
-def _draw_accuracy(figure: Any, runs: Sequence[PolicyRun]) -> None:
+def _draw_accuracy(figure: Any, runs: Sequence[PolicyRun]) -> Any:
     panel = figure.subplots()
     for number, run in enumerate(runs):
         rows = [
@@ -280,18 +280,18 @@ def _draw_accuracy(figure: Any, runs: Sequence[PolicyRun]) -> None:
     panel.set_xlabel("iteration (frame of the task)")
     panel.set_ylabel("accuracy of the frames that were met")
     panel.grid(alpha=0.25)
-    _add_legend(figure, panel, runs)
+    return panel
 
 
 def _draw_triangle(
     figure: Any, groups: dict[str, list[str]], runs: Sequence[PolicyRun], source: Source
-) -> None:
+) -> Any:
     """Each network under each policy in barycentric coordinates, the three parts adding up to 1.
 
     Latency is relative to the deadline, energy to the dearest policy of the network; accuracy is
     as it is. A corner means that its part is all there is: far from energy is frugal.
     """
-    whole, near = figure.subplots(1, 2, width_ratios=(1, 1.3))
+    whole, near = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.3)})
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(3.0) / 2.0]])
     for corner, name, side in zip(
         corners, ("latency", "energy", "accuracy"), ("right", "left", "center"), strict=True
@@ -326,9 +326,7 @@ def _draw_triangle(
     near.set_xlim(middle[0] - reach, middle[0] + reach)
     near.set_ylim(middle[1] - reach, middle[1] + reach)
     near.set_title("the same, nearer; lines every 0.05", fontsize=9)
-    handles, labels = near.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(unique.values(), unique, loc="outside right center", fontsize=8)
+    return near
 
 
 def _find_triangle_points(
@@ -382,7 +380,7 @@ def _draw_instances(
     panels[1, 0].set_ylabel("frames missed [%]")
 
 
-def _draw_timeline(figure: Any, runs: Sequence[PolicyRun], source: Source) -> None:
+def _draw_timeline(figure: Any, runs: Sequence[PolicyRun], source: Source) -> Any:
     """Stage by stage of the first task: the accuracy of what runs, the clocks, LAG."""
     table = source.tables[0]
     worth = 1.0 - table.loss.sum(axis=1)
@@ -410,4 +408,4 @@ def _draw_timeline(figure: Any, runs: Sequence[PolicyRun], source: Source) -> No
     panels[2].set_xlabel(f"stage of {table.task}, from its first frame on")
     for panel in panels:
         panel.grid(alpha=0.25)
-    _add_legend(figure, panels[0], runs)
+    return panels[0]
