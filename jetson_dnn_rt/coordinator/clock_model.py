@@ -12,18 +12,19 @@ not fit: from 2133 to 3199 MHz medians move by 11 to 48 % (arXiv 2606.16106). Al
 The mean power of the board while a variant runs is taken to be::
 
     power(c) = p + e[f_emc] + sum over domains n (k + l f + d f^3)
-             + busy_cpu(c) (l' f + d' f^3) + busy_gpu(c) (l'' f + d'' f^3)
+             + w / time(c) + busy_cpu(c) d' f_cpu^3 + busy_gpu(c) d'' f_gpu^3
 
 n: cores that are on, 1 for the GPU; f^3: V^2 f with a voltage that rises with the clock; f: the
-same where the voltage is at its floor; busy: the shares of the time that the model of the time
-gives to the CPU and to the GPU. Both models are derived, and neither is believed: their error is
-that of points held out.
+same where the voltage is at its floor; w: the energy of a frame there, whatever the clocks; busy:
+the shares of the time that the model of the time gives to the CPU and to the GPU. Both models are
+derived, and neither is believed: their error is that of points held out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,18 @@ MAX_POINTS = 50
 
 _BIG_CORE_SPEEDS = (0.5, 0.7, 1.0, 1.4, 2.0)
 _DESIGNED = 0.6
+_NEW = 0.01
+"""A term of the power stays where this share of it is not said by the terms before it."""
+
+
+class Activity(NamedTuple):
+    """What a frame does at all configurations, [C] each."""
+
+    rate: Floats
+    """Frames in a time, 1 at the fastest clocks."""
+    cpu: Floats
+    """Share of its time that the CPU is busy."""
+    gpu: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,29 +195,26 @@ class TimeModel:
         fastest = self.times_ns(np.array([len(self.columns.time) - 1]))
         return self.times_ns(positions) / fastest
 
-    def busy(self, stages: Integers, positions: Integers | None = None) -> tuple[Floats, Floats]:
-        """Shares of a frame's time that one core and the GPU are busy, [C] each.
+    def activity(self, stages: Integers) -> Activity:
+        """What a frame does at all configurations of the board.
 
         Parameters
         ----------
         stages : int64
             Those of the M that the frame consists of.
-        positions : int64 [C], optional
-            As in `times_ns`.
         """
-        rows = self._rows(positions)
         weights = self.coefficients[:, stages].sum(axis=1)
         with np.errstate(invalid="ignore"):
-            parts = np.where(weights > 0.0, rows * weights, 0.0)
-            shares = parts / parts.sum(axis=1, keepdims=True)
-        shares = np.nan_to_num(shares)
+            parts = np.where(weights > 0.0, self.columns.time * weights, 0.0)
+            total = parts.sum(axis=1)
+            shares = np.nan_to_num(parts / total[:, np.newaxis])
         names = self.columns.time_names
 
-        def total(*wanted: str) -> Floats:
+        def share(*wanted: str) -> Floats:
             chosen: Floats = shares[:, [name in wanted for name in names]].sum(axis=1)
             return chosen
 
-        return total("one CPU core", "all CPU cores"), total("GPU")
+        return Activity(total[-1] / total, share("one CPU core", "all CPU cores"), share("GPU"))
 
     def _rows(self, positions: Integers | None) -> Floats:
         return self.columns.time if positions is None else self.columns.time[positions]
@@ -231,7 +241,7 @@ class PowerModel:
         columns: ClockColumns,
         positions: Integers,
         power_w: Floats,
-        busy: tuple[Floats, Floats] | None = None,
+        activity: Activity | None = None,
     ) -> PowerModel:
         """Fit to measured points.
 
@@ -243,8 +253,8 @@ class PowerModel:
             Those that were measured.
         power_w : float64 [N]
             Mean power there, > 0.
-        busy : tuple of float64 [C], optional
-            What `TimeModel.busy` says of all configurations; None = nothing runs.
+        activity : Activity, optional
+            What `TimeModel.activity` says of what runs; None = nothing does.
 
         Raises
         ------
@@ -252,14 +262,13 @@ class PowerModel:
             As in `TimeModel.fit`.
         """
         values = _check(positions, power_w[:, np.newaxis], "power_w")
-        names, parts = list(columns.power_names), [columns.power]
-        for name, share, clock in zip(
-            ("CPU", "GPU"), busy or (), (columns.cpu, columns.gpu), strict=False
-        ):
-            if _varies(clock) and _varies(share * clock):
-                names += [f"busy {name} on", f"busy {name} clock"]
-                parts.append(np.stack([share * clock, share * clock**3], axis=1))
-        matrix = np.concatenate(parts, axis=1)
+        named = dict(zip(columns.power_names, columns.power.T, strict=True))
+        if activity is not None:
+            named["work"] = activity.rate
+            named["busy CPU x clock^3"] = activity.cpu * columns.cpu**3
+            named["busy GPU x clock^3"] = activity.gpu * columns.gpu**3
+        names = _find_independent(named)
+        matrix = np.stack([named[name] for name in names], axis=1)
         found, error = fit(matrix[positions], names, values, "the model of the power")
         return PowerModel(matrix, found[:, 0], error)
 
@@ -357,6 +366,25 @@ def _usable(space: ClockSpace) -> Integers:
     """Configurations in which everything is on that a stage may need."""
     finite = np.isfinite(ClockColumns.of(space).time).all(axis=1)
     return np.flatnonzero(finite).astype(np.int64)
+
+
+def _find_independent(columns: dict[str, Floats]) -> list[str]:
+    """Names of columns that say something which those before them do not.
+
+    On a board whose cores stay on, say, their number and the board itself are one: that is no
+    lack of measurements.
+    """
+    names: list[str] = []
+    basis: list[Floats] = []
+    for name, column in columns.items():
+        rest = column.copy()
+        for direction in (*basis, *basis):  # twice: rounding
+            rest -= (direction @ rest) * direction
+        length = float(np.linalg.norm(rest))
+        if length > _NEW * float(np.linalg.norm(column)):
+            names.append(name)
+            basis.append(rest / length)
+    return names
 
 
 def _varies(values: Floats) -> bool:

@@ -175,8 +175,8 @@ def find_presets(platform: Platform) -> tuple[int, int]:
 def _fit_power(
     time_model: TimeModel, positions: Integers, watts: Floats, runs: Integers | None
 ) -> tuple[Floats, HeldOutError]:
-    busy = None if runs is None else time_model.busy(runs)
-    model = PowerModel.fit(time_model.columns, positions, watts, busy)
+    activity = None if runs is None else time_model.activity(runs)
+    model = PowerModel.fit(time_model.columns, positions, watts, activity)
     return model.power_w(), model.error
 
 

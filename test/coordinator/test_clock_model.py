@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from synthetic_boards import SyntheticBoard
+from sysfs_trees import TREES, Tree, write_tree
 
 from jetson_dnn_rt.coordinator.clock_model import (
     MAX_POINTS,
@@ -19,6 +21,7 @@ from jetson_dnn_rt.coordinator.clock_model import (
 from jetson_dnn_rt.coordinator.nonnegative import UndeterminedError
 from jetson_dnn_rt.platforms.boards import agx_orin_space, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.detect import detect
 
 MAKERS = {"tx2": tx2_space, "xavier": xavier_space, "orin": agx_orin_space}
 BOARDS = pytest.mark.parametrize("board", MAKERS)
@@ -151,11 +154,12 @@ def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> N
     positions = points_of(board)
     times, power = truth.measure(positions)
     time_model = TimeModel.fit(truth.space, positions, times)
-    busy = time_model.busy(np.arange(truth.stages))
-    for share in busy:
+    activity = time_model.activity(np.arange(truth.stages))
+    assert activity.rate[-1] == activity.rate.max() == 1.0
+    for share in activity:
         assert share.min() >= 0.0
         assert share.max() <= 1.0
-    model = PowerModel.fit(time_model.columns, positions, power, busy)
+    model = PowerModel.fit(time_model.columns, positions, power, activity)
     p50, p95, _ = errors(model.power_w(), truth.power_w())
     # The voltage's floor is no part of the model: some error is left, and is stated.
     assert p95 < 0.08
@@ -170,6 +174,27 @@ def test_power_that_nothing_explains_has_a_large_error() -> None:
     rng = np.random.default_rng(0)
     model = PowerModel.fit(ClockColumns.of(space), positions, rng.uniform(5.0, 15.0, MAX_POINTS))
     assert model.error.p50 > 0.15
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("switch_cores", [True, False])
+def test_every_board_is_determined_by_the_points_chosen(
+    tree: Tree, switch_cores: bool, tmp_path: Path
+) -> None:
+    """With cores that stay on, terms of the power are the same: nobody has to tell them apart."""
+    write_tree(tmp_path, tree)
+    with detect(tmp_path, state_dir=tmp_path / "state", switch_cores=switch_cores) as platform:
+        space = platform.space
+    steps = len(space.domains[space.names.index("emc")].options)
+    truth = SyntheticBoard(space, noise=0.02, emc_slowness=tuple(np.linspace(3.0, 1.0, steps)))
+    positions = choose_points(space)
+    times, power = truth.measure(positions)
+    time_model = TimeModel.fit(space, positions, times)
+    assert errors(time_model.times_ns(), truth.times_ns())[1] <= time_model.error.p95 < 0.08
+    activity = time_model.activity(np.arange(truth.stages))
+    model = PowerModel.fit(time_model.columns, positions, power, activity)
+    assert errors(model.power_w(), truth.power_w())[1] <= 1.5 * model.error.p95 < 0.18
+    PowerModel.fit(time_model.columns, positions, power)  # nothing runs
 
 
 # -- which points ------------------------------------------------------------------------------
