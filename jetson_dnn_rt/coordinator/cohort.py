@@ -71,6 +71,9 @@ class Member:
         Frames that ended otherwise than ``met``, since the last one that did.
     slowdown : SlowdownWindow
         Observed over profiled execution time, one ratio a frame.
+    pace : float
+        The same over the stages of the frame in flight that are done; 1 before its first
+        boundary.
     """
 
     table: TaskTable
@@ -92,6 +95,7 @@ class Member:
     last_release_ns: int | None = None
     misses_in_a_row: int = 0
     slowdown: SlowdownWindow = field(default_factory=SlowdownWindow)
+    pace: float = 1.0
 
 
 @dataclass(slots=True, eq=False)

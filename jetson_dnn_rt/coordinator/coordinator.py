@@ -209,6 +209,7 @@ class Coordinator:
             scales = seat.scales(self.cohort.clocks)[variant_name]
             for covered in range(stage, job.next_stage):
                 seat.expected_ns += seat.medians_ns[variant][covered] * scales[covered]
+            member.pace = seat.executed_ns / seat.expected_ns
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """A frame ended; the policy is asked about the clocks."""
@@ -267,6 +268,7 @@ class Coordinator:
         member.deadline_ns = job.absolute_deadline_ns - job.release_ns
         member.stage = job.next_stage
         member.running_since_ns = None
+        member.pace = 1.0
         member.configured = seat.variants.get(state.parameters.variant, member.configured)
         member.usable = tuple(
             variant in state.spans and variant not in state.withdrawn for variant in seat.variants

@@ -222,8 +222,18 @@ def test_a_member_shows_what_ran():
 
 def test_a_machine_slower_than_its_profile_shows_in_the_slowdown():
     bench = Bench(always(0), make_table("a"))
-    drive(bench.engine, [(0, "a")], lambda job: 3 * bench.execution_ns(job) // 2)
-    assert bench.cohort.members[0].slowdown.latest == 1.5
+    paces = []
+
+    def plan(cohort, now_ns):
+        paces.append(cohort.members[0].pace)
+        return Decision((0,), 1)
+
+    bench.policy.plan = plan
+    # The first stage takes 40 in place of 20, the second 35 in place of 30.
+    times = iter([40, 35, 20])
+    drive(bench.engine, [(0, "a"), (200, "a")], lambda job: next(times, 30))
+    assert bench.cohort.members[0].slowdown.maximum == 1.5
+    assert paces == [1.0, 2.0, 1.5, 1.0, 1.0, 1.0]
 
 
 def test_a_withdrawn_variant_is_shown_as_unusable_and_comes_back():
