@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from jetson_dnn_rt.cameras.source import open_source
+from jetson_dnn_rt.cameras.sources import open_source
 
 WIDTH, HEIGHT = 640, 480
 COUNT = 16

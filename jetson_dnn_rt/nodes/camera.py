@@ -12,7 +12,8 @@ import cv2
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from jetson_dnn_rt.cameras.camera import Camera
-from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, open_source
+from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
+from jetson_dnn_rt.cameras.sources import open_source
 from jetson_dnn_rt.executor.realtime import Realtime
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals

@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.cameras.source import FrameSource, open_source
+from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.cameras.sources import open_source
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.models.scenes import SceneGenerator
 
