@@ -27,6 +27,9 @@ when the machine turns out to be twice as fast as profiled."""
 
 IMPOSSIBLE = 1e4
 """Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
+SHORT = 100.0
+"""And of each whole need that is lacking: one percent counts as much as a frame's energy. It
+decides between clocks of which none is safe, where the last percent is not worth any price."""
 FORBIDDEN = 1e2
 """Cost of accuracy below the floor, a whole frame's, in frames' energies."""
 
@@ -114,5 +117,6 @@ def build_grid(
         step = np.searchsorted(ladder.need_ns, times, side="right") - 1
         column = costs[ladder.plans, clocks][np.maximum(step, 0)]
         short = ladder.need_ns[0] / np.maximum(times, deadline_ns * STEP)
-        grid[:, clocks] = np.where(step < 0, column + IMPOSSIBLE * reference_j * short, column)
+        risk = reference_j * (IMPOSSIBLE + SHORT * (short - 1.0))
+        grid[:, clocks] = np.where(step < 0, column + risk, column)
     return grid

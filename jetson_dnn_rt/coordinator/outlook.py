@@ -59,7 +59,7 @@ class Outlook:
     surprise : float
         A frame that is slower than usual by more than this factor is not noise.
     reserve : float
-        See `reserve_for_others`.
+        See `expect_others`.
     """
 
     rests: tuple[Rest, ...]
@@ -78,6 +78,7 @@ def build_outlook(
     settings: PolicySettings,
     joules: float,
     shared: float,
+    slowed: float = 1.0,
     reserve: float = 1.0,
 ) -> Outlook:
     """Work out a task's look-up tables.
@@ -92,8 +93,8 @@ def build_outlook(
         Mode and weights.
     joules, shared : float
         Weights of energy; see `weigh_energy`.
-    reserve : float
-        See `reserve_for_others`.
+    slowed, reserve : float
+        See `expect_others`.
     """
     rests = build_rests(table, clocks, settings.confidence, USUAL)
     objective = Objective(
@@ -113,7 +114,7 @@ def build_outlook(
         full.append(rest.need_ns(reserve)[int(rest.loss.argmin())])
     frames = table.times_ns[0].sum(axis=0)
     tail = float(tail_quantile(frames.astype(np.float64), settings.confidence))
-    change_ns = lost_by_change(table, clocks) * (reserve * tail / float(np.median(frames)))
+    change_ns = lost_by_change(table, clocks, slowed) * (reserve * tail / float(np.median(frames)))
     grids.append(_begin_elsewhere(grids[0], change_ns[-1, 0] / table.deadline_ns))
     return Outlook(
         rests,
@@ -154,31 +155,42 @@ def weigh_energy(
     return max(min(1.0, alone), 1e-3), slowed / at_once
 
 
-def reserve_for_others(
-    member: int, duty: Sequence[float], workers: int, interference: Sequence[float]
-) -> float:
-    """How much more than the mean the others may slow a member down.
+def expect_others(
+    member: int,
+    duty: Sequence[float],
+    workers: int,
+    interference: Sequence[float],
+    deviations: float,
+) -> tuple[float, float]:
+    """How much the others slow a member down: on average, and how much more at times.
 
-    Derived: the others run or do not, each for its share of the time and on its own; counted are
-    two standard deviations more of them than their mean.
+    Derived: the others run or do not, each for its share of the time and on its own. The reserve
+    is for so many standard deviations more of them than their mean.
+
+    Returns
+    -------
+    float, float
+        Mean interference, and the reserve as a factor on it.
     """
     others = [share for other, share in enumerate(duty) if other != member]
     mean = min(float(workers), 1.0 + sum(others))
     spread = sum(share * (1.0 - share) for share in others) ** 0.5
     counts = np.arange(1, len(interference) + 1)
-    most = min(float(workers), mean + 2.0 * spread)
-    return float(np.interp(most, counts, interference) / np.interp(mean, counts, interference))
+    usual = float(np.interp(mean, counts, interference))
+    most = float(np.interp(min(float(workers), mean + deviations * spread), counts, interference))
+    return usual, most / usual
 
 
-def lost_by_change(table: TaskTable, clocks: ClockTable) -> Floats:
-    """`Outlook.change_ns`: the most that any variant loses.
+def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) -> Floats:
+    """`Outlook.change_ns`: the most that any variant loses, in time as if alone.
 
     While a rise is under way the stages next in turn go on at the slower pace. Which ones these
     are matters, since a stage that waits for the memory is slowed by other clocks than one that
     computes; so it is added up stage by stage. Where the rest is done before the change, all of it
-    ran at the slower pace.
+    ran at the slower pace. With others side by side, `slowed` by them, less of it is done during
+    the delay.
     """
-    delays = _delays_ns(clocks)
+    delays = _delays_ns(clocks) / slowed
     stages = len(table.stages)
     parts = np.arange(DELAY_PARTS + 1)[:, None, None] / DELAY_PARTS
     lost = np.zeros((len(parts), stages, *delays.shape))

@@ -44,6 +44,8 @@ class Oracle(Horizon):
     clocks_at_boundaries = True
     response = 1.0
     """Its frames end at their deadlines: there is nothing that it has to hold back."""
+    deviations = 2.0
+    """Twice the reserve for others: it has no other one, and shall keep its deadlines."""
 
     def __init__(
         self,
