@@ -42,6 +42,8 @@ class Basis:
         By task, what the files say.
     interference : tuple of float
         How much slower a stage is with 1, 2, ... of them side by side.
+    power_measured : bool
+        Whether the watts in the tables are watts; else energy stands for busy seconds.
     notes : tuple of str
         What a user should know.
     """
@@ -50,6 +52,7 @@ class Basis:
     clock_table: ClockTable
     tables: Mapping[str, TaskTable]
     interference: tuple[float, ...]
+    power_measured: bool
     notes: tuple[str, ...]
 
 
@@ -75,7 +78,7 @@ def load_basis(values: CoordinatorParameters) -> Basis:
                 )
             return Basis(
                 platform, make_clock_table(platform.space, platform.read()), {}, ALONE,
-                tuple(notes),
+                False, tuple(notes),
             )  # fmt: skip
         clocks, tables = _join(files, values.tables)
         clocks, tables, note = _fit(clocks, tables, platform)
@@ -86,6 +89,7 @@ def load_basis(values: CoordinatorParameters) -> Basis:
             clocks,
             {table.task: table for table in tables},
             max((file.interference for file in files), key=len),
+            all(file.power_measured for file in files),
             tuple(notes),
         )
     except BaseException:

@@ -88,8 +88,16 @@ class ComposedCohort:
         """Nothing: the executor tells the coordinator what happens."""
 
     def states(self) -> dict[str, str]:
-        """Nothing beside what the tasks say themselves."""
-        return {}
+        """What stands in the way of policies that switch inside a frame."""
+        found = {}
+        for name, node in self._tasks().items():
+            coarse = coarse_variants(node)
+            if coarse and node.snapshot is not None:
+                found[name] = (
+                    f"{', '.join(coarse)}: several stages with one run, no boundary between them; "
+                    "set finest_stages for policies that switch inside a frame"
+                )
+        return found
 
     def close(self) -> None:
         """Nothing was taken."""
@@ -145,6 +153,14 @@ class Held(StaticSelector):
         if job.start_ns is None and hold and hold.configured == state.parameters.variant:
             return hold.variant
         return super().choose(state, job, now_ns)
+
+
+def coarse_variants(node: TaskNode) -> list[str]:
+    """Variants of a task that cover several of its stages with one run."""
+    loaded = node.loaded
+    if loaded is None:
+        return []
+    return [name for name, runs in loaded.stages.items() if any(run.span > 1 for run in runs)]
 
 
 def decides(coordinator: Coordinator) -> bool:

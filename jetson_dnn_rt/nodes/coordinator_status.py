@@ -112,6 +112,7 @@ def _platform(node: CoordinatorNode) -> dict[str, object]:
         "clocks_reason": basis.platform.reason or "none",
         "clock_writes": clocks.writes,
         "power_w": power.power_w,
+        "power_in_tables": "measured" if basis.power_measured else "not measured: busy seconds",
         "energy_per_met_frame_j": node.rates.energy_per_met_frame_j,
         **{f"rail.{rail}_w": watts for rail, watts in power.rails_w.items()},
     }

@@ -242,6 +242,7 @@ class LoadedTask:
             # What takes minutes is built in the background, if there is a place for it.
             build=self.library is None,
             memory_limit_mb=memory_limit_mb,
+            finest=self._parameters.finest_stages,
         )
 
     def _warm_up(self, name: str, pipeline: Pipeline) -> StageTimes:

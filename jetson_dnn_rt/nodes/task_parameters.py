@@ -83,6 +83,11 @@ class TaskNodeParameters:
         "one takes about 2 ms",
         limits=(0, MAX_STAGES),
     )
+    finest_stages: bool = parameter(
+        False,
+        "One run per stage on every back end, though some are slower so: a frame can then be "
+        "stopped, and go on in another variant, at every boundary",
+    )
     memory_limit_mb: float = parameter(
         0.0,
         "Memory of all variants together; what does not fit is left out; 0 = no limit",

@@ -21,7 +21,11 @@ _WARM_UP_RUNS = 2
 
 
 def choose_cover(
-    network: Network, decomposition: str, make_runner: Callable[..., Runner]
+    network: Network,
+    decomposition: str,
+    make_runner: Callable[..., Runner],
+    *,
+    finest: bool = False,
 ) -> list[Segment]:
     """Make the finest cover that is nearly as fast as the fastest.
 
@@ -37,6 +41,8 @@ def choose_cover(
         Of the network, see `Network.has`.
     make_runner : callable
         Makes a `Part` ready.
+    finest : bool
+        One run per stage, whatever it costs.
 
     Returns
     -------
@@ -48,7 +54,7 @@ def choose_cover(
     count = network.stages
     chosen = count
     try:
-        for count in list_counts(network.stages):
+        for count in [network.stages] if finest else list_counts(network.stages):
             pieces = network.pieces(decomposition, count)
             covers[count] = segments = []
             for piece in pieces:

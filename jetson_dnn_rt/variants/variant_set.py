@@ -93,6 +93,9 @@ class VariantSet:
         `missing`.
     keep_refused : bool
         Load variants too that the library lists as refused.
+    finest : bool
+        One run per stage on every back end, though some are slower so: then a frame can go on in
+        any variant at every boundary, which a coordinator reckons with.
     memory_limit_mb : float
         What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
         whatever it takes.
@@ -129,6 +132,7 @@ class VariantSet:
         memory_limit_mb: float = 0.0,
         build: bool = True,
         keep_refused: bool = False,
+        finest: bool = False,
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -144,6 +148,7 @@ class VariantSet:
         self._threads, self._clock = threads, clock
         self._limit_bytes = int(memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
+        self._finest = finest
         self._envelope: Envelope | None = None
         self._asked_stages = stages
         self._network = Network(model, stages or self._count_stages(specs), library)
@@ -283,7 +288,9 @@ class VariantSet:
             build=self._build_engines,
         )
         if spec.backend != "torch":
-            return choose_cover(self._network, spec.decomposition, make_runner)
+            return choose_cover(
+                self._network, spec.decomposition, make_runner, finest=self._finest
+            )
         # torch runs operator by operator, whatever the cuts: stages cost it little.
         segments: list[Segment] = []
         try:

@@ -68,6 +68,13 @@ def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> Non
     assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
 
 
+def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch) -> None:
+    # One run alone would be much the fastest.
+    monkeypatch.setattr(covering, "measure_segments", lambda segments: len(segments) ** 2)
+    with closing(make_set(model, [ONNX], stages=4, finest=True)) as variants:
+        assert [stage.span for stage in variants.pipelines[ONNX].stages] == [1] * 6
+
+
 @pytest.mark.parametrize(("milliseconds", "stages"), [(0.4, 1), (6.1, 3), (100.0, 8)])
 def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stages) -> None:
     monkeypatch.setattr(
