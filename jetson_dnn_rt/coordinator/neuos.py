@@ -66,6 +66,21 @@ class Candidate(NamedTuple):
     member: int
 
 
+class Account(NamedTuple):
+    """What one instance owes: its LAG beyond the frame in flight.
+
+    Attributes
+    ----------
+    frames_done : int
+        Of the member when this was written: tells whether there is news.
+    lag_ns : int
+        With which its last frame ended, debt from before included.
+    """
+
+    frames_done: int
+    lag_ns: int
+
+
 def power_up(power_w: Floats) -> Floats:
     """Power relative to the slowest configuration, along the last axis; powers when that is 0."""
     base = power_w[..., :1]
@@ -129,12 +144,17 @@ class NeuOS(ABC):
     The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
     judged by what the original layer would gain.
 
-    Readings. The instances of the paper run on and on; tasks here wait for their next frame. They
-    stay in the cohort, with their last known LAG: a frame is about to come, and clocks that the
-    others would like may be too slow for it. Clocks are chosen when a frame begins and stay until
-    the next one does; in between only variants follow LAG. The paper chooses both at every layer,
-    but a clock takes effect after 5 to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over
-    and the next one finds the clocks that this one wanted to catch up with.
+    Readings. An instance of the paper runs on and on, and its LAG is a sum over all that it has
+    finished; tasks here wait for their next frame. So they stay in the cohort between frames,
+    with their last known LAG: a frame is about to come, and clocks that the others would like may
+    be too slow for it. What a frame is behind at its end is still owed in the next one, up to a
+    whole deadline; what it was ahead is lost in waiting. (A LAG that starts anew with each frame
+    lets a slow task approximate only late in each of them, and forget it with the next.)
+
+    Clocks are chosen when a frame begins and stay until the next one does; in between only
+    variants follow LAG. The paper chooses both at every layer, but a clock takes effect after 5
+    to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over and the next one finds the
+    clocks that this one wanted to catch up with.
     """
 
     adjusts_clocks = True
@@ -180,15 +200,15 @@ class NeuOS(ABC):
         Algorithm 2 is worked out for the member at whose boundary this is. The others keep what
         they have until their own, when their LAG will be known better.
         """
-        members = cohort.members
+        members, accounts = cohort.members, _settle(cohort)
         clocks, deciding = cohort.clocks_target, cohort.deciding
         variants = [member.variant for member in members]
         if deciding >= 0:
             member = members[deciding]
             if member.started:
-                mine = self._examine(deciding, member, cohort.clocks)
+                mine = self._examine(deciding, member, accounts[deciding], cohort.clocks)
             else:
-                delta = self.clock_candidates(cohort)
+                delta = self._find_candidates(cohort, accounts)
                 clocks = self.pick(delta, cohort)
                 mine = next(candidate for candidate in delta if candidate.member == deciding)
             share = self.share(mine, clocks)
@@ -196,7 +216,7 @@ class NeuOS(ABC):
                 variants[deciding] = _row(self._rows[mine.column], member, 1.0 + share)
             else:
                 variants[deciding] = _most_accurate(member)
-        return Decision(tuple(variants), clocks)
+        return Decision(tuple(variants), clocks, accounts)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
         """All that may run."""
@@ -204,12 +224,7 @@ class NeuOS(ABC):
 
     def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
         """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
-        present, examine = cohort.clocks, self._examine
-        return [
-            examine(number, member, present)
-            for number, member in enumerate(cohort.members)
-            if member.active or member.last_frame is not None
-        ]
+        return self._find_candidates(cohort, _settle(cohort))
 
     def share(self, candidate: Candidate, clocks: int) -> float:
         """Algorithm 2: what some clocks leave an instance to approximate, beyond 1.
@@ -233,16 +248,50 @@ class NeuOS(ABC):
                     break
         return total
 
-    def _examine(self, number: int, member: Member, present: int) -> Candidate:
+    def _find_candidates(self, cohort: Cohort, accounts: Sequence[Account]) -> list[Candidate]:
+        present, examine = cohort.clocks, self._examine
+        return [
+            examine(number, member, accounts[number], present)
+            for number, member in enumerate(cohort.members)
+            if member.active or member.last_frame is not None
+        ]
+
+    def _examine(self, number: int, member: Member, account: Account, present: int) -> Candidate:
         """What Algorithm 1 finds for one instance."""
         column = self._first_columns[number]
-        if member.active:
+        lag_ns, deadline_ns = account.lag_ns, member.deadline_ns
+        if member.active and member.stage:
             column += member.stage
-        lag_ns, deadline_ns = member.lag_ns, member.deadline_ns
+            lag_ns = member.lag_ns + min(0, lag_ns)
         sigma = (deadline_ns - lag_ns) / deadline_ns
         needed = self._speeds[present * self._width + column] * sigma
         clocks, power = self._lookups[column].cover(needed)
         return Candidate(clocks, power, sigma, needed, lag_ns, column, number)
+
+
+def _settle(cohort: Cohort) -> tuple[Account, ...]:
+    """Accounts of all instances, with the frames that ended since the last decision."""
+    members, memory = cohort.members, cohort.memory
+    if not isinstance(memory, tuple):
+        return tuple(
+            Account(m.frames_done, 0 if m.active and m.stage else max(-m.deadline_ns, m.lag_ns))
+            for m in members
+        )
+    accounts: tuple[Account, ...] = memory
+    for account, member in zip(accounts, members, strict=True):
+        if account.frames_done != member.frames_done:
+            break
+    else:
+        return accounts
+    return tuple(
+        account
+        if account.frames_done == member.frames_done
+        else Account(
+            member.frames_done,
+            max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns),
+        )
+        for account, member in zip(accounts, members, strict=True)
+    )
 
 
 def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float, int]]]:

@@ -89,6 +89,25 @@ def test_a_task_between_two_frames_stays_in_the_cohort() -> None:
     assert policy.decide(cohort, 0).clocks == 2
 
 
+def test_what_a_frame_is_behind_is_owed_in_the_next_one() -> None:
+    member = make_member(make_table(deadline_ms=10.0))
+    cohort = make_cohort(make_clock_table(), [member], clocks=1)
+    policy = make_policy(NeuOSMinEnergy, cohort)
+    assert isinstance(policy, NeuOS)
+    known = []
+    for end_ms, next_ms in ((-3.0, -1.0), (+1.0, 0.5), (+5.0, 2.0), (-15.0, 1.0)):
+        begin_frame(member, end_ms)
+        member.frames_done += 1
+        cohort.deciding = -1
+        cohort.memory = check_pure(policy, cohort).memory
+        known.append(policy.clock_candidates(cohort)[0].lag_ns / MS)
+        member.started, member.stage, member.lag_ns = True, 1, round(next_ms * MS)
+        known.append(policy.clock_candidates(cohort)[0].lag_ns / MS)
+    # 3 behind: owed beside what the next frame is behind. It gives 1 back: 2 are left. 5 ahead is
+    # 3 ahead in all, which the frame after that cannot use. A deadline is the most that is owed.
+    assert known == [-3.0, -4.0, -2.0, -1.5, 3.0, 2.0, -10.0, -9.0]
+
+
 def test_speed_ups_are_those_of_the_next_layer() -> None:
     speeds = ((1.0, 1.1, 1.2), (1.0, 3.0, 9.0))
     table = make_table(times_ms=((1.0, 1.0),), speeds=speeds)
@@ -240,7 +259,10 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
         member = cohort.members[candidate.member]
         stage = member.stage if member.active else 0
         speeds, powers = member.table.speed_up[0, stage], member.table.power_up[0, stage]
-        needed = speeds[cohort.clocks] * (1.0 - member.lag_ns / member.deadline_ns)
+        # Not more than a whole deadline is owed from the frame before.
+        in_frame = member.active and member.stage > 0
+        lag_ns = member.lag_ns if in_frame else max(-member.deadline_ns, member.lag_ns)
+        needed = speeds[cohort.clocks] * (1.0 - lag_ns / member.deadline_ns)
         assert candidate.needed == pytest.approx(needed)
         covering = np.flatnonzero(speeds >= candidate.needed)
         if len(covering):
