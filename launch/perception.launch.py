@@ -85,7 +85,7 @@ def write_overrides(arguments, tasks, with_camera):
         "segmenter": {**task, "model": arguments["segmenter_model"]},
     }
     if not is_true(arguments["composed"]):
-        nodes["coordinator"]["tasks"] = tasks
+        nodes["coordinator"]["tasks"] = list(tasks)  # rcl knows no aliases
     content = {
         f"/**/{node}": {"ros__parameters": {k: v for k, v in values.items() if v != ""}}
         for node, values in nodes.items()

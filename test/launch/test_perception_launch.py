@@ -46,6 +46,7 @@ def make_description(composed: str) -> tuple[launch.LaunchDescription, dict[str,
         "model": "null:2",
         "segmenter_model": "null:2,segmentation",
         "composed": composed,
+        "policy": "neuos_balanced",
     }
     include = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(str(file)), launch_arguments=arguments.items()
@@ -117,6 +118,20 @@ class TestPerception(unittest.TestCase):
                 DiagnosticArray, "/diagnostics",
                 lambda m, name=name: any(s.name == name and s.level == b"\0" for s in m.status),
             )  # fmt: skip
+
+    def test_the_policy_is_the_one_asked_for(self) -> None:
+        from diagnostic_msgs.msg import DiagnosticArray
+
+        def find(message: Any) -> Any:
+            return [s for s in message.status if s.name == "coordinator: policy_status"]
+
+        wanted = ("state", "active")
+        message = self.receive(
+            DiagnosticArray, "/diagnostics",
+            lambda m: any(wanted in [(v.key, v.value) for v in s.values] for s in find(m)),
+        )  # fmt: skip
+        (status,) = find(message)
+        assert ("policy", "neuos_balanced") in [(v.key, v.value) for v in status.values]
 
     def test_timing_is_published(self) -> None:
         from std_msgs.msg import Float64
