@@ -56,8 +56,9 @@ class Outlook:
     change_ns : float64 [DELAY_PARTS + 1, K, C, C]
         Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
         take effect, where those are faster; by how much of the delay is still to come.
-    surprise : float
-        A frame that is slower than usual by more than this factor is not noise.
+    surprise : list of float, [K + 1]
+        A frame that is slower than profiled by more than this factor, after so many of its stages,
+        is not noise: the 0.99 quantile of profiled frames.
     reserve : float
         See `expect_others`.
     """
@@ -68,7 +69,7 @@ class Outlook:
     grids: npt.NDArray[np.float32]
     full_ns: Floats
     change_ns: Floats
-    surprise: float
+    surprise: list[float]
     reserve: float
 
 
@@ -123,7 +124,7 @@ def build_outlook(
         np.stack(grids).astype(np.float32),
         np.stack(full),
         change_ns,
-        surprise=float(np.quantile(frames, 0.99) / np.median(frames)),
+        surprise=_surprise(table),
         reserve=reserve,
     )
 
@@ -204,6 +205,12 @@ def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) ->
                 left = np.maximum(0.0, left - slow)
             np.minimum(lost[:, boundary], here, out=lost[:, boundary])
     return lost
+
+
+def _surprise(table: TaskTable) -> list[float]:
+    """`Outlook.surprise`, of the most accurate variant."""
+    so_far = table.times_ns[0].cumsum(axis=0) / table.median_ns[0].cumsum()[:, None]
+    return [1.0, *np.maximum(1.0, np.quantile(so_far, 0.99, axis=1)).tolist()]
 
 
 def _delays_ns(clocks: ClockTable) -> Floats:

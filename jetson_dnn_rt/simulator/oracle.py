@@ -19,7 +19,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.frontier import Integers
 from jetson_dnn_rt.coordinator.ladder import IMPOSSIBLE, plan_costs
-from jetson_dnn_rt.coordinator.policies.horizon import Frame, Horizon
+from jetson_dnn_rt.coordinator.policies.horizon import Frame, Horizon, Memory
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.simulator.world import World
@@ -124,6 +124,10 @@ class Oracle(Horizon):
             chosen[deciding] = int(outlook.rests[stage].plans[row, 0])
             variants = tuple(chosen)
         return Decision(variants, self._outer[clocks])
+
+    def _trust(self, index: int, member: Member, memory: Memory) -> float:
+        """All of it: nothing has to be learnt."""
+        return 1.0
 
     def _need_ns(self, index: int, member: Member) -> Floats:
         """Time without which a plan of the present frame is not begun, [P, C].

@@ -76,11 +76,12 @@ class Past(NamedTuple):
     last_weight: float
     last_interference: float
 
-    @property
-    def interference(self) -> float:
-        """The mean so far."""
-        weight = self.weight + self.last_weight
-        weighted = self.weighted + self.last_weight * self.last_interference
+    def interference(self, stage: int) -> float:
+        """The mean over the stages before this one."""
+        weight, weighted = self.weight, self.weighted
+        if self.stage < stage:
+            weight += self.last_weight
+            weighted += self.last_weight * self.last_interference
         return weighted / weight if weight else 1.0
 
 
@@ -93,12 +94,15 @@ class Memory(NamedTuple):
         Frames that are in `pressure`.
     pressure : tuple of float
         Observed over profiled execution time, interference taken out.
+    newest : float
+        The same of the frame that last passed a boundary, as far as it is not noise.
     past : tuple of Past
         Of the frames in flight.
     """
 
     frames_done: tuple[int, ...]
     pressure: tuple[float, ...]
+    newest: float
     past: tuple[Past, ...]
 
 
@@ -192,7 +196,11 @@ class Horizon:
             self.clocks, own, settings.power_cap_w, self._workers, self._interference, unit_j
         )
         nothing = Past(0, 0, 0.0, 0.0, 0.0, 1.0)
-        self._start = Memory((0,) * count, (1.0,) * count, (nothing,) * count)
+        self._start = Memory((0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
+        # A frame with everybody side by side, as slow as noise makes it.
+        self._worst_usual = [
+            outlook.surprise[-1] * self._interference[-1] for outlook in self._outlooks
+        ]
         # Of the rest of a frame from each boundary on: the share of its next stage.
         self._next_share = [
             (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
@@ -207,6 +215,8 @@ class Horizon:
         """See the module."""
         members, deciding = cohort.members, cohort.deciding
         memory = self._learn(cohort)
+        if deciding >= 0 and members[deciding].stage > 0:
+            memory = memory._replace(newest=self._shown(deciding, members[deciding], memory))
         present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
         frames = [Frame(member, now_ns, self.response) for member in members]
         inside = deciding >= 0 and members[deciding].stage > 0
@@ -242,17 +252,43 @@ class Horizon:
         done = tuple([member.frames_done for member in cohort.members])
         if done == memory.frames_done:
             return memory
-        pressure = list(memory.pressure)
+        pressure, newest = list(memory.pressure), memory.newest
         for index, member in enumerate(cohort.members):
             if member.frames_done == memory.frames_done[index] or not len(member.slowdown):
                 continue
-            seen = member.slowdown.latest / memory.past[index].interference
-            surprised = seen > pressure[index] * self._outlooks[index].surprise
+            stages = len(member.table.stages)
+            seen = member.slowdown.latest / memory.past[index].interference(stages)
+            surprise = self._outlooks[index].surprise[-1]
+            newest = seen / surprise
+            surprised = seen > pressure[index] * surprise
             followed = pressure[index] + (ATTACK if surprised else DECAY) * (
                 seen - pressure[index]
             )
             pressure[index] = min(MOST_PRESSURE, max(LEAST_PRESSURE, followed))
-        return Memory(done, tuple(pressure), memory.past)
+        return Memory(done, tuple(pressure), newest, memory.past)
+
+    def _shown(self, index: int, member: Member, memory: Memory) -> float:
+        """How much slower the frame in flight is so far than interference and noise explain."""
+        surprise = self._outlooks[index].surprise[member.stage]
+        return member.pace / (memory.past[index].interference(member.stage) * surprise)
+
+    def _trust(self, index: int, member: Member, memory: Memory) -> float:
+        """Share of its time that a frame can count on.
+
+        What slows one may slow all (a co-runner, heat), and slow-downs come and go: counted is the
+        most of what this task's frames took lately, on average and at their 0.98 quantile, what
+        this frame has shown so far, and what the last frame at a boundary has shown.
+        """
+        pressure = max(
+            memory.pressure[index],
+            memory.newest,
+            member.slowdown.quantile(0.98) / self._worst_usual[index],
+        )
+        if member.active and member.stage > 0:
+            pressure = max(pressure, self._shown(index, member, memory))
+        if member.misses_in_a_row:
+            return CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / pressure
+        return 1.0 / pressure
 
     def _note(self, memory: Memory, cohort: Cohort, clocks: int, variant: int) -> Memory:
         """Remember how many run beside the stage that begins now."""
@@ -275,9 +311,7 @@ class Horizon:
                 slowed,
             )
         others = memory.past
-        return Memory(
-            memory.frames_done, memory.pressure, (*others[:index], past, *others[index + 1 :])
-        )
+        return memory._replace(past=(*others[:index], past, *others[index + 1 :]))
 
     # -- how much time each frame has ----------------------------------------------------------
 
@@ -313,9 +347,7 @@ class Horizon:
             # How many run beside its next stage is known, or nearly so.
             known = self._interference[min(beside, len(self._interference) - 1)]
             slowed += self._next_share[index][stage] * (known - slowed)
-            times_ns[index] = window / (slowed * memory.pressure[index])
-            if member.misses_in_a_row:
-                times_ns[index] *= CAUTION ** min(member.misses_in_a_row, MOST_CAUTION)
+            times_ns[index] = window * self._trust(index, member, memory) / slowed
         return times_ns
 
     def _slowed(self, index: int, begin: int, end: int, frames: Sequence[Frame]) -> float:
@@ -356,7 +388,7 @@ class Horizon:
         queue: list[tuple[int, float, float, float]] = []
         for index in order:
             member, frame = members[index], frames[index]
-            trust = CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / memory.pressure[index]
+            trust = self._trust(index, member, memory)
             stage = member.stage if member.active else 0
             full_ns = float(self._outlooks[index].full_ns[stage, clocks])
             demand_ns += full_ns / trust
