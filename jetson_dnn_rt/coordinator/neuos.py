@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     power_up : float
         PowerUp_i(delta_i), of its next stage.
     sigma : float
-        sigma_i, the speed-up it needs relative to the present clocks.
+        sigma_i, the speed-up it needs relative to delta_now.
     needed : float
         The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``.
     lag_ns : int
@@ -154,7 +154,8 @@ class NeuOS(ABC):
     Clocks are chosen when a frame begins and stay until the next one does; in between only
     variants follow LAG. The paper chooses both at every layer, but a clock takes effect after 5
     to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over and the next one finds the
-    clocks that this one wanted to catch up with.
+    clocks that this one wanted to catch up with. For the same reason delta_now is, for each
+    instance, the clocks under which its LAG came about: those of its last layer.
     """
 
     adjusts_clocks = True
@@ -263,6 +264,8 @@ class NeuOS(ABC):
         if member.active and member.stage:
             column += member.stage
             lag_ns = member.lag_ns + min(0, lag_ns)
+        if member.last_stage is not None:
+            present = member.last_stage.clocks
         sigma = (deadline_ns - lag_ns) / deadline_ns
         needed = self._speeds[present * self._width + column] * sigma
         clocks, power = self._lookups[column].cover(needed)

@@ -19,7 +19,7 @@ from cohorts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member
+from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.neuos import NeuOS, SpeedUpTable
 from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced, group_of
 from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
@@ -87,6 +87,17 @@ def test_a_task_between_two_frames_stays_in_the_cohort() -> None:
     assert [candidate.member for candidate in delta] == [0, 1]
     assert delta[1].clocks == 2
     assert policy.decide(cohort, 0).clocks == 2
+
+
+def test_lag_asks_for_a_change_from_the_clocks_it_came_about_under() -> None:
+    cohort = cohort_of(5.0, clocks=0)  # slower clocks have come into effect since
+    cohort.members[0].last_stage = StageSample(0, 2, 1, 1)
+    policy = make_policy(NeuOSMinEnergy, cohort)
+    assert check_pure(policy, cohort).clocks == 0  # half of 2, not of 1
+    cohort.members[0].lag_ns = -5 * MS
+    assert policy.decide(cohort, 0).clocks == 2  # 1.5 times 2, not 1
+    cohort.members[0].last_stage = None
+    assert policy.decide(cohort, 0).clocks == 1
 
 
 def test_what_a_frame_is_behind_is_owed_in_the_next_one() -> None:
@@ -262,7 +273,8 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
         # Not more than a whole deadline is owed from the frame before.
         in_frame = member.active and member.stage > 0
         lag_ns = member.lag_ns if in_frame else max(-member.deadline_ns, member.lag_ns)
-        needed = speeds[cohort.clocks] * (1.0 - lag_ns / member.deadline_ns)
+        before = cohort.clocks if member.last_stage is None else member.last_stage.clocks
+        needed = speeds[before] * (1.0 - lag_ns / member.deadline_ns)
         assert candidate.needed == pytest.approx(needed)
         covering = np.flatnonzero(speeds >= candidate.needed)
         if len(covering):
