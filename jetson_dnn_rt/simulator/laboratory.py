@@ -245,7 +245,7 @@ class Laboratory:
             slowdown=np.stack([slowdown for slowdown, _, _ in physics]),
             activity=np.stack([activity for _, activity, _ in physics]),
             loss=networks.losses(task.network),
-            overhead_ns=np.zeros(len(arrivals), np.int64),
+            overhead_ns=np.zeros((len(arrivals), len(stages)), np.int64),
         )
 
     def _arrivals(

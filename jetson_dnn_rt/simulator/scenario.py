@@ -147,7 +147,7 @@ class Recording:
     """
 
     trace: str
-    block_ms: float = 5000.0
+    block_ms: float = 2000.0
     idle_w: float = 0.0
     busy_w: float = 0.0
     loss: dict[str, float] = field(default_factory=dict)
@@ -317,7 +317,7 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
 
 
 def record_scenario(
-    trace: Path, *, block_ms: float = 5000.0, workers: int = 1, discipline: str = "edf"
+    trace: Path, *, block_ms: float = 2000.0, workers: int = 1, discipline: str = "edf"
 ) -> Scenario:
     """The scenario of a job trace, without a file of its own.
 

@@ -41,7 +41,7 @@ class _Task:
     quiet: list[list[list[list[Quiet]]]]
     """[level][variant][clocks][stage]"""
     loss: list[list[float]]
-    overhead_ns: list[int]
+    overhead_ns: list[list[int]]
     arrived: int = 0
     rows: dict[int, int] = field(default_factory=dict)
     frame_loss: float = 0.0
@@ -261,7 +261,7 @@ class Simulation:
             work_ns += base_ns[covered] * noise[covered]
             task.frame_loss += loss[covered]
         work_ns *= rate * self._interference[len(self._running)]
-        start_ns = self.now_ns + task.overhead_ns[row]
+        start_ns = self.now_ns + task.overhead_ns[row][stage]
         end_ns = start_ns + max(1, round(work_ns))
         quiet = task.quiet[self._level][variant][self.clocks][stage]
         run = _Run(task, job, variant, stage, span, start_ns, end_ns, rate, quiet)

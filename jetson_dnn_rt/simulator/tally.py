@@ -14,6 +14,13 @@ from jetson_dnn_rt.wcet.summary import order_statistic, summarize_ms
 Z95 = 1.959963984540054
 """Quantile of the normal distribution for 95 %, two-sided."""
 
+T95 = (
+    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
+    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
+    2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
+)  # fmt: skip
+"""The same of Student's t with 1, 2, ... degrees of freedom; beyond them see `student`."""
+
 _COMPLETED = (Outcome.MET, Outcome.LATE)
 
 
@@ -170,11 +177,20 @@ def miss_ratio_ci95(tallies: Sequence[Tally]) -> tuple[float, float] | None:
     spread = sum((ratio - mean) ** 2 for ratio in ratios)
     if len(ratios) == 1 or spread == 0.0:
         return wilson(released - sum(tally.met for tally in tallies), released)
-    from scipy.stats import t
-
     error = math.sqrt(spread / (len(ratios) - 1) / len(ratios))
-    half = float(t.ppf(0.975, len(ratios) - 1)) * error
+    half = student(len(ratios) - 1) * error
     return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def student(degrees: int) -> float:
+    """Quantile of Student's t for 95 %, two-sided.
+
+    From the table, beyond it by the first terms of its expansion around the normal quantile
+    (Abramowitz & Stegun 26.7.5).
+    """
+    if degrees <= len(T95):
+        return T95[degrees - 1]
+    return Z95 + (Z95**3 + Z95) / (4 * degrees)
 
 
 def wilson(count: int, total: int, z: float = Z95) -> tuple[float, float]:

@@ -45,8 +45,8 @@ class WorldTask:
         Share of a stage's time in which GPU, CPU and memory work.
     loss : float64 [V, K]
         Accuracy lost by each stage in each variant.
-    overhead_ns : int64 [N]
-        From a free worker to the start of a stage, for each frame.
+    overhead_ns : int64 [N, K]
+        From a free worker to the start of a frame's stage.
     """
 
     parameters: TaskParameters

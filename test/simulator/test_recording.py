@@ -11,7 +11,8 @@ import pytest
 from worlds import MS, make_task, make_world, run
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.simulator.recording import RecordedLaboratory, Resampling, read_recording
+from jetson_dnn_rt.simulator.recorded_task import read_recording
+from jetson_dnn_rt.simulator.recording import RecordedLaboratory, Resampling
 from jetson_dnn_rt.simulator.scenario import load_scenario, record_scenario
 from jetson_dnn_rt.simulator.session import simulate
 from jetson_dnn_rt.simulator.simulation import SimulatedFrame
@@ -102,6 +103,35 @@ def test_all_tasks_take_the_same_block() -> None:
     assert (np.abs(difference) <= 1).all()
 
 
+def test_no_time_is_taken_less_often() -> None:
+    """What is at the edges comes as often as what is in the middle."""
+    times = np.arange(100, dtype=np.int64)
+    rows = np.concatenate(
+        [Resampling(25, 99, seed, name="x").rows(times, times) for seed in range(400)]
+    )
+    counts = np.bincount(rows, minlength=100)
+    assert counts[:10].mean() == pytest.approx(counts.mean(), rel=0.15)
+    assert counts[-10:].mean() == pytest.approx(counts.mean(), rel=0.15)
+
+
+def test_overhead_is_from_a_free_worker_to_the_start(tmp_path: Path) -> None:
+    """b starts 0.5 ms after it came, its second stage 2 ms after the end of a."""
+    one = job(0, 0.0, [("inference-1", "full", 2.0), ("inference-2", "full", 2.0)])
+    stages = [
+        StageRecord("inference-1", "full", round(0.5 * MS), 2 * MS),
+        StageRecord("inference-2", "full", 8 * MS, 10 * MS),
+    ]
+    b = replace(one, task="b", stages=tuple(stages), start_ns=stages[0].start_ns)
+    other = [
+        StageRecord("inference-1", "full", 2 * MS, 4 * MS),
+        StageRecord("inference-2", "full", 4 * MS, 6 * MS),
+    ]
+    a = replace(one, stages=tuple(other), start_ns=2 * MS)
+    tasks = {task.name: task for task in read_recording(write(tmp_path, [a, b]))}
+    assert (tasks["b"].overhead_ns / MS).tolist() == [[0.5, 2.0]]
+    assert (tasks["a"].overhead_ns / MS).tolist() == [[0.0, 0.0]]
+
+
 def test_one_frame_is_enough() -> None:
     rows = Resampling(100, 0, seed=0, name="x").rows(np.zeros(1, np.int64), np.zeros(1, np.int64))
     assert rows.tolist() == [0]
@@ -168,13 +198,15 @@ def test_runs_over_several_stages_are_shared_out(tmp_path: Path) -> None:
 
 
 def test_what_did_not_run_is_like_what_did(tmp_path: Path) -> None:
-    """A missing stage deviates as the frame's others do, a missing frame as the one before."""
+    """Of the second frame a third ran, at 1.5; what is around it is at 1. The third never ran."""
     full = [("inference-1", "full", 2.0), ("inference-2", "full", 4.0)]
     aborted = job(1, 20.0, [("inference-1", "full", 3.0)], outcome=Outcome.ABORTED)
     skipped = job(2, 40.0, [], outcome=Outcome.SKIPPED)
     path = write(tmp_path, [job(0, 0.0, full), aborted, skipped, job(3, 60.0, full)])
     (task,) = read_recording(path)
-    assert task.noise.tolist() == [[1.0, 1.0], [1.5, 1.5], [1.5, 1.5], [1.0, 1.0]]
+    third = 1.5 / 3.0 + 1.0 * 2.0 / 3.0
+    expected = [[1.0, 1.0], [1.5, third], [1.25, 1.0], [1.0, 1.0]]
+    assert task.noise == pytest.approx(np.array(expected))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import make_task, make_world, run
 
-from jetson_dnn_rt.simulator.tally import Tally, miss_ratio_ci95, summarize, wilson
+from jetson_dnn_rt.simulator.tally import Tally, miss_ratio_ci95, student, summarize, wilson
 
 
 def tally_of(*releases_ms: float, name: str = "a", deadline_ms: float = 12.0) -> Tally:
@@ -80,8 +80,16 @@ def test_the_interval_over_seeds_is_students() -> None:
     low, high = miss_ratio_ci95([missed, met]) or (None, None)
     assert (low, high) == (0.0, 1.0)
     low, high = miss_ratio_ci95([missed, missed, missed, met]) or (None, None)
-    half = 3.182446 * 0.125
+    half = 3.1824 * 0.125
     assert low == pytest.approx(max(0.0, 0.375 - half), abs=1e-6)
     assert high == pytest.approx(0.375 + half, abs=1e-6)
     assert miss_ratio_ci95([met, met]) == wilson(0, 4)
     assert miss_ratio_ci95([missed]) == wilson(2, 4)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 9, 19, 30, 31, 60, 1000])
+def test_students_t_is_that_of_scipy(degrees: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert student(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=2e-3)
+    if degrees <= 30:
+        assert student(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), abs=6e-5)

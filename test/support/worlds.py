@@ -61,7 +61,7 @@ def make_task(
         slowdown=slowdown,
         activity=np.broadcast_to(np.array(activity), (*slowdown.shape, 3)),
         loss=np.array([[0.0] * len(stages), [0.1] * len(stages)]),
-        overhead_ns=np.full(frames, round(overhead_ms * MS), np.int64),
+        overhead_ns=np.full((frames, len(stages)), round(overhead_ms * MS), np.int64),
     )
 
 
