@@ -131,6 +131,23 @@ def test_the_index_stays_in_the_table() -> None:
     assert decide(policy, cohort).clocks == COUNT - 1
 
 
+def test_steps_are_in_proportion_to_the_table() -> None:
+    table = make_table(times_ms=((2.0, 1.0, 2.0),), deadline_ms=5.0)
+    cohort = make_cohort(make_clock_table(), [make_member(table)], clocks=0)
+    assert usefulness(table) == pytest.approx([4.0] * 3)
+    step = 100.0 / 4.0 * 3 / COUNT
+    policy = make_policy(PredJoule, cohort)
+    assert isinstance(policy, PredJoule)
+    member = cohort.members[0]
+    decide(policy, cohort)
+    for count in range(1, 100):
+        run_stage(member, 40.0, clocks=0)
+        decision = decide(policy, cohort)
+        assert process_of(decision).place == pytest.approx(count * step)
+        assert decision.clocks == round(count * step)
+    assert decision.clocks == 1
+
+
 def test_the_process_at_its_boundary_has_its_way() -> None:
     cohort = cohort_of(powers_w=(0.1, 10.0), members=2)
     policy = make_policy(PredJoule, cohort)

@@ -25,8 +25,8 @@ class Process(NamedTuple):
 
     Attributes
     ----------
-    clocks : int
-        Its index: the configuration that it wants.
+    place : float
+        Its index: the configuration that it wants, and fractions of the way to the next one.
     slack_ns : int
         Sum of m - d over the layers of the frame; positive = behind.
     stages_done : int
@@ -35,7 +35,7 @@ class Process(NamedTuple):
         For each layer the configuration that ran it at a speed level; -1 = none did.
     """
 
-    clocks: int
+    place: float
     slack_ns: int
     stages_done: int
     history: tuple[tuple[int, ...], ...]
@@ -51,8 +51,8 @@ class PredJoule:
     again; else the index goes up by 100 / U when behind, down by 10 / U when ahead and U > 3, and
     up by 100 / U when ahead and U <= 3.
 
-    Readings: the steps are for 11,760 configurations and scale with their number, at least 1; the
-    slack is that of the frame; the process at whose boundary this is sets the clocks of the board
+    Readings: the steps are for 11,760 configurations and scale with their number; the slack is
+    that of the frame; the process at whose boundary this is sets the clocks of the board
     for all, which is the greed that paper 004 shows in its section 3.3.
     """
 
@@ -73,12 +73,12 @@ class PredJoule:
         self._last = clock_table.fastest
         scale = len(clock_table) / CONFIGURATIONS
         self._sub_deadlines = [table.sub_deadlines_ns for table in tables]
-        self._ahead: list[list[int]] = []
-        self._behind: list[list[int]] = []
+        self._ahead: list[list[float]] = []
+        self._behind: list[list[float]] = []
         for table in tables:
             gains = usefulness(table)
-            up = [max(1, round(100.0 / gain * scale)) for gain in gains]
-            down = [-max(1, round(10.0 / gain * scale)) for gain in gains]
+            up = [100.0 / gain * scale for gain in gains]
+            down = [-10.0 / gain * scale for gain in gains]
             free = [gain <= FREE_GAIN for gain in gains]
             self._behind.append(up)
             self._ahead.append(
@@ -99,11 +99,11 @@ class PredJoule:
             ]
         else:
             processes = [
-                Process(cohort.clocks, 0, member.stages_done, unknown)
+                Process(float(cohort.clocks), 0, member.stages_done, unknown)
                 for member, unknown in zip(members, self._unknown, strict=True)
             ]
         deciding = cohort.deciding
-        clocks = processes[deciding].clocks if deciding >= 0 else cohort.clocks_target
+        clocks = round(processes[deciding].place) if deciding >= 0 else cohort.clocks_target
         return Decision(configured(cohort), clocks, tuple(processes))
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
@@ -125,19 +125,19 @@ class PredJoule:
             seen = (*seen[:level], sample.clocks, *seen[level + 1 :])
             history = (*history[:stage], seen, *history[stage + 1 :])
         following = (stage + 1) % len(sub_deadlines)
-        clocks = self._step(number, process.clocks, slack_ns, following, history[following])
-        return Process(clocks, slack_ns, member.stages_done, history)
+        place = self._step(number, process.place, slack_ns, following, history[following])
+        return Process(place, slack_ns, member.stages_done, history)
 
     def _step(
-        self, number: int, clocks: int, slack_ns: int, stage: int, history: tuple[int, ...]
-    ) -> int:
+        self, number: int, place: float, slack_ns: int, stage: int, history: tuple[int, ...]
+    ) -> float:
         """The index for the next layer."""
         deadline_ns = max(1, self._sub_deadlines[number][stage])
         level = -(-LEVELS_PER_UNIT * (deadline_ns + slack_ns) // deadline_ns)
         if 0 < level < LEVELS and history[level] >= 0:
-            return history[level]
+            return float(history[level])
         step = (self._behind if slack_ns > 0 else self._ahead)[number][stage]
-        return min(max(clocks + step, 0), self._last)
+        return min(max(place + step, 0.0), self._last)
 
 
 def usefulness(table: TaskTable) -> list[float]:
