@@ -148,7 +148,9 @@ def test_a_frame_keeps_what_it_was_given() -> None:
     decision = check_pure(policy, cohort, now_ns=0)
     assert decision.variants == (1,)
     assert policy.candidates(cohort, 0) == (1,)
-    member.started = False
+    member.usable = (True, False)  # it was withdrawn on the way
+    assert list(policy.candidates(cohort, 0)) == [0]
+    member.usable, member.started = (True, True), False
     assert list(policy.candidates(cohort, 0)) == [0, 1]
 
 

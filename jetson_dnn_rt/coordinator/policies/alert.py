@@ -126,7 +126,9 @@ class Alert:
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
         """What the frame was given; before its start all that may run."""
         state = cohort.members[member]
-        return (state.variant,) if state.started else usable(state)
+        if state.started and state.usable[state.variant]:
+            return (state.variant,)
+        return usable(state)
 
     def _choose(self, menu: Sequence[Row], member: Member, budget_ns: float) -> tuple[int, int]:
         """Variant and clocks whose profiled time is within the budget."""
