@@ -56,9 +56,6 @@ class Outlook:
     change_ns : float64 [DELAY_PARTS + 1, K, C, C]
         Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
         take effect, where those are faster; by how much of the delay is still to come.
-    surprise : list of float, [K + 1]
-        A frame that is slower than profiled by more than this factor, after so many of its stages,
-        is not noise: the 0.99 quantile of profiled frames.
     reserve : float
         See `expect_others`.
     """
@@ -69,7 +66,6 @@ class Outlook:
     grids: npt.NDArray[np.float32]
     full_ns: Floats
     change_ns: Floats
-    surprise: list[float]
     reserve: float
 
 
@@ -124,7 +120,6 @@ def build_outlook(
         np.stack(grids).astype(np.float32),
         np.stack(full),
         change_ns,
-        surprise=_surprise(table),
         reserve=reserve,
     )
 
@@ -207,12 +202,6 @@ def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) ->
     return lost
 
 
-def _surprise(table: TaskTable) -> list[float]:
-    """`Outlook.surprise`, of the most accurate variant."""
-    so_far = table.times_ns[0].cumsum(axis=0) / table.median_ns[0].cumsum()[:, None]
-    return [1.0, *np.maximum(1.0, np.quantile(so_far, 0.99, axis=1)).tolist()]
-
-
 def _delays_ns(clocks: ClockTable) -> Floats:
     """Delay of every change, [C, C]: that of the slowest domain that changes."""
     options = clocks.space.option_indices()[clocks.indices]
@@ -262,48 +251,51 @@ class Sheet:
         self._costs = np.concatenate(parts)
         self._columns = columns
         self._count = count
-        # By present clocks, then member and boundary: what a change loses, as places in `_costs`.
+        # By present clocks, then member and boundary: what a change loses, as places in `_costs`;
+        # the last row is that of a frame that finds the clocks changed.
         lost = [
             np.floor(outlook.change_ns[-1] * scale).astype(np.int64) * count + columns
             for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
         ]
         self._first_row = np.cumsum([0, *(len(steps) for steps in lost)]).tolist()
+        lost.append(np.broadcast_to(columns, (1, count, count)))
         self._steps = np.ascontiguousarray(np.concatenate(lost).transpose(1, 0, 2))
 
-    def place(self, member: int, boundary: int, time_ns: float) -> tuple[int, int, int]:
+    def place(
+        self, member: int, boundary: int, time_ns: float, *, delayed: bool
+    ) -> tuple[int, int, int]:
         """Where the costs of a frame with this much time are.
 
         Returns
         -------
         int, int, int
-            Place of its row; of the row of no time at all; and its row of changes.
+            Place of its row; of the row of no time at all; and its row of changes, where a change
+            is `delayed` for it.
         """
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
         begin = self._begins[member][boundary]
-        return begin + level * self._count, begin, self._first_row[member] + boundary
+        row = self._first_row[member] + boundary if delayed else -1
+        return begin + level * self._count, begin, row
 
-    def cost(self, place: tuple[int, int, int], clocks: int, time_ns: float, member: int) -> float:
-        """Cost of one frame at one clock configuration, with other time than `place` says."""
+    def cost(self, member: int, boundary: int, time_ns: float, clocks: int) -> float:
+        """Cost of one frame at one clock configuration."""
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
-        return float(self._costs[place[1] + level * self._count + clocks])
+        return float(self._costs[self._begins[member][boundary] + level * self._count + clocks])
 
-    def add_up(self, places: Sequence[tuple[int, int, int]], present: int | None) -> Floats:
+    def add_up(self, places: Sequence[tuple[int, int, int]], present: int) -> Floats:
         """Total cost at each clock configuration, [C].
 
         Parameters
         ----------
         places : sequence of (int, int, int)
             From `place`, at least one.
-        present : int or None
-            Clocks in effect now, from which a change takes its time; None: the frames find the
-            clocks changed.
+        present : int
+            Clocks in effect now, from which a change takes its time.
         """
         table = np.array(places)
-        if present is None:
-            index = table[:, :1] + self._columns
-        else:
-            index = table[:, :1] + self._steps[present].take(table[:, 2], axis=0)
-            np.maximum(index, table[:, 1:2] + self._columns, out=index)
+        index = self._steps[present].take(table[:, 2], axis=0, mode="wrap")
+        index += table[:, :1]
+        np.maximum(index, table[:, 1:2] + self._columns, out=index)
         return np.asarray(self._costs.take(index).sum(axis=0, dtype=np.float64))
 
 

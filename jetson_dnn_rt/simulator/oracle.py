@@ -19,15 +19,25 @@ import numpy.typing as npt
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.frontier import Integers
 from jetson_dnn_rt.coordinator.ladder import IMPOSSIBLE, plan_costs
-from jetson_dnn_rt.coordinator.policies.horizon import Frame, Horizon, Memory
+from jetson_dnn_rt.coordinator.policies.horizon import Horizon
 from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.pressure import Memory, PressureGauge
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.windows import find_window
 from jetson_dnn_rt.simulator.world import World
 
 Floats = npt.NDArray[np.float64]
 
 SPARE_NS = 1_000.0
 """Held back for rounding to whole nanoseconds."""
+
+
+class _NoPressure(PressureGauge):
+    """Nothing has to be learnt: the frame's own times are known."""
+
+    def trust(self, index: int, member: Member, memory: Memory) -> float:
+        """All of it."""
+        return 1.0
 
 
 class Oracle(Horizon):
@@ -58,6 +68,7 @@ class Oracle(Horizon):
         world: World,
     ) -> None:
         super().__init__(clock_table, tables, settings, workers=workers, interference=interference)
+        self._gauge = _NoPressure(self._own_tables, self._interference, self._inner)
         self._world = world
         self._sleep = int(self.clocks.idle_w.argmin())
         self._costs: dict[int, list[tuple[Floats, Floats]]] = {}
@@ -92,9 +103,10 @@ class Oracle(Horizon):
         active = [index for index, member in enumerate(members) if member.active]
         if not active:
             return Decision(variants, self._outer[self._sleep])
-        frames = [Frame(member, now_ns, self.response) for member in members]
+        windows = [find_window(member, now_ns, self.response) for member in members]
         target = self._inner[cohort.clocks]
-        times_ns = self._allot(members, self._start, frames, active, target, now_ns)
+        allotted = self._allot(members, self._gauge.start, windows, active, target)
+        times_ns = dict(zip(active, allotted, strict=True))
         needs = {index: self._need_ns(index, members[index]) for index in active}
         total = np.zeros(len(self.clocks))
         for index in active:
@@ -124,10 +136,6 @@ class Oracle(Horizon):
             chosen[deciding] = int(outlook.rests[stage].plans[row, 0])
             variants = tuple(chosen)
         return Decision(variants, self._outer[clocks])
-
-    def _trust(self, index: int, member: Member, memory: Memory) -> float:
-        """All of it: nothing has to be learnt."""
-        return 1.0
 
     def _need_ns(self, index: int, member: Member) -> Floats:
         """Time without which a plan of the present frame is not begun, [P, C].
