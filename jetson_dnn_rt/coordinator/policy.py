@@ -63,7 +63,7 @@ class Policy(Protocol):
     adjusts_clocks : bool
         Whether ``Decision.clocks`` is to be heeded; else the clocks stay as they are.
     clocks_at_boundaries : bool
-        Whether the clocks are to follow at every stage boundary, as NeuOS and PredJoule have it;
+        Whether the clocks are to follow at every stage boundary, as PredJoule has it;
         else at the start and the end of frames only (DESIGN 4.3: a change takes milliseconds).
     adjusts_variants : bool
         Whether ``Decision.variants`` is; else each task runs the variant it is set to.
