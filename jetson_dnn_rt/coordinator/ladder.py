@@ -25,7 +25,7 @@ STEP = 2.0 / LEVELS
 """Of a grid, in relative deadlines. No frame has more than two: one for itself, and as much again
 when the machine turns out to be twice as fast as profiled."""
 
-IMPOSSIBLE = 1e4
+IMPOSSIBLE = 1e3
 """Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
 SHORT = 100.0
 """And of each whole need that is lacking: one percent counts as much as a frame's energy. It

@@ -32,7 +32,7 @@ USUAL = 0.8
 DELAY_PARTS = 8
 """Steps in which the rest of an actuation delay is counted."""
 
-LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e3}
+LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
 """By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
 
 
@@ -258,6 +258,7 @@ class Sheet:
             for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
         ]
         self._first_row = np.cumsum([0, *(len(steps) for steps in lost)]).tolist()
+        self._no_change = self._first_row[-1]
         lost.append(np.broadcast_to(columns, (1, count, count)))
         self._steps = np.ascontiguousarray(np.concatenate(lost).transpose(1, 0, 2))
 
@@ -274,7 +275,7 @@ class Sheet:
         """
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
         begin = self._begins[member][boundary]
-        row = self._first_row[member] + boundary if delayed else -1
+        row = self._first_row[member] + boundary if delayed else self._no_change
         return begin + level * self._count, begin, row
 
     def cost(self, member: int, boundary: int, time_ns: float, clocks: int) -> float:
@@ -282,8 +283,10 @@ class Sheet:
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
         return float(self._costs[self._begins[member][boundary] + level * self._count + clocks])
 
-    def add_up(self, places: Sequence[tuple[int, int, int]], present: int) -> Floats:
-        """Total cost at each clock configuration, [C].
+    def add_up(
+        self, places: Sequence[tuple[int, int, int]], present: int
+    ) -> npt.NDArray[np.float32]:
+        """Total cost at each clock configuration, float32 [C].
 
         Parameters
         ----------
@@ -292,11 +295,12 @@ class Sheet:
         present : int
             Clocks in effect now, from which a change takes its time.
         """
-        table = np.array(places)
-        index = self._steps[present].take(table[:, 2], axis=0, mode="wrap")
-        index += table[:, :1]
-        np.maximum(index, table[:, 1:2] + self._columns, out=index)
-        return np.asarray(self._costs.take(index).sum(axis=0, dtype=np.float64))
+        table = np.array(places).T[:, :, None]
+        index = self._steps[present].take(table[2, :, 0], axis=0)
+        index += table[0]
+        np.maximum(index, table[1] + self._columns, out=index)
+        total: npt.NDArray[np.float32] = np.add.reduce(self._costs.take(index))
+        return total
 
 
 def over_cap(

@@ -33,6 +33,8 @@ class Past(NamedTuple):
     weighted: float
     last_weight: float
     last_interference: float
+    others: float
+    """Stages of others that were expected beside it at its last boundary."""
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -51,7 +53,9 @@ class Memory(NamedTuple):
     frames_done : tuple of int
         Frames that are in `pressure`.
     pressure : tuple of float
-        Observed over profiled execution time, interference taken out.
+        Observed over profiled execution time, interference taken out: the mean of the last frames.
+    lately : tuple of float
+        The most of that and of their quantile `LATELY`, as far as noise does not explain it.
     newest : float
         The same of the frame that last passed a boundary, as far as it is not noise.
     past : tuple of Past
@@ -60,6 +64,7 @@ class Memory(NamedTuple):
 
     frames_done: tuple[int, ...]
     pressure: tuple[float, ...]
+    lately: tuple[float, ...]
     newest: float
     past: tuple[Past, ...]
 
@@ -92,8 +97,8 @@ class PressureGauge:
         self, tables: Sequence[TaskTable], interference: Sequence[float], inner: Sequence[int]
     ) -> None:
         count = len(tables)
-        nothing = Past(0, 0, 0.0, 0.0, 0.0, 1.0)
-        self.start = Memory((0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
+        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
+        self.start = Memory((0,) * count, (1.0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
         self._interference = interference
         self._inner = inner
         made = {id(table): find_surprise(table) for table in tables}
@@ -108,7 +113,7 @@ class PressureGauge:
         done = tuple([member.frames_done for member in cohort.members])
         if done == memory.frames_done:
             return memory
-        pressure, newest = list(memory.pressure), memory.newest
+        pressure, lately, newest = list(memory.pressure), list(memory.lately), memory.newest
         for index, member in enumerate(cohort.members):
             if member.frames_done == memory.frames_done[index] or not len(member.slowdown):
                 continue
@@ -121,7 +126,9 @@ class PressureGauge:
                 seen - pressure[index]
             )
             pressure[index] = min(MOST_PRESSURE, max(LEAST_PRESSURE, followed))
-        return Memory(done, tuple(pressure), newest, memory.past)
+            high = member.slowdown.quantile(LATELY) / self._worst[index]
+            lately[index] = max(pressure[index], high)
+        return Memory(done, tuple(pressure), tuple(lately), newest, memory.past)
 
     def shown(self, index: int, member: Member, memory: Memory) -> float:
         """How much slower the frame in flight is so far than interference and noise explain."""
@@ -135,18 +142,16 @@ class PressureGauge:
         most of what this task's frames took lately, on average and at their 0.98 quantile, what
         this frame has shown so far, and what the last frame at a boundary has shown.
         """
-        pressure = max(
-            memory.pressure[index],
-            memory.newest,
-            member.slowdown.quantile(LATELY) / self._worst[index],
-        )
+        pressure = memory.lately[index]
+        if memory.newest > pressure:
+            pressure = memory.newest
         if member.active and member.stage > 0:
             pressure = max(pressure, self.shown(index, member, memory))
         if member.misses_in_a_row:
             return CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / pressure
         return 1.0 / pressure
 
-    def note(self, memory: Memory, cohort: Cohort, variant: int) -> Memory:
+    def note(self, memory: Memory, cohort: Cohort, variant: int, others: float) -> Memory:
         """Remember how many run beside the stage that begins now."""
         index = cohort.deciding
         member, past = cohort.members[index], memory.past[index]
@@ -155,9 +160,9 @@ class PressureGauge:
         weight = float(self._profile_ns[index][variant, member.stage, clocks])
         slowed = self._interference[min(beside, len(self._interference) - 1)]
         if member.stage == 0 or past.frame != member.frames_done:
-            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed)
+            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, others)
         elif past.stage == member.stage:
-            past = past._replace(last_weight=weight, last_interference=slowed)
+            past = Past(*past[:4], weight, slowed, others)
         else:
             past = Past(
                 past.frame,
@@ -166,6 +171,10 @@ class PressureGauge:
                 past.weighted + past.last_weight * past.last_interference,
                 weight,
                 slowed,
+                others,
             )
-        others = memory.past
-        return memory._replace(past=(*others[:index], past, *others[index + 1 :]))
+        all_past = list(memory.past)
+        all_past[index] = past
+        return Memory(
+            memory.frames_done, memory.pressure, memory.lately, memory.newest, tuple(all_past)
+        )

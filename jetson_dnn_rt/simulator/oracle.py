@@ -105,7 +105,7 @@ class Oracle(Horizon):
             return Decision(variants, self._outer[self._sleep])
         windows = [find_window(member, now_ns, self.response) for member in members]
         target = self._inner[cohort.clocks]
-        allotted = self._allot(members, self._gauge.start, windows, active, target)
+        allotted, _ = self._allot(members, self._gauge.start, windows, active, target, deciding)
         times_ns = dict(zip(active, allotted, strict=True))
         needs = {index: self._need_ns(index, members[index]) for index in active}
         total = np.zeros(len(self.clocks))

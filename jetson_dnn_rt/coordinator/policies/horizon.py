@@ -44,7 +44,13 @@ from jetson_dnn_rt.coordinator.outlook import (
 from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
 from jetson_dnn_rt.coordinator.pressure import Memory, PressureGauge
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
-from jetson_dnn_rt.coordinator.windows import Neighbours, Window, count_beside, find_window
+from jetson_dnn_rt.coordinator.windows import (
+    Window,
+    count_beside,
+    count_others,
+    find_window,
+    interpolate,
+)
 
 HYSTERESIS = 0.02
 """Share of the cost that a change of clocks must gain."""
@@ -125,7 +131,6 @@ class Horizon:
             (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
         ]
         self._gauge = PressureGauge(own, self._interference, self._inner)
-        self._neighbours = Neighbours(self._duty, self._interference)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
         """All that may run: a frame in trouble goes on in the fastest."""
@@ -142,7 +147,7 @@ class Horizon:
         present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
         windows = [find_window(member, now_ns, self.response) for member in members]
         asked = (deciding,) if inside else range(len(members))
-        times_ns = self._allot(members, memory, windows, asked, target)
+        times_ns, others = self._allot(members, memory, windows, asked, target, deciding)
         clocks = target
         if not inside:
             clocks = self._choose_clocks(cohort, windows, times_ns, present, target, now_ns)
@@ -155,7 +160,7 @@ class Horizon:
                 time_ns += float(outlook.change_ns[part, member.stage, present, clocks])
             ladder = outlook.ladders[member.stage][clocks]
             variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
-            memory = self._gauge.note(memory, cohort, variants[deciding])
+            memory = self._gauge.note(memory, cohort, variants[deciding], others)
         outer = cohort.clocks_target if clocks == target else self._outer[clocks]
         return Decision(tuple(variants), outer, memory)
 
@@ -174,28 +179,41 @@ class Horizon:
         windows: Sequence[Window],
         asked: Sequence[int],
         clocks: int,
-    ) -> list[float]:
-        """Time of the frames asked for, as if each were alone."""
+        deciding: int,
+    ) -> tuple[list[float], float]:
+        """Time of the frames asked for, as if each were alone; and who is beside the deciding one.
+
+        Who will be beside a frame in flight was counted at its own last boundary.
+        """
         if len(members) > self._workers:
             times_ns = self._queue_up(members, memory, windows, clocks)
-            return [times_ns[index] for index in asked]
+            return [times_ns[index] for index in asked], 0.0
         running = sum([member.running_since_ns is not None for member in members])
-        beside, shares, spans_ns = [], [], []
+        most, duty, trust = len(self._interference) - 1, self._duty, self._gauge.trust
+        times_ns, decided = [], 0.0
         for index in asked:
             member, window = members[index], windows[index]
             if member.active:
-                beside.append(running - (member.running_since_ns is not None))
-                shares.append(self._next_share[index][member.stage])
+                stage = member.stage
+                beside = running - (member.running_since_ns is not None)
             else:
-                beside.append(count_beside(windows, window.begin) - 1)
-                shares.append(self._next_share[index][0])
-            trust = self._gauge.trust(index, member, memory)
-            spans_ns.append(trust * max(1, window.end - window.begin))
-        if len(members) == 1:
-            return spans_ns
-        slowed = self._neighbours.slow_down(windows, asked, beside, shares)
-        times: list[float] = (np.array(spans_ns) / slowed).tolist()
-        return times
+                stage = 0
+                beside = count_beside(windows, window[0]) - 1
+            past = memory.past[index]
+            if member.started and index != deciding and past.frame == member.frames_done:
+                others = past.others
+            else:
+                others = count_others(index, windows, duty, self._workers)
+                if index == deciding:
+                    decided = others
+            mean = interpolate(self._interference, others)
+            # How many run beside its next stage is known, or nearly so.
+            known = self._interference[beside if beside < most else most]
+            slowed = mean + self._next_share[index][stage] * (known - mean)
+            span_ns = window[1] - window[0]
+            span_ns = span_ns if span_ns > 1.0 else 1.0
+            times_ns.append(span_ns * trust(index, member, memory) / slowed)
+        return times_ns, decided
 
     def _queue_up(
         self,
@@ -210,7 +228,7 @@ class Horizon:
         then should fit; where they do not, all of them are cut by the same factor.
         """
         slowed = self._interference[self._workers - 1]
-        order = sorted(range(len(members)), key=lambda index: windows[index].end)
+        order = sorted(range(len(members)), key=lambda index: windows[index][1])
         demand_ns = 0.0
         queue: list[tuple[int, float, float, float]] = []
         for index in order:
@@ -219,8 +237,8 @@ class Horizon:
             stage = member.stage if member.active else 0
             full_ns = float(self._outlooks[index].full_ns[stage, clocks])
             demand_ns += full_ns / trust
-            stretch = max(1, window.end) * self._workers / (slowed * demand_ns)
-            own_ns = max(1, window.end - window.begin) * trust / slowed
+            stretch = max(1.0, window[1]) * self._workers / (slowed * demand_ns)
+            own_ns = max(1.0, window[1] - window[0]) * trust / slowed
             queue.append((index, full_ns, own_ns, stretch))
         times_ns = [0.0] * len(members)
         least = float("inf")
@@ -246,7 +264,7 @@ class Horizon:
         none runs, it may ask for better ones when it begins.
         """
         sheet, members = self._sheet, cohort.members
-        ends = [w.end for w, member in zip(windows, members, strict=True) if member.active]
+        ends = [w[1] for w, member in zip(windows, members, strict=True) if member.active]
         soon = max(ends, default=0) + self._longest_delay_ns
         part = 0
         if present != target:
@@ -261,7 +279,7 @@ class Horizon:
                 if present != target:
                     lost = self._outlooks[index].change_ns[part, member.stage, present, target]
                     waited += sheet.cost(index, member.stage, time_ns + float(lost), target)
-            elif not ends or window.begin <= soon:
+            elif not ends or window[0] <= soon:
                 boundary = 0 if ends else -1
                 places.append(sheet.place(index, boundary, time_ns, delayed=False))
                 if present != target:
@@ -270,7 +288,7 @@ class Horizon:
         if present != target:
             cost[target] = waited
         if not ends:
-            cost += self._rise_w * (min(window.begin for window in windows) * 1e-9)
+            cost += self._rise_w * (min(window[0] for window in windows) * 1e-9)
         if self._forbidden is not None:
             cost += self._forbidden
         best = int(cost.argmin())
