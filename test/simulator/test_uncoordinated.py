@@ -71,11 +71,11 @@ def spread_of_misses(tally: Tally) -> float:
 def test_greedy_clocks_serve_instances_unequally() -> None:
     source = laboratory("greedy_imbalance")
     static, greedy, horizon = (
-        simulate(source, policy, frames=80) for policy in ("static", "predjoule", "horizon")
+        simulate(source, policy, frames=300) for policy in ("static", "predjoule", "horizon")
     )
     assert static.miss_ratio == 0.0
-    assert greedy.miss_ratio > 0.1
-    assert spread_of_misses(greedy) > 0.15
-    assert horizon.miss_ratio <= 0.01
-    assert spread_of_misses(horizon) <= 0.05
+    assert greedy.miss_ratio > 0.05
+    assert spread_of_misses(greedy) > 0.2
+    assert horizon.miss_ratio <= 0.005
+    assert spread_of_misses(horizon) <= 0.02
     assert horizon.energy_j < greedy.energy_j
