@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rcl_interfaces.msg import ParameterEvent
@@ -40,6 +42,8 @@ class RemoteCohort:
         self._node = node
         self._names = tuple(tasks)
         self._remote: dict[str, RemoteTask] = {}
+        self._deadlines_ns: dict[str, int] = {}
+        self._in_files_ns: dict[str, int] = {}
         self._coordinator: Coordinator | None = None
         # Who changes a task's variant or deadline by hand is heard here.
         self._events = node.create_subscription(
@@ -62,20 +66,38 @@ class RemoteCohort:
         return sum(task.met for task in self._remote.values())
 
     def signature(self) -> object:
-        """Nothing: the tables are those of the files."""
-        return None
+        """Deadlines that differ from those in the files, as the tasks say."""
+        return tuple(sorted(self._deadlines_ns.items()))
 
     def make_tables(self, given: Mapping[str, TaskTable]) -> dict[str, TaskTable | str]:
         """For each task its table out of a file, or the reason why there is none."""
-        reason = "no file of the parameter `tables` has its table"
-        return {name: given.get(name, reason) for name in self._names}
+        found: dict[str, TaskTable | str] = {}
+        self._in_files_ns = {name: table.deadline_ns for name, table in given.items()}
+        for name in self._names:
+            table = given.get(name)
+            if table is None:
+                found[name] = "no file of the parameter `tables` has its table"
+            else:
+                deadline_ns = self._deadlines_ns.get(name, table.deadline_ns)
+                found[name] = replace(table, deadline_ns=deadline_ns)
+        return found
 
     def start(self, coordinator: Coordinator) -> None:
         """Let it decide, from each task's next frame on."""
         self._coordinator = coordinator
         for member in coordinator.cohort.members:
             name = member.table.task
-            self._remote[name] = RemoteTask(self._node, member.table, coordinator)
+            self._remote[name] = RemoteTask(
+                self._node, member.table, coordinator, partial(self._note_deadline, name)
+            )
+
+    def _note_deadline(self, name: str, deadline_ms: float) -> None:
+        """A task says its deadline: its table is made anew then; 0 = one period, as in a file."""
+        deadline_ns = int(deadline_ms * 1e6)
+        if deadline_ns in (0, self._in_files_ns.get(name)):
+            self._deadlines_ns.pop(name, None)
+        else:
+            self._deadlines_ns[name] = deadline_ns
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:

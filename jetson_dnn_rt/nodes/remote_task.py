@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,19 @@ class RemoteTask:
         Of the task; its name is that of the node, relative to `node`'s namespace.
     coordinator : Coordinator
         Decides.
+    on_deadline : callable
+        Called with the task's deadline in ms (0 = one period) when it is heard.
     """
 
-    def __init__(self, node: Node, table: TaskTable, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        node: Node,
+        table: TaskTable,
+        coordinator: Coordinator,
+        on_deadline: Callable[[float], None],
+    ) -> None:
         self._node, self._table, self._coordinator = node, table, coordinator
+        self._on_deadline = on_deadline
         # Resolved like a topic: relative to the namespace, and remapped like one.
         self.full_name = node.resolve_topic_name(table.task)
         variants = table.variants
@@ -144,8 +153,8 @@ class RemoteTask:
         for parameter in parameters:
             if parameter.name == "variant":
                 self._note_running(_full_name(parameter.value.string_value))
-            elif parameter.name == "deadline_ms" and parameter.value.double_value > 0:
-                self._note_deadline(parameter.value.double_value)
+            elif parameter.name == "deadline_ms":
+                self._on_deadline(parameter.value.double_value)
 
     def watch(self, now_ns: int) -> None:
         """Note when the task has fallen silent, and give up what is not answered."""
@@ -227,8 +236,7 @@ class RemoteTask:
         running = _full_name(variant.string_value or (listed or [""])[0])
         if not self._running:
             self._note_running(running)
-        if deadline_ms.double_value > 0:
-            self._note_deadline(deadline_ms.double_value)
+        self._on_deadline(deadline_ms.double_value)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -276,11 +284,6 @@ class RemoteTask:
         if variant in self._table.variants and variant != self._asked:
             # Not asked for by us: this is what its user wants.
             self._state.parameters = replace(self._state.parameters, variant=variant)
-
-    def _note_deadline(self, deadline_ms: float) -> None:
-        self._state.parameters = replace(
-            self._state.parameters, deadline_ns=int(deadline_ms * 1e6)
-        )
 
 
 def _full_name(variant: str) -> str:

@@ -20,7 +20,7 @@ from rcl_interfaces.srv import DescribeParameters, SetParameters
 from ros_graph import Ros
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
-from task_bench import diagnostics_of, make_image
+from task_bench import diagnostics_of, make_image, wait_for_value
 
 from jetson_dnn_rt.coordinator.policies.apnet import ApNet
 from jetson_dnn_rt.coordinator.registry import POLICIES
@@ -184,10 +184,7 @@ def test_what_it_does_is_published(ros: Ros, tmp_path: Path) -> None:
     assert 0.0 < lag_ms[0] < 500.0
     drive.send()
     inboxes["decisions_per_s"].wait(lambda messages: any(m.data >= 0.0 for m in messages))
-    found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\0")
-    while found.get("detector.variant") != FAST:
-        diagnostics.clear()
-        found = diagnostics_of(diagnostics, "coordinator: policy_status", level=b"\0")
+    found = wait_for_value(diagnostics, "coordinator: policy_status", "detector.variant", FAST)
     assert found[""].startswith(f"{ADAPTIVE} decides")
     assert found["clocks_writable"] == "False"
     assert found["tasks"] == "detector"

@@ -72,3 +72,18 @@ def diagnostics_of(inbox: Inbox, name: str, level: bytes | None = None) -> dict[
 
     status = inbox.wait(find, f"diagnostics {name} at level {level!r}")
     return {"": status.message, **{v.key: v.value for v in status.values}}
+
+
+def wait_for_value(inbox: Inbox, name: str, key: str, text: str) -> dict[str, str]:
+    """Wait for a status of that name with `text` in the value of `key`; returns it."""
+
+    def find(messages: list[Any]) -> Any:
+        for message in messages:
+            for status in message.status:
+                values = {"": status.message, **{v.key: v.value for v in status.values}}
+                if status.name == name and text in values.get(key, ""):
+                    return values
+        return None
+
+    found: dict[str, str] = inbox.wait(find, f"diagnostics {name} with {key}: {text}")
+    return found
