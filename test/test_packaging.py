@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NODES = {"camera", "detector", "segmenter", "perception"}
-COMMANDS = {"run", "doctor", "bench", "compress", "build", "library"}
+COMMANDS = {"run", "doctor", "bench", "compress", "build", "library", "simulate"}
 
 # Import name -> rosdep key, where they differ.
 ROSDEP_KEYS = {
@@ -102,6 +102,8 @@ def test_ament_index_knows_the_package() -> None:
     assert (share / "ament_index/resource_index/packages/jetson_dnn_rt").is_file()
     assert (share / "jetson_dnn_rt/package.xml").is_file()
     assert (share / "jetson_dnn_rt/config/fastdds_profile.xml").is_file()
+    for file in (ROOT / "config/scenarios").rglob("*.yaml"):
+        assert (share / "jetson_dnn_rt" / file.relative_to(ROOT)).is_file()
     for file in (ROOT / "launch").glob("*.launch.py"):
         assert (share / "jetson_dnn_rt/launch" / file.name).is_file()
 
