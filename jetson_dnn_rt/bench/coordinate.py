@@ -66,7 +66,7 @@ from jetson_dnn_rt.variants.variant_set import VariantSet, choose_default
 
 POLICIES = ("static-full", "static-fast", "neuos_balanced", "horizon")
 MET_BAR = 0.99
-PHASES = ((1.2, False), (1.6, True), (0.8, False), (1.2, True), (0.4, False))
+PHASES = ((2.5, False), (2.5, True), (2.5, False), (1.5, True))
 """Of the load in one window: seconds, and whether it is there."""
 
 _KINDS = {"detector": "detection", "segmenter": "segmentation"}
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--mode", choices=MODES, default="max_accuracy", help="of horizon (default max_accuracy)")
     add("--confidence", type=float, default=0.999, help="of horizon (default 0.999)")
-    add("--rounds", type=int, default=8, help="windows of each policy (default 8)")
+    add("--rounds", type=int, default=6, help="windows of each policy (default 6)")
     add("--quick", action="store_true", help="two rounds")
     add(
         "--engine-cache", type=Path, metavar="DIR",
