@@ -33,6 +33,7 @@ _COLORS = (
 _COMPLETED = (Outcome.MET, Outcome.LATE)
 _TIMELINE_STAGES = 240
 """Stages of the first task that the timeline shows, from the beginning."""
+_WITHOUT_LEGEND = ("instances",)
 _MARKERS = "osD^vP*X"
 _BINS = 40
 """Points of the accuracy by iteration."""
@@ -129,9 +130,11 @@ def _save(folder: Path, name: str, draw_it: Callable[[Any], Any], scenario: Scen
 
     figure: Any = Figure(figsize=(11, 6.5), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    upper, lower = figure.subfigures(2, 1, height_ratios=(9, 1))
+    upper, lower = figure, None
+    if name not in _WITHOUT_LEGEND:
+        upper, lower = figure.subfigures(2, 1, height_ratios=(9, 1))
     panel = draw_it(upper)
-    if panel is not None:
+    if lower is not None:
         handles, labels = panel.get_legend_handles_labels()
         unique = dict(zip(labels, handles, strict=True))
         lower.legend(unique.values(), unique, loc="center", ncol=7, fontsize=8, frameon=False)
@@ -171,6 +174,11 @@ def _energies_mj(run: PolicyRun, tasks: Sequence[str]) -> list[float]:
         for frame in _frames_of(run, tasks)
         if frame.record.outcome in _COMPLETED
     ]
+
+
+def _misses_percent(run: PolicyRun, tasks: Sequence[str]) -> list[float]:
+    frames = _frames_of(run, tasks)
+    return [0.0 if frame.record.outcome is Outcome.MET else 100.0 for frame in frames]
 
 
 def _deadlines_ms(source: Source) -> dict[str, float]:
@@ -355,29 +363,30 @@ def _draw_instances(
 ) -> None:
     tasks = max(groups.values(), key=len)
     deadline_ms = _deadlines_ms(source)[tasks[0]]
-    panels = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
-    for (upper, lower), run in zip(panels.T, runs, strict=True):
-        for place, task in enumerate(tasks):
-            frames = _frames_of(run, [task])
-            responses = _responses_ms(run, [task])
-            if responses:
-                mean = sum(responses) / len(responses)
-                spread = [[mean - min(responses)], [max(responses) - mean]]
-                upper.bar(place, mean, color=_COLORS[0])
-                upper.errorbar(place, mean, spread, color="#444444", lw=1, capsize=2)
-            else:
-                upper.plot([place], [0.0], marker="x", color=_COLORS[1], clip_on=False)
-            missed = sum(frame.record.outcome is not Outcome.MET for frame in frames)
-            lower.bar(place, 100.0 * missed / max(1, len(frames)), color=_COLORS[1])
-        upper.axhline(deadline_ms, color="#c00000", lw=1)
-        upper.set_title(run.policy, fontsize=10)
-        lower.set_xticks(range(len(tasks)), range(1, len(tasks) + 1))
-        lower.set_xlabel("instance")
-        for panel in (upper, lower):
+    panels = figure.subplots(3, len(runs), sharex=True, sharey="row", squeeze=False)
+    rows = (_responses_ms, _energies_mj, _misses_percent)
+    for column, run in zip(panels.T, runs, strict=True):
+        for panel, values, color in zip(column, rows, _COLORS, strict=False):
+            for place, task in enumerate(tasks):
+                found = values(run, [task])
+                if not found:
+                    edge = panel.get_xaxis_transform()
+                    panel.plot([place], [0.0], "x", color=color, transform=edge, clip_on=False)
+                    continue
+                mean = sum(found) / len(found)
+                panel.bar(place, mean, color=color)
+                if values is not _misses_percent:
+                    spread = [[mean - min(found)], [max(found) - mean]]
+                    panel.errorbar(place, mean, spread, color="#444444", lw=1, capsize=2)
             panel.grid(axis="y", alpha=0.25)
             panel.set_axisbelow(True)
-    panels[0, 0].set_ylabel("response of completed frames [ms]")
-    panels[1, 0].set_ylabel("frames missed [%]")
+        column[0].axhline(deadline_ms, color="#c00000", lw=1)
+        column[0].set_title(run.policy, fontsize=10)
+        column[-1].set_xticks(range(len(tasks)), range(1, len(tasks) + 1))
+        column[-1].set_xlabel("instance")
+    names = ("response of completed\nframes [ms]", "their energy [mJ]", "frames missed [%]")
+    for panel, name in zip(panels[:, 0], names, strict=True):
+        panel.set_ylabel(name)
 
 
 def _draw_timeline(figure: Any, runs: Sequence[PolicyRun], source: Source) -> Any:
