@@ -179,7 +179,6 @@ class _ScenarioFile:
     noise: Noise | None = None
     thermal: Thermal | None = None
     recording: Recording | None = None
-    controllers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.frames < 1:
@@ -244,20 +243,12 @@ class Scenario:
     co_runners: tuple[CoRunner, ...]
     recording: Recording | None
     trace: Path | None
-    controllers: tuple[str, ...]
 
     @property
     def interference(self) -> tuple[float, ...]:
         """True slow-down of a stage with 1, 2, ... of them side by side."""
         step = self.board.interference_per_stage
         return tuple(1.0 + step * others for others in range(self.workers))
-
-    def alone(self, task: str) -> Scenario:
-        """The same scenario with one of its tasks only."""
-        tasks = tuple(other for other in self.tasks if other.name == task)
-        if not tasks:
-            raise ConfigurationError(f"scenario {self.name} has no task {task!r}")
-        return replace(self, tasks=tasks, workers=1, name=f"{self.name}/{task}")
 
 
 def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
@@ -294,9 +285,6 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"{path}: tasks: there are several of the name {name!r}")
-    for name in file.controllers:
-        if name not in names:
-            raise ConfigurationError(f"{path}: controllers: there is no task {name!r}")
     return Scenario(
         name=path.stem,
         description=file.description,
@@ -312,7 +300,6 @@ def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
         co_runners=file.co_runners,
         recording=file.recording,
         trace=path.parent / file.recording.trace if file.recording else None,
-        controllers=file.controllers,
     )
 
 
@@ -345,7 +332,6 @@ def record_scenario(
         co_runners=(),
         recording=Recording(str(trace), block_ms),
         trace=trace,
-        controllers=(),
     )
 
 

@@ -19,9 +19,6 @@ from jetson_dnn_rt.simulator.network import Floats
 from jetson_dnn_rt.simulator.scenario import CoRunner
 from jetson_dnn_rt.tasks import TaskParameters
 
-PARTS = 3
-"""GPU, CPU and memory: what a stage keeps busy, and what power is counted for."""
-
 
 @dataclass(frozen=True, eq=False)
 class WorldTask:
