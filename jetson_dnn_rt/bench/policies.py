@@ -29,13 +29,14 @@ from typing import TypedDict, cast
 
 from jetson_dnn_rt.bench.relations import Figures, Relation, judge_relations
 from jetson_dnn_rt.cli.scenario_files import open_scenario
-from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES
 from jetson_dnn_rt.coordinator.tables import ClockTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.simulator.laboratory import Laboratory
-from jetson_dnn_rt.simulator.session import ORACLE, simulate
+from jetson_dnn_rt.simulator.oracle import Oracle
+from jetson_dnn_rt.simulator.session import ORACLE, make_policy, simulate
 from jetson_dnn_rt.simulator.tally import Tally, summarize
 
 BOARDS = ("tx2", "xavier")
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's arguments."""
     add = parser.add_argument
     add("--seeds", type=int, default=10, help="worlds (default 10)")
-    add("--frames", type=int, default=300, help="of the fastest camera, a seed (default 300)")
+    add("--frames", type=int, default=200, help="of the fastest camera, a seed (default 200)")
     add("--policies", default="", metavar="A,B", help="only these, beside horizon and the oracle")
     add("--processes", type=int, default=MOST_PROCESSES, help="1 or 2 (default 2)")
     add("--quick", action="store_true", help="two seeds of 120 frames")
@@ -125,25 +126,29 @@ class _AtOnce(Laboratory):
 
 
 @lru_cache(maxsize=1)
-def _sources(scenario: str) -> tuple[Laboratory, Laboratory]:
+def _sources(scenario: str) -> tuple[Laboratory, Laboratory, dict[str, Policy]]:
+    """A scenario as it is and with clocks at once, and the policies made for it so far."""
     opened = open_scenario(scenario)
-    return Laboratory(opened), _AtOnce(opened)
+    return Laboratory(opened), _AtOnce(opened), {}
 
 
 def _simulate(
     scenario: str, seed: int, frames: int, policies: tuple[str, ...]
 ) -> dict[str, Tally]:
     """One world under every policy."""
-    usual, at_once = _sources(scenario)
-    return {
-        policy: simulate(
-            at_once if policy.endswith(AT_ONCE) else usual,
-            policy.removesuffix(AT_ONCE),
-            seed=seed,
-            frames=frames,
-        )
-        for policy in policies
-    }
+    usual, at_once, made = _sources(scenario)
+    tallies = {}
+    for policy in policies:
+        source = at_once if policy.endswith(AT_ONCE) else usual
+        name = policy.removesuffix(AT_ONCE)
+        if policy not in made:
+            world = source.world(seed, frames)
+            made[policy] = make_policy(source, name, PolicySettings(), world)
+        decider = made[policy]
+        if isinstance(decider, Oracle):
+            decider.show(source.world(seed, frames))
+        tallies[policy] = simulate(source, name, seed=seed, frames=frames, made=decider)
+    return tallies
 
 
 def _simulate_all(

@@ -96,6 +96,10 @@ class Oracle(Horizon):
                 for stage, of_rest in enumerate(plans)
             ]
 
+    def show(self, world: World) -> None:
+        """Decide in another world of the same scenario from now on."""
+        self._world = world
+
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """See the module."""
         members, deciding = cohort.members, cohort.deciding

@@ -117,6 +117,7 @@ def simulate(
     settings: PolicySettings | None = None,
     observer: Observer | None = None,
     watch: Callable[[Simulation, Coordinator], None] | None = None,
+    made: Policy | None = None,
 ) -> Tally:
     """Run one seed of a scenario under a policy.
 
@@ -136,6 +137,8 @@ def simulate(
         Called with every frame that ends.
     watch : callable, optional
         Called with the simulation and the coordinator before the run.
+    made : Policy, optional
+        From `make_policy` for this source; policies have no state, so that one does for all seeds.
 
     Returns
     -------
@@ -148,7 +151,8 @@ def simulate(
         When the policy is unknown, or raised.
     """
     world = source.world(seed, frames)
-    made = make_policy(source, policy, settings or PolicySettings(), world)
+    if made is None:
+        made = make_policy(source, policy, settings or PolicySettings(), world)
     tally = Tally()
     observers = [tally.add] if observer is None else [tally.add, observer]
 

@@ -1,0 +1,26 @@
+"""Random profile tables for plans over the rest of a frame."""
+
+from __future__ import annotations
+
+from cohorts import make_table
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.coordinator.tables import TaskTable
+
+
+def tables() -> st.SearchStrategy[TaskTable]:
+    """Two variants of up to four stages, whose frames vary."""
+    stage = st.tuples(st.floats(0.5, 5.0), st.floats(0.3, 0.95), st.floats(0.0, 0.05))
+
+    def build(stages: list[tuple[float, float, float]], frames: list[float]) -> TaskTable:
+        return make_table(
+            times_ms=[[t for t, _, _ in stages], [t * gain for t, gain, _ in stages]],
+            loss=[[0.0] * len(stages), [loss for _, _, loss in stages]],
+            frames=(1.0, *frames),
+        )
+
+    return st.builds(
+        build,
+        st.lists(stage, min_size=1, max_size=4),
+        st.lists(st.floats(0.9, 1.2), max_size=6),
+    )
