@@ -93,6 +93,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure beside a load on every core; beside up to N - 1 tasks of the cohort",
     )
     add("--stages", type=_parse_stages, default=0, metavar="N", help="0 = automatic (default)")
+    add(
+        "--finest-stages", action="store_true",
+        help="one run per stage on every back end, as the task's parameter finest_stages",
+    )  # fmt: skip
     add("--threads", type=parse_count, default=1, metavar="N", help="of one run (default 1)")
     add("--rate", type=parse_positive, default=30.0, metavar="HZ", help="of frames (default 30)")
     add(
@@ -260,6 +264,7 @@ def _open_variants(
         threads=args.threads,
         clock=SteadyClock(),
         stages=args.stages,
+        finest=args.finest_stages,
         library=library,
         build=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -239,6 +240,23 @@ def test_built_variants_of_a_builtin_model(
     assert table.accuracy(1) == pytest.approx(reduced["accuracy"])
     # What content changes is in the samples: four frames, not one four times.
     assert table.times_ns.shape == (2, 5, 4)
+
+
+def test_finest_stages_are_measured_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("openvino")
+    code, report, _ = run(
+        capsys, "--model", "builtin:segmenter", "--variants", "full@openvino-fp32", "--runs", "3",
+        "--frames", "synthetic:3", "--stages", "8", "--finest-stages",
+        "--engine-cache", str(tmp_path / "library"), "--output", str(tmp_path / "tables.json"),
+    )  # fmt: skip
+    assert code == 0
+    stages = report["tasks"][0]["variants"][0]["stages"]
+    times = [figures["p50"] for name, figures in stages.items() if name.startswith("inference")]
+    # One run that does several stages is shared out evenly among them.
+    assert len(times) == 8
+    assert all(abs(a - b) > 1e-5 for a, b in itertools.pairwise(times))
 
 
 # -- what is refused ---------------------------------------------------------------------------
