@@ -250,7 +250,7 @@ class Sheet:
         self._begins = [begins[id(outlook)] for outlook in outlooks]
         self._costs = np.concatenate(parts)
         self._columns = columns
-        self._count = count
+        self._count: int = count
         # By present clocks, then member and boundary: what a change loses, as places in `_costs`;
         # the last row is that of a frame that finds the clocks changed.
         lost = [
@@ -278,10 +278,15 @@ class Sheet:
         row = self._first_row[member] + boundary if delayed else self._no_change
         return begin + level * self._count, begin, row
 
-    def cost(self, member: int, boundary: int, time_ns: float, clocks: int) -> float:
-        """Cost of one frame at one clock configuration."""
+    def place_at(self, member: int, boundary: int, time_ns: float, clocks: int) -> int:
+        """Where the cost of a frame at one clock configuration is."""
         level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
-        return float(self._costs[self._begins[member][boundary] + level * self._count + clocks])
+        begin: int = self._begins[member][boundary]
+        return begin + level * self._count + clocks
+
+    def total(self, places: Sequence[int]) -> float:
+        """Sum of the costs at some places."""
+        return float(self._costs.take(places).sum())
 
     def add_up(
         self, places: Sequence[tuple[int, int, int]], present: int

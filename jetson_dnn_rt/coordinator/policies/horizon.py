@@ -59,7 +59,7 @@ RESPONSE = 0.9
 DEVIATIONS = 1.0
 """Standard deviations of others side by side that are held in reserve for the way home. At 2 the
 cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 0.3 %."""
-MOST_CLOCKS = 64
+MOST_CLOCKS = 48
 """Clock configurations from which on a table is reduced to those worth choosing."""
 FIRST_TOLERANCE = 0.03
 """Of that reduction; doubled until they are few enough."""
@@ -157,7 +157,7 @@ class Horizon:
             time_ns = times_ns[0 if len(times_ns) == 1 else deciding]
             if clocks != present:
                 part = self._left(cohort, present, target, now_ns) if clocks == target else -1
-                time_ns += float(outlook.change_ns[part, member.stage, present, clocks])
+                time_ns += outlook.change_ns.item(part, member.stage, present, clocks)
             ladder = outlook.ladders[member.stage][clocks]
             variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
             memory = self._gauge.note(memory, cohort, variants[deciding], others)
@@ -269,7 +269,7 @@ class Horizon:
         part = 0
         if present != target:
             part = self._left(cohort, present, target, now_ns)
-        waited = 0.0
+        waited: list[int] = []
         places = []
         for index, (window, member) in enumerate(zip(windows, members, strict=True)):
             time_ns = times_ns[index]
@@ -277,16 +277,18 @@ class Horizon:
                 place = sheet.place(index, member.stage, time_ns, delayed=True)
                 places.append(place)
                 if present != target:
-                    lost = self._outlooks[index].change_ns[part, member.stage, present, target]
-                    waited += sheet.cost(index, member.stage, time_ns + float(lost), target)
+                    change_ns = self._outlooks[index].change_ns
+                    lost = change_ns.item(part, member.stage, present, target)
+                    waited.append(sheet.place_at(index, member.stage, time_ns + lost, target))
             elif not ends or window[0] <= soon:
                 boundary = 0 if ends else -1
-                places.append(sheet.place(index, boundary, time_ns, delayed=False))
+                place = sheet.place(index, boundary, time_ns, delayed=False)
+                places.append(place)
                 if present != target:
-                    waited += sheet.cost(index, boundary, time_ns, target)
+                    waited.append(place[0] + target)
         cost = sheet.add_up(places, present)
-        if present != target:
-            cost[target] = waited
+        if waited:
+            cost[target] = sheet.total(waited)
         if not ends:
             cost += self._rise_w * (min(window[0] for window in windows) * 1e-9)
         if self._forbidden is not None:
