@@ -6,9 +6,9 @@ clock configuration (`jetson_dnn_rt.coordinator.frontier`), ordered by what they
 
 1. How much time does each frame have? From now to its deadline, less what the others take: side by
    side they slow each other down (`interference`, for as many as are expected at once, next
-   releases included); one after the other they queue (EDF). Divided by the task's *pressure*: how
-   much slower its last frames were than expected, whatever the reason (a co-runner, heat). It
-   follows a slow-down that noise does not explain at once, and trusts again slowly.
+   releases included); one after the other they queue (EDF). Divided by the task's *pressure*
+   (`jetson_dnn_rt.coordinator.pressure`): how much slower frames run than profile, noise and
+   interference explain, whatever the reason (a co-runner, heat).
 2. Which clocks? Those of the least total cost of all frames in flight and soon expected, of which
    each takes the best plan that fits. A change takes effect after its delay, and until then work
    goes on at the present clocks. A change that gains less than `HYSTERESIS` is not made. While
