@@ -273,16 +273,20 @@ class Sheet:
             Place of its row; of the row of no time at all; and its row of changes, where a change
             is `delayed` for it.
         """
-        level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
+        level = self._level(member, time_ns)
         begin = self._begins[member][boundary]
         row = self._first_row[member] + boundary if delayed else self._no_change
         return begin + level * self._count, begin, row
 
     def place_at(self, member: int, boundary: int, time_ns: float, clocks: int) -> int:
         """Where the cost of a frame at one clock configuration is."""
-        level = min(LEVELS - 1, max(0, int(time_ns * self._levels_per_ns[member])))
-        begin: int = self._begins[member][boundary]
-        return begin + level * self._count + clocks
+        begin = self._begins[member][boundary]
+        return begin + self._level(member, time_ns) * self._count + clocks
+
+    def _level(self, member: int, time_ns: float) -> int:
+        level = int(time_ns * self._levels_per_ns[member])
+        # min() and max() would be half of a decision's calls.
+        return 0 if level < 0 else level if level < LEVELS else LEVELS - 1
 
     def total(self, places: Sequence[int]) -> float:
         """Sum of the costs at some places."""

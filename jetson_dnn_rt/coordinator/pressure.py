@@ -33,8 +33,10 @@ class Past(NamedTuple):
     weighted: float
     last_weight: float
     last_interference: float
-    others: float
-    """Stages of others that were expected beside it at its last boundary."""
+    mean: float
+    """Interference that was expected for its rest at its last boundary."""
+    shown: float
+    """What the frame had shown there, see `PressureGauge.shown`."""
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -97,7 +99,7 @@ class PressureGauge:
         self, tables: Sequence[TaskTable], interference: Sequence[float], inner: Sequence[int]
     ) -> None:
         count = len(tables)
-        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
+        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
         self.start = Memory((0,) * count, (1.0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
         self._interference = interference
         self._inner = inner
@@ -146,23 +148,32 @@ class PressureGauge:
         if memory.newest > pressure:
             pressure = memory.newest
         if member.active and member.stage > 0:
-            pressure = max(pressure, self.shown(index, member, memory))
+            past = memory.past[index]
+            # Nothing is new between a member's own boundaries.
+            known = past.stage == member.stage and past.frame == member.frames_done
+            shown = past.shown if known else self.shown(index, member, memory)
+            if shown > pressure:
+                pressure = shown
         if member.misses_in_a_row:
             return CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / pressure
         return 1.0 / pressure
 
-    def note(self, memory: Memory, cohort: Cohort, variant: int, others: float) -> Memory:
-        """Remember how many run beside the stage that begins now."""
+    def note(self, memory: Memory, cohort: Cohort, variant: int, mean: float) -> Memory:
+        """Remember how many run beside the stage that begins now.
+
+        `mean` is the interference expected for the rest.
+        """
         index = cohort.deciding
         member, past = cohort.members[index], memory.past[index]
         beside = sum([other.running_since_ns is not None for other in cohort.members])
         clocks = self._inner[cohort.clocks]
         weight = float(self._profile_ns[index][variant, member.stage, clocks])
         slowed = self._interference[min(beside, len(self._interference) - 1)]
+        shown = self.shown(index, member, memory) if member.stage else 0.0
         if member.stage == 0 or past.frame != member.frames_done:
-            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, others)
+            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, mean, shown)
         elif past.stage == member.stage:
-            past = Past(*past[:4], weight, slowed, others)
+            past = Past(*past[:4], weight, slowed, mean, shown)
         else:
             past = Past(
                 past.frame,
@@ -171,7 +182,8 @@ class PressureGauge:
                 past.weighted + past.last_weight * past.last_interference,
                 weight,
                 slowed,
-                others,
+                mean,
+                shown,
             )
         all_past = list(memory.past)
         all_past[index] = past

@@ -147,7 +147,7 @@ class Horizon:
         present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
         windows = [find_window(member, now_ns, self.response) for member in members]
         asked = (deciding,) if inside else range(len(members))
-        times_ns, others = self._allot(members, memory, windows, asked, target, deciding)
+        times_ns, mean = self._allot(members, memory, windows, asked, target, deciding)
         clocks = target
         if not inside:
             clocks = self._choose_clocks(cohort, windows, times_ns, present, target, now_ns)
@@ -160,7 +160,7 @@ class Horizon:
                 time_ns += outlook.change_ns.item(part, member.stage, present, clocks)
             ladder = outlook.ladders[member.stage][clocks]
             variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
-            memory = self._gauge.note(memory, cohort, variants[deciding], others)
+            memory = self._gauge.note(memory, cohort, variants[deciding], mean)
         outer = cohort.clocks_target if clocks == target else self._outer[clocks]
         return Decision(tuple(variants), outer, memory)
 
@@ -181,16 +181,16 @@ class Horizon:
         clocks: int,
         deciding: int,
     ) -> tuple[list[float], float]:
-        """Time of the frames asked for, as if each were alone; and who is beside the deciding one.
+        """Time of the frames asked for, each as if alone; and the deciding one's interference.
 
         Who will be beside a frame in flight was counted at its own last boundary.
         """
         if len(members) > self._workers:
             times_ns = self._queue_up(members, memory, windows, clocks)
-            return [times_ns[index] for index in asked], 0.0
+            return [times_ns[index] for index in asked], 1.0
         running = sum([member.running_since_ns is not None for member in members])
         most, duty, trust = len(self._interference) - 1, self._duty, self._gauge.trust
-        times_ns, decided = [], 0.0
+        times_ns, decided = [], 1.0
         for index in asked:
             member, window = members[index], windows[index]
             if member.active:
@@ -201,12 +201,12 @@ class Horizon:
                 beside = count_beside(windows, window[0]) - 1
             past = memory.past[index]
             if member.started and index != deciding and past.frame == member.frames_done:
-                others = past.others
+                mean = past.mean
             else:
                 others = count_others(index, windows, duty, self._workers)
+                mean = interpolate(self._interference, others)
                 if index == deciding:
-                    decided = others
-            mean = interpolate(self._interference, others)
+                    decided = mean
             # How many run beside its next stage is known, or nearly so.
             known = self._interference[beside if beside < most else most]
             slowed = mean + self._next_share[index][stage] * (known - mean)
