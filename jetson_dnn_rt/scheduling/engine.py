@@ -23,42 +23,46 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
   at a time.
 * A task that is kept out frame after frame would never learn that the machine got faster again.
   After `PROBE_INTERVAL` - 1 such frames in a row the next one is run all the same, as a *probe*,
-  and the budgets start anew from what it took.
+  and the budgets start anew from what it took. All together take a small share: see `Probes`.
+* Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
+from jetson_dnn_rt.scheduling.batching import Batcher
+from jetson_dnn_rt.scheduling.devices import DeviceLimits
+from jetson_dnn_rt.scheduling.ending import Ending
 from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.probes import PROBE_INTERVAL, Probes
 from jetson_dnn_rt.scheduling.queue import ReadyQueue
+from jetson_dnn_rt.scheduling.registry import Registry
+from jetson_dnn_rt.scheduling.rules import (
+    blocking_ns,
+    can_make_it,
+    is_admitted,
+    predecessor_ns,
+    select,
+    shortest_ns,
+)
 from jetson_dnn_rt.scheduling.selection import Selector, StaticSelector
+from jetson_dnn_rt.scheduling.spare import SpareQueue
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import (
     Admission,
     JobRecord,
     Outcome,
     StageRecord,
-    TaskParameters,
     Work,
     stage_name,
 )
 
-RemainingTime = Callable[[str, int], int]
-"""From a variant and a stage to the time from there to the end."""
-
-PROBE_INTERVAL = 30
-"""Every so many frames in a row that the budget keeps out, one is run as a probe."""
-
 KEPT_OUT = ("budget", "blocking")
 """Reasons of skipped jobs that a smaller budget would have let run."""
 
-WITHDRAW_AFTER = 2
-"""Jobs in a row that a variant may fail before it is withdrawn."""
 
-
-class Engine:
+class Engine(Registry):
     """Releases, orders, admits, aborts and ends jobs.
 
     Not thread-safe: the driver holds one lock around every call. Times passed in never go back.
@@ -68,106 +72,42 @@ class Engine:
     workers : int
         How many stages may run at once.
     discipline : str
-        ``edf`` or ``fifo``, see `ReadyQueue`.
+        One of `DISCIPLINES`, see `ReadyQueue`.
+    max_inflight : mapping of str to int, optional
+        How many stages may run at once on a device (``{"cuda": 2}``); no limit for others.
 
     Attributes
     ----------
+    tasks, groups, cohort_slowdown
+        See `Registry`.
     selector : Selector
         Chooses variants; may be exchanged at any time.
+    ask_again_ns : int or None
+        After a call of `next`: ask again then, since a job waits for a mate until then.
     """
 
-    def __init__(self, workers: int = 1, discipline: str = "edf") -> None:
+    def __init__(
+        self,
+        workers: int = 1,
+        discipline: str = "edf",
+        max_inflight: Mapping[str, int] | None = None,
+    ) -> None:
         if workers < 1:
             raise ValueError(f"workers must be >= 1: {workers}")
+        super().__init__()
         self.workers = workers
-        self.tasks: dict[str, TaskState] = {}
         self.selector: Selector = StaticSelector()
         self._queue = ReadyQueue(discipline)
-        self._running: dict[Job, int] = {}
+        self._spare = SpareQueue()
+        self._running: dict[Job, None] = {}
+        """Whose stages run, one for each busy worker: of a batch its leader."""
+        self.ask_again_ns: int | None = None
+        self._devices = DeviceLimits(max_inflight or {})
+        self._batcher = Batcher(self.tasks, self._queue, self._running)
+        self._probes = Probes()
         self._saturated_ns = 0
         self._saturated_since: int | None = None
-        self._ended: list[tuple[JobRecord, Work]] = []
-
-    # -- tasks ---------------------------------------------------------------------------------
-
-    def add_task(
-        self, parameters: TaskParameters, spans: Mapping[str, Sequence[int]] | None = None
-    ) -> TaskState:
-        """Add a task; its budgets are empty, hence optimistic, until observed or seeded.
-
-        Parameters
-        ----------
-        parameters : TaskParameters
-            The task.
-        spans : mapping of str to sequence of int, optional
-            For each variant how many stages each of its runs does; by default one each.
-        """
-        if parameters.name in self.tasks:
-            raise ValueError(f"task {parameters.name!r} is there already")
-        state = TaskState(parameters)
-        for variant in parameters.variants:
-            state.set_spans(variant, (spans or {}).get(variant))
-        self.tasks[parameters.name] = state
-        return state
-
-    def add_variant(self, task: str, variant: str, spans: Sequence[int] | None = None) -> None:
-        """Let a task run one more variant, or one that was made anew after its withdrawal."""
-        self.tasks[task].add_variant(variant, spans)
-
-    def replace_variants(self, task: str, spans: Mapping[str, Sequence[int]]) -> None:
-        """The task's variants were made anew; see `TaskState.replace_variants`."""
-        self.tasks[task].replace_variants(spans)
-
-    def remove_task(self, task: str) -> None:
-        """Forget a task; it must be idle (see `flush`)."""
-        if not self.is_idle(task):
-            raise ValueError(f"task {task!r} still has jobs: flush it first")
-        del self.tasks[task]
-
-    def is_idle(self, task: str) -> bool:
-        """Whether no job of the task waits or is in flight."""
-        state = self.tasks[task]
-        return state.waiting is None and state.in_flight is None
-
-    def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
-        """Start the budgets of a variant from warm-up runs, one tuple of stage times a run."""
-        state = self.tasks[task]
-        entries = [stage for stage, span in enumerate(state.spans[variant]) if span]
-        for index, stage in enumerate(entries):
-            state.budgets[variant][stage].reset(run[index] for run in times_ns)
-
-    def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant of the jobs that start from now on.
-
-        Raises
-        ------
-        ValueError
-            When the variant is unknown or was withdrawn.
-        """
-        state = self.tasks[task]
-        if variant in state.withdrawn:
-            raise ValueError(
-                f"variant {variant!r} of task {task!r} was withdrawn: {state.withdrawn[variant]}"
-            )
-        state.parameters = replace(state.parameters, variant=variant)
-
-    def set_deadline(self, task: str, deadline_ns: int) -> None:
-        """Change the relative deadline of the jobs released from now on."""
-        state = self.tasks[task]
-        state.parameters = replace(state.parameters, deadline_ns=deadline_ns)
-
-    def set_max_age(self, task: str, max_age_ns: int) -> None:
-        """Change the age from which on a frame is stale at release; 0 = no limit."""
-        state = self.tasks[task]
-        state.parameters = replace(state.parameters, max_age_ns=max_age_ns)
-
-    def suspend(self, task: str, reason: str) -> None:
-        """Skip whatever is released from now on, for this reason."""
-        self.tasks[task].suspended = reason
-
-    def resume(self, task: str) -> None:
-        """Take frames again after `suspend`."""
-        self.tasks[task].suspended = ""
+        self._ended: list[Ending] = []
 
     # -- jobs ----------------------------------------------------------------------------------
 
@@ -206,31 +146,61 @@ class Engine:
         job = Job(task, work.frame.sequence, capture_ns, now_ns, deadline_ns, work, variant)
         self._end(job, now_ns, Outcome.FAILED, reason)
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether a job is ready, or may be."""
+        return len(self._queue) > 0 or len(self._spare) > 0
+
     def next(self, now_ns: int) -> Job | None:
-        """For a free worker: the job whose stage `next_stage` it shall run.
+        """For a free worker: the job whose stage `next_stage` it shall run, with its `mates`.
 
-        None when nothing is ready or every worker is busy.
-
-        Jobs that cannot make their deadline any more end here, as skipped or aborted. A job on
-        spare time is returned only when no admitted one is ready.
+        None when nothing is ready that may run, or every worker is busy. Jobs that cannot make
+        their deadline any more end here. One on spare time is returned only when no admitted one
+        is ready; one whose device is full stays, or waits for a mate: see `ask_again_ns`.
         """
+        self.ask_again_ns = None
         if len(self._running) == self.workers:
             return None
+        selector = self.selector
+        # With a coordinator a job may be admitted at any boundary anew, and batches look at all.
+        put_aside = not self.groups and type(selector) is StaticSelector
+        while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
+            self._put_back(job)
+        passed_over: list[Job] = []
+        held: list[Job] = []
         on_spare_time: list[Job] = []
         while (job := self._queue.pop()) is not None:
             state = self.tasks[job.task]
-            if not self._select(state, job, now_ns):
-                self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
-            elif not self._can_make_it(state, job, now_ns):
-                self._end_hopeless(job, now_ns)
-            elif self._is_admitted(state, job, now_ns):
-                break
+            if not self._can_go_on(state, job, now_ns):
+                continue
+            if self._devices and self._devices.room(state, job, held) < 1:
+                self._hold(job, now_ns)
+                passed_over.append(job)
+            elif is_admitted(selector, state, job, now_ns):
+                if not self.groups:
+                    break
+                chosen = self._form_batch(job, [*passed_over, *on_spare_time], now_ns)
+                if chosen is not None:
+                    job = chosen
+                    break
+                self._hold(job, now_ns)
+                passed_over.append(job)
+                # Else another one would be on its device when its mates have come.
+                self._devices.keep_place(state, job)
+                held.append(job)
+            elif put_aside:
+                self._put_aside(state, job)
             else:
                 on_spare_time.append(job)
-        if job is None and on_spare_time:
-            job = on_spare_time.pop(0)
-        for other in on_spare_time:
-            self._push(other)
+        if job is None:
+            job = self._take_spare(passed_over, now_ns) if put_aside else None
+            for other in on_spare_time:
+                if self._devices.room(self.tasks[other.task], other, held) > 0:
+                    job = other
+                    break
+        for other in (*passed_over, *on_spare_time):
+            if job is None or (other is not job and other not in job.mates):
+                self._put_back(other)
         if job is not None:
             self._start(job, now_ns)
         return job
@@ -238,7 +208,8 @@ class Engine:
     def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
         """A stage is done: account for it, then end the job or make its next stage ready.
 
-        Nothing happens for a job that ended while its stage ran (the watchdog gave it up).
+        The same for each of the job's mates. Nothing happens for jobs that ended while their stage
+        ran (the watchdog gave it up).
 
         Parameters
         ----------
@@ -251,29 +222,44 @@ class Engine:
         """
         if job.ended:
             return
-        self._stop_running(job, now_ns)
+        mates = self._stop_running(job, now_ns)
+        if mates:
+            size = 1 + len(mates)
+            self._learn_batch(job, size, end_ns - start_ns)
+            for member in (job, *mates):
+                self._pass(member, now_ns, start_ns, end_ns, size)
+        else:
+            self._pass(job, now_ns, start_ns, end_ns, 1)
+
+    def _pass(self, job: Job, now_ns: int, start_ns: int, end_ns: int, batch: int) -> None:
         state = self.tasks[job.task]
         span = state.spans[job.variant][job.next_stage]
-        name = stage_name(state.parameters.stages, job.next_stage, span)
-        job.stages.append(StageRecord(name, job.variant, start_ns, end_ns))
+        stages = state.parameters.stages
+        name = stages[job.next_stage] if span == 1 else stage_name(stages, job.next_stage, span)
+        job.stages.append(StageRecord(name, job.variant, start_ns, end_ns, batch))
         job.path.append((job.variant, job.next_stage))
-        state.observe(job.variant, job.next_stage, end_ns - start_ns)
+        if batch == 1:
+            state.observe(job.variant, job.next_stage, end_ns - start_ns)
         job.next_stage += span
         self.selector.passed(state, job, now_ns)
-        if job.next_stage == len(state.parameters.stages):
+        if job.next_stage == len(stages):
             in_time = now_ns <= job.absolute_deadline_ns
-            for variant in job.variants:
-                state.failures[variant] = 0
+            if state.failures:
+                for variant in job.variants:
+                    state.failures.pop(variant, None)
             self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
         elif job.cancel_reason:
             self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
-        elif not self._can_make_it(state, job, now_ns):
+        elif not can_make_it(self.selector, state, job, now_ns):
             self._end_hopeless(job, now_ns)
         else:
             self._make_ready(job, now_ns)
 
     def fail(self, job: Job, now_ns: int, reason: str, *, blame_variant: bool = True) -> str:
         """A stage raised or hangs: its job ends as ``failed``, and that job only.
+
+        Of a batch every member fails. No variant is to blame then, but the batch: it is not formed
+        any more until it is seeded anew.
 
         Returns
         -------
@@ -283,22 +269,16 @@ class Engine:
         """
         if job.ended:
             return ""
-        if job.running:
-            self._stop_running(job, now_ns)
+        mates = self._stop_running(job, now_ns) if job.running else ()
         state = self.tasks[job.task]
-        self._end(job, now_ns, Outcome.FAILED, reason)
-        if not blame_variant:
+        for member in (job, *mates):
+            self._end(member, now_ns, Outcome.FAILED, reason)
+        if mates and blame_variant:
+            group = self.groups[state.parameters.batch_group]
+            group.forget(job.variant, job.next_stage, 1 + len(mates))
+        if mates or not blame_variant:
             return ""
-        state.failures[job.variant] += 1
-        if state.failures[job.variant] < WITHDRAW_AFTER or job.variant in state.withdrawn:
-            return ""
-        others = [v for v in state.parameters.variants if v not in (job.variant, *state.withdrawn)]
-        if not others:
-            return ""
-        state.withdrawn[job.variant] = reason
-        if state.parameters.variant == job.variant:
-            state.parameters = replace(state.parameters, variant=others[0])
-        return job.variant
+        return state.blame(job.variant, reason)
 
     def flush(self, task: str, now_ns: int, reason: str) -> None:
         """End the task's jobs: those that wait now, a running one at its next boundary."""
@@ -312,6 +292,12 @@ class Engine:
 
     def take_ended(self) -> list[tuple[JobRecord, Work]]:
         """Records of the jobs that ended since the last call, in order of their end."""
+        return [(ending.make_record(), ending.work) for ending in self.take_endings()]
+
+    def take_endings(self) -> list[Ending]:
+        """The same, for a driver that has the records made elsewhere."""
+        if not self._ended:
+            return []
         ended, self._ended = self._ended, []
         return ended
 
@@ -324,102 +310,163 @@ class Engine:
         parameters = state.parameters
         if parameters.max_age_ns and now_ns - job.capture_ns > parameters.max_age_ns:
             return "stale"
-        if state.kept_out == PROBE_INTERVAL - 1:
+        if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns):
             job.admission = Admission.PROBE
             return ""
-        usual_ns = self._shortest_ns(state, job, state.remaining_usual_ns)
+        usual_ns = shortest_ns(self.selector, state, job, 0, state.remaining_usual_ns)
         if usual_ns > parameters.deadline_ns:
             return "budget"
-        earliest_ns = now_ns + max(self._blocking_ns(now_ns), self._predecessor_ns(state, now_ns))
+        earliest_ns = now_ns + max(
+            blocking_ns(self._running, self.workers, now_ns), predecessor_ns(state, now_ns)
+        )
         return "blocking" if earliest_ns + usual_ns > job.absolute_deadline_ns else ""
 
-    def _blocking_ns(self, now_ns: int) -> int:
-        """Time until the first worker is free, as usual."""
-        if len(self._running) < self.workers:
-            return 0
-        return max(0, min(self._running.values()) - now_ns)
+    # -- batches -------------------------------------------------------------------------------
 
-    def _predecessor_ns(self, state: TaskState, now_ns: int) -> int:
-        """Time until the task's job in flight is done, as usual, if nothing preempts it."""
-        job = state.in_flight
-        if job is None:
-            return 0
-        if not job.running:
-            return state.remaining_usual_ns(job.variant, job.next_stage)
-        rest_ns = state.remaining_usual_ns(job.variant, job.next_stage + 1)
-        return max(0, self._running[job] - now_ns) + rest_ns
+    def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
+        """What to run where this job is next: it with its mates, or one that they wait for.
 
-    def _select(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Choose the variant of the next stage; False when none can go on from here."""
-        chosen = self.selector.choose(state, job, now_ns)
-        for variant in (chosen, job.variant, state.parameters.variant, *state.parameters.variants):
-            if state.usable(variant, job.next_stage):
-                job.variant = variant
-                return True
-        return False
+        None where it waits for one that another worker brings.
+        """
+        state = self.tasks[job.task]
+        group = self.groups.get(state.parameters.batch_group)
+        if group is None or group.running or job.admission is Admission.PROBE:
+            return job
+        proposal = self._batcher.propose(
+            group,
+            job,
+            now_ns,
+            selector=self.selector,
+            aside=aside,
+            idle=self.workers - len(self._running),
+            devices=self._devices,
+        )
+        if proposal is None:
+            return job
+        if proposal.until_ns is not None:
+            self.ask_again_ns = max(self.ask_again_ns or 0, proposal.until_ns)
+            return None
+        if proposal.absent is not None:
+            self._queue.take(proposal.absent)
+            self._put_back(job)
+            return proposal.absent
+        for mate in proposal.mates:
+            self._queue.take(mate)
+        job.mates = proposal.mates
+        return job
 
-    def _shortest_ns(self, state: TaskState, job: Job, remaining_ns: RemainingTime) -> int:
-        """What is left of a job, in the fastest variant that it may yet choose."""
-        stage = job.next_stage
-        times_ns = [
-            remaining_ns(variant, stage)
-            for variant in self.selector.allowed(state, job)
-            if state.usable(variant, stage)
-        ]
-        return min(times_ns) if times_ns else remaining_ns(job.variant, stage)
-
-    def _can_make_it(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether it will more likely than not be done in time; a probe may try all the same."""
-        if job.admission is Admission.PROBE:
-            return True
-        usual_ns = self._shortest_ns(state, job, state.remaining_usual_ns)
-        return now_ns + usual_ns <= job.absolute_deadline_ns
-
-    def _is_admitted(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether its budget fits, or did at its start; a probe is admitted whatever it is."""
-        if job.admission in (Admission.BUDGET, Admission.PROBE):
-            return True
-        budget_ns = self._shortest_ns(state, job, state.remaining_budget_ns)
-        return now_ns + budget_ns <= job.absolute_deadline_ns
+    def _learn_batch(self, job: Job, size: int, execution_time_ns: int) -> None:
+        state = self.tasks[job.task]
+        variant, stage = job.variant, job.next_stage
+        time_ns = state.unscaled_ns(execution_time_ns, variant, stage)
+        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
 
     # -- state ---------------------------------------------------------------------------------
 
     def _start(self, job: Job, now_ns: int) -> None:
-        """Let a stage run, the job's first or next one."""
+        """Let a stage run, with those of the job's mates."""
+        state = self.tasks[job.task]
+        variant, stage = job.variant, job.next_stage
+        usual_end_ns = now_ns + state.usual_ns(variant, stage)
+        if self.groups:
+            job.due_ns = now_ns + state.budget_ns(variant, stage)
+        if self._devices:
+            self._devices.take(state, job)
+        if job.mates:
+            group = self.groups[state.parameters.batch_group]
+            group.running = True
+            known = group.budgets[variant, stage][1 + len(job.mates)].estimator
+            usual_end_ns = now_ns + state.scaled_ns(known.median_ns, variant, stage)
+            job.due_ns = now_ns + state.scaled_ns(known.budget_ns, variant, stage)
+        self._running[job] = None
+        for member in (job, *job.mates):
+            self._begin(member, now_ns, usual_end_ns)
+        if len(self._running) == self.workers:
+            self._saturated_since = now_ns
+
+    def _begin(self, job: Job, now_ns: int, usual_end_ns: int) -> None:
         state = self.tasks[job.task]
         if job.start_ns is None:
             if job.admission is Admission.NONE:
-                admitted = self._is_admitted(state, job, now_ns)
+                admitted = is_admitted(self.selector, state, job, now_ns)
                 job.admission = Admission.BUDGET if admitted else Admission.SPARE
             job.start_ns = now_ns
             state.waiting, state.in_flight = None, job
             state.kept_out = 0
-        job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+            self._probes.begin(job, now_ns)
+        if job.held_ns is None:
+            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+        else:
+            job.waiting_ns += now_ns - job.held_ns
+            job.held_ns = None
         job.running = True
-        self._running[job] = now_ns + state.usual_ns(job.variant, job.next_stage)
-        if len(self._running) == self.workers:
-            self._saturated_since = now_ns
+        job.usual_end_ns = usual_end_ns
         self.selector.started(state, job, now_ns)
 
     def _make_ready(self, job: Job, now_ns: int) -> None:
         job.ready_ns = now_ns
         job.saturated_at_ready_ns = self._saturated_at(now_ns)
-        self._push(job)
-
-    def _push(self, job: Job) -> None:
         state = self.tasks[job.task]
-        self._queue.push(job, state.misses_in_a_row, state.parameters.precedence)
+        self._queue.push(job, state.parameters, state.misses_in_a_row)
+
+    def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a ready job may run; one that is hopeless ends."""
+        if not select(self.selector, state, job, now_ns):
+            self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
+        elif not can_make_it(self.selector, state, job, now_ns):
+            self._end_hopeless(job, now_ns)
+        else:
+            return True
+        return False
+
+    def _put_aside(self, state: TaskState, job: Job) -> None:
+        """It is for spare time."""
+        usual_ns = shortest_ns(self.selector, state, job, job.next_stage, state.remaining_usual_ns)
+        rank = self._queue.rank_now(job, state.parameters, state.misses_in_a_row)
+        self._spare.push(job, rank, job.absolute_deadline_ns - usual_ns)
+
+    def _take_spare(self, passed_over: list[Job], now_ns: int) -> Job | None:
+        """The first that was put aside and may run; those without room join `passed_over`."""
+        while (job := self._spare.pop()) is not None:
+            state = self.tasks[job.task]
+            if not self._can_go_on(state, job, now_ns):
+                continue
+            if not self._devices or self._devices.room(state, job) > 0:
+                return job
+            self._hold(job, now_ns)
+            passed_over.append(job)
+        return None
+
+    def _hold(self, job: Job, now_ns: int) -> None:
+        """There is a worker for it, but no room on its device: from now on it waits for that."""
+        if job.held_ns is None:
+            job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
+            job.held_ns = now_ns
+
+    def _put_back(self, job: Job) -> None:
+        state = self.tasks[job.task]
+        self._queue.put_back(job, state.parameters, state.misses_in_a_row)
 
     def _saturated_at(self, now_ns: int) -> int:
         """Time up to now during which every worker was busy."""
         since_ns = self._saturated_since
         return self._saturated_ns + (0 if since_ns is None else now_ns - since_ns)
 
-    def _stop_running(self, job: Job, now_ns: int) -> None:
+    def _stop_running(self, job: Job, now_ns: int) -> tuple[Job, ...]:
+        """Free the job's worker; returns the mates that ran with it."""
         self._saturated_ns = self._saturated_at(now_ns)
         self._saturated_since = None
         del self._running[job]
         job.running = False
+        if self._devices:
+            self._devices.give_back(job)
+        mates = job.mates
+        if mates:
+            job.mates = ()
+            for mate in mates:
+                mate.running = False
+            self.groups[self.tasks[job.task].parameters.batch_group].running = False
+        return mates
 
     def _end_hopeless(self, job: Job, now_ns: int) -> None:
         outcome = Outcome.SKIPPED if job.start_ns is None else Outcome.ABORTED
@@ -434,10 +481,10 @@ class Engine:
             state.reasons[reason] += 1
         if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
             state.kept_out += 1
-        if job.admission is Admission.PROBE and outcome in (Outcome.MET, Outcome.LATE):
-            for (variant, index), stage in zip(job.path, job.stages, strict=True):
-                state.forget(variant, index)
-                state.observe(variant, index, stage.execution_time_ns)
+        if job.admission is Admission.PROBE:
+            self._probes.end(job, now_ns, self.workers)
+            if outcome in (Outcome.MET, Outcome.LATE):
+                state.start_anew(job)
         if state.waiting is job:
             state.waiting = None
         if state.in_flight is job:
@@ -446,22 +493,7 @@ class Engine:
                 # It could not run before its predecessor was done: waiting, not overhead.
                 state.waiting.waiting_ns += now_ns - state.waiting.release_ns
                 self._make_ready(state.waiting, now_ns)
-        record = JobRecord(
-            task=job.task,
-            sequence=job.sequence,
-            variant="+".join(job.variants),
-            outcome=outcome,
-            reason=reason,
-            capture_ns=job.capture_ns,
-            release_ns=job.release_ns,
-            start_ns=job.start_ns,
-            completion_ns=now_ns,
-            absolute_deadline_ns=job.absolute_deadline_ns,
-            waiting_ns=job.waiting_ns,
-            lag_ns=state.lag_ns(job),
-            # A probe that was superseded did not start.
-            admission=Admission.NONE if job.start_ns is None else job.admission,
-            stages=tuple(job.stages),
-        )
-        self._ended.append((record, job.work))
+        # Of the variant that the frame began with: one that is faster shows as being ahead.
+        profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
+        self._ended.append(Ending(job, outcome, reason, now_ns, profile_ns))
         self.selector.ended(state, job, outcome, now_ns)

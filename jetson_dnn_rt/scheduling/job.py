@@ -32,6 +32,19 @@ class Job:
     ready_ns: int = 0
     waiting_ns: int = 0
     saturated_at_ready_ns: int = 0
+    held_ns: int | None = None
+    """Since when it waits for its device, not for a worker."""
+    queued: bool = False
+    place: int = 0
+    """Number of its last arrival in the ready queue."""
+    usual_end_ns: int = 0
+    """When the stage that runs is done, as usual."""
+    due_ns: int = 0
+    """When the stage that runs is done, if it takes its budget."""
+    device: str = ""
+    """Where the stage that runs does so, where that is counted."""
+    mates: tuple[Job, ...] = ()
+    """The others whose stage runs now as one batch with this job's."""
     stages: list[StageRecord] = field(default_factory=list)
     path: list[tuple[str, int]] = field(default_factory=list)
     """For each executed stage its variant and index."""

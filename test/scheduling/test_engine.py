@@ -2,7 +2,8 @@
 
 import pytest
 
-from jetson_dnn_rt.scheduling.engine import PROBE_INTERVAL, Engine
+from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.probes import PROBE_INTERVAL
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 

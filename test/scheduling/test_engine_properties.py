@@ -1,11 +1,14 @@
 """Invariants for any arrival pattern, any execution times, any failure pattern."""
 
 from collections import Counter
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.queue import DISCIPLINES
+from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 NAMES = ("a", "b", "c")
@@ -14,11 +17,17 @@ NAMES = ("a", "b", "c")
 @st.composite
 def workloads(draw):
     tasks = draw(st.integers(1, 3))
+    batches = draw(st.booleans())
+    # Tasks of one batch group have the same stages.
+    stages = [draw(st.integers(1, 3))] * 3 if batches else [draw(st.integers(1, 3)) for _ in "abc"]
     return {
         "workers": draw(st.integers(1, 3)),
-        "discipline": draw(st.sampled_from(["edf", "fifo"])),
+        "discipline": draw(st.sampled_from(DISCIPLINES)),
+        "batches": batches,
+        "batch_ns": draw(st.integers(1, 40)),
+        "on_gpu": draw(st.booleans()),
         "deadlines": [draw(st.integers(1, 60)) for _ in range(tasks)],
-        "stages": [draw(st.integers(1, 3)) for _ in range(tasks)],
+        "stages": stages[:tasks],
         "usual": draw(st.integers(0, 20)),
         "budget": draw(st.integers(0, 40)),
         "arrivals": draw(
@@ -32,13 +41,27 @@ def workloads(draw):
 
 
 def run(harness, load, on_start=lambda engine, job, now: None):
-    engine = Engine(load["workers"], load["discipline"])
+    engine = Engine(load["workers"], load["discipline"], {"cuda": 1})
     for name, deadline, stages in zip(NAMES, load["deadlines"], load["stages"], strict=False):
         names = tuple(f"s{i}" for i in range(stages))
-        task = harness.task(name, deadline, stages=names, variants=("v", "w"), variant="v")
-        engine.add_task(task)
+        task = harness.task(
+            name,
+            deadline,
+            stages=names,
+            variants=("v", "w"),
+            variant="v",
+            priority=len(name),
+            batch_group="g" if load["batches"] else "",
+        )
+        devices = ["cuda" if load["on_gpu"] and i % 2 else "cpu" for i in range(stages)]
+        layout = [Run(device=device, batches=load["batches"]) for device in devices]
+        engine.add_task(task, {"v": layout, "w": layout})
         runs = [load["usual"], load["usual"], max(load["usual"], load["budget"])]
         engine.seed_budgets(name, "v", [(time_ns,) * stages for time_ns in runs])
+        for stage in range(stages if load["batches"] else 0):
+            for size in (2, 3):
+                times = [load["batch_ns"]] * 3
+                engine.seed_batch_budgets(name, "v", stage, size, times)
     times = load["times"]
     arrivals = [(time_ns, NAMES[index]) for time_ns, index in load["arrivals"]]
     records = harness.drive(
@@ -60,6 +83,11 @@ def test_every_frame_ends_exactly_once(load, request):
     assert set(frames.values()) == {1}
     arrived = Counter(NAMES[index] for _, index in load["arrivals"])
     for name, state in engine.tasks.items():
+        for variant, budgets in state.budgets.items():
+            for stage in range(len(budgets)):
+                left = budgets[stage:]
+                assert state.remaining_budget_ns(variant, stage) == sum(b.budget_ns for b in left)
+                assert state.remaining_usual_ns(variant, stage) == sum(b.median_ns for b in left)
         assert state.released == arrived[name] == sum(state.outcomes.values())
         assert engine.is_idle(name)
 
@@ -87,6 +115,8 @@ def rivals(engine, job):
 def test_no_stage_starts_that_the_rules_forbid(load, request):
     harness = request.getfixturevalue("harness")
 
+    load["on_gpu"] = False
+
     def check(engine, job, now_ns):
         budget_fits, usual_fits = fits(engine.tasks[job.task], job, job.variant, now_ns)
         assert usual_fits or job.admission is Admission.PROBE
@@ -102,9 +132,13 @@ def test_no_stage_starts_that_the_rules_forbid(load, request):
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
 def test_edf_order(load, request):
-    """No admitted job runs while another one with an earlier deadline is ready."""
+    """No admitted job runs while another one with an earlier deadline is ready.
+
+    Unless that one waits for a mate, or for its device.
+    """
     harness = request.getfixturevalue("harness")
     load["discipline"] = "edf"
+    load["batches"] = load["on_gpu"] = False
 
     def check(engine, job, now_ns):
         if job.admission is Admission.SPARE:
@@ -150,9 +184,13 @@ def test_never_more_stages_than_workers(load, request):
         for record in records
         for stage in record.stages
         if stage.end_ns > stage.start_ns
-        for edge in ((stage.start_ns, 1), (stage.end_ns, -1))
+        # A batch occupies one worker: each of its members counts a share of it.
+        for edge in (
+            (stage.start_ns, Fraction(1, stage.batch)),
+            (stage.end_ns, Fraction(-1, stage.batch)),
+        )
     ]
-    running = 0
+    running = Fraction(0)
     for _, change in sorted(edges):
         running += change
         assert running <= load["workers"]
