@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Image = npt.NDArray[np.uint8]
 
+_WITH_CHROMA_BELOW = frozenset(("nv12", "nv21"))
+"""Below the rows of the picture lie half as many of its colours."""
+
 
 @dataclass(slots=True, eq=False)
 class Frame:
@@ -18,10 +21,11 @@ class Frame:
 
     Attributes
     ----------
-    image : ndarray of uint8, [H, W, C] or [H, W]
+    image : ndarray of uint8, [H, W, C] or [H, W]; [H * 3 / 2, W] for ``nv12`` and ``nv21``
         A view of the source's buffer: nobody writes to it, and rows may be padded (strided).
     encoding : str
-        Name as in ``sensor_msgs/image_encodings``: ``bgr8``, ``rgb8``, ``mono8``, ...
+        Name as in ``sensor_msgs/image_encodings``: ``bgr8``, ``rgb8``, ``mono8``, ``nv12``, ...
+        `jetson_dnn_rt.models.encodings` says how each lies in `image`.
     stamp_ns : int
         Capture time as stamped by the source, in the source's clock.
     sequence : int
@@ -30,6 +34,11 @@ class Frame:
         Coordinate frame of the camera, copied to every result.
     owner : object
         Whatever has to stay alive as long as ``image`` is in use (the message, the pool's loan).
+    copied_bytes : int
+        Written between the message and ``image``: 0 for a view, the picture's size when it was
+        decoded.
+    device_address : int
+        Where a CUDA device finds the first pixel, in page-locked memory; 0 where it does not.
     """
 
     image: Image
@@ -38,15 +47,18 @@ class Frame:
     sequence: int
     frame_id: str = ""
     owner: object = None
+    copied_bytes: int = 0
+    device_address: int = 0
 
     @property
     def height(self) -> int:
-        """Rows of the image in pixels."""
-        return int(self.image.shape[0])
+        """Rows of the picture in pixels."""
+        rows = int(self.image.shape[0])
+        return rows * 2 // 3 if self.encoding in _WITH_CHROMA_BELOW else rows
 
     @property
     def width(self) -> int:
-        """Columns of the image in pixels."""
+        """Columns of the picture in pixels."""
         return int(self.image.shape[1])
 
 
@@ -55,10 +67,20 @@ class Loan:
     """A borrowed buffer; it goes back to its pool when the last reference to the loan is gone."""
 
     buffer: Image
-    _give_back: Callable[[Image], None] = field(repr=False)
+    device_address: int
+    _give_back: Callable[[tuple[Image, int]], None] = field(repr=False)
 
     def __del__(self) -> None:
-        self._give_back(self.buffer)
+        self._give_back((self.buffer, self.device_address))
+
+
+Allocate = Callable[[tuple[int, ...]], tuple[Image, int]]
+"""Makes memory of a shape, uint8, and says where a CUDA device finds it, 0 = not at all."""
+
+
+def allocate_pageable(shape: tuple[int, ...]) -> tuple[Image, int]:
+    """Make memory of the host that no device reaches."""
+    return np.zeros(shape, np.uint8), 0
 
 
 class FramePool:
@@ -74,11 +96,18 @@ class FramePool:
         Shape of each buffer, uint8.
     size : int
         Buffers allocated beforehand.
+    allocate : callable
+        Where they come from.
     """
 
-    def __init__(self, shape: tuple[int, ...], size: int = 4) -> None:
-        self._shape = shape
-        self._free: list[Image] = [np.zeros(shape, np.uint8) for _ in range(size)]
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        size: int = 4,
+        allocate: Allocate = allocate_pageable,
+    ) -> None:
+        self._shape, self._allocate = shape, allocate
+        self._free = [allocate(shape) for _ in range(size)]
         self._lock = threading.Lock()
         self.allocated = size
 
@@ -86,6 +115,6 @@ class FramePool:
         """Lend a buffer; its content is whatever the last user left."""
         with self._lock:
             if self._free:
-                return Loan(self._free.pop(), self._free.append)
+                return Loan(*self._free.pop(), self._free.append)
             self.allocated += 1
-        return Loan(np.zeros(self._shape, np.uint8), self._free.append)
+        return Loan(*self._allocate(self._shape), self._free.append)

@@ -49,10 +49,18 @@ class Work:
         Set by the last stage.
     scratch : dict
         Whatever one stage leaves for the next (the letterbox geometry, the raw outputs).
+    copied_bytes : int
+        Pixels and tensors that were copied for this frame, from the message on; what a conversion
+        writes into the input buffer counts, since somebody has to write it.
+    urgency : int
+        Deadline class of its task: 0 has the longest relative deadline of the process, and each
+        shorter one is a class more. A GPU prefers the stages of the higher.
     """
 
     frame: Frame
     result: Result | None = None
+    copied_bytes: int = 0
+    urgency: int = 0
     scratch: dict[str, object] = field(default_factory=dict)
 
 
@@ -68,21 +76,33 @@ class Stage:
         Does the work; never called from two threads at once for one task.
     span : int
         How many of the task's stages it does: a back end may cover several with one run.
+    device : str
+        Where it runs: ``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at
+        once.
+    run_batch : callable or None
+        Does the work for frames of several tasks of one batch group at once; the first is the
+        frame of the task whose stage this is. None where each runs by itself.
     """
 
     name: str
     run: Callable[[Work], None]
     span: int = 1
+    device: str = "cpu"
+    run_batch: Callable[[Sequence[Work]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """One executed stage, or run of stages (``inference-1..4``)."""
+    """One executed stage, or run of stages (``inference-1..4``).
+
+    `batch` says for how many frames at once it ran; its times are those of them all.
+    """
 
     name: str
     variant: str
     start_ns: int
     end_ns: int
+    batch: int = 1
 
     @property
     def execution_time_ns(self) -> int:
@@ -112,7 +132,7 @@ class JobRecord:
     absolute_deadline_ns : int
         Release plus the task's relative deadline at that moment.
     waiting_ns : int
-        Time it was ready while every worker was busy with other jobs.
+        Time it was ready while every worker was busy with other jobs, or its device was full.
     lag_ns : int
         NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran;
         negative = behind (Bateni & Liu 2020).
@@ -120,6 +140,8 @@ class JobRecord:
         On what grounds it started.
     stages : tuple of StageRecord
         The stages that ran.
+    copied_bytes : int
+        See `Work`.
     """
 
     task: str
@@ -136,11 +158,17 @@ class JobRecord:
     lag_ns: int
     admission: Admission
     stages: tuple[StageRecord, ...]
+    copied_bytes: int = 0
 
     @property
     def execution_time_ns(self) -> int:
         """Sum over its stages; waiting is not in it."""
         return sum(stage.end_ns - stage.start_ns for stage in self.stages)
+
+    @property
+    def batch(self) -> int:
+        """Frames in the largest batch that one of its stages ran in; 1 = it ran alone."""
+        return max((stage.batch for stage in self.stages), default=1)
 
     @property
     def response_time_ns(self) -> int:
@@ -188,6 +216,10 @@ class TaskParameters:
         Quantile of the observed stage times that serves as budget, in (0, 1].
     precedence : int
         Among equal deadlines the task with the least goes first.
+    priority : int
+        Under the discipline ``priority`` the task with the highest goes first.
+    batch_group : str
+        Tasks of one group run the same model: their stages may run as one batch. Empty = alone.
     """
 
     name: str
@@ -199,6 +231,8 @@ class TaskParameters:
     max_age_ns: int = 0
     budget_quantile: float = 0.99
     precedence: int = 0
+    priority: int = 0
+    batch_group: str = ""
 
     def __post_init__(self) -> None:
         for key in ("deadline_ns", "period_ns"):

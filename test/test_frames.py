@@ -21,3 +21,22 @@ def test_a_buffer_returns_when_the_last_frame_is_gone():
 def test_size_of_a_frame():
     frame = Frame(np.zeros((3, 5, 3), np.uint8), "bgr8", 0, 0)
     assert (frame.height, frame.width) == (3, 5)
+    frame = Frame(np.zeros((6, 8), np.uint8), "nv12", 0, 0)
+    assert (frame.height, frame.width) == (4, 8)
+
+
+def test_memory_of_another_kind():
+    made = []
+
+    def allocate(shape):
+        made.append(np.zeros(shape, np.uint8))
+        return made[-1], 0x1000 * len(made)
+
+    pool = FramePool((4, 4, 3), size=1, allocate=allocate)
+    first, second = pool.borrow(), pool.borrow()
+    assert (first.buffer is made[0], first.device_address) == (True, 0x1000)
+    assert (second.buffer is made[1], second.device_address) == (True, 0x2000)
+    del first
+    again = pool.borrow()
+    assert (again.buffer is made[0], again.device_address) == (True, 0x1000)
+    assert len(made) == 2

@@ -7,21 +7,30 @@ import numpy as np
 
 from jetson_dnn_rt.frames import Frame, Image
 
+# OpenCV names a Bayer pattern by its second row and second column.
 _CONVERSIONS = {
     "mono8": cv2.COLOR_GRAY2BGR,
     "rgb8": cv2.COLOR_RGB2BGR,
     "rgba8": cv2.COLOR_RGBA2BGR,
     "bgra8": cv2.COLOR_BGRA2BGR,
+    "nv12": cv2.COLOR_YUV2BGR_NV12,
+    "nv21": cv2.COLOR_YUV2BGR_NV21,
+    "yuyv": cv2.COLOR_YUV2BGR_YUYV,
+    "uyvy": cv2.COLOR_YUV2BGR_UYVY,
+    "bayer_rggb8": cv2.COLOR_BayerBG2BGR,
+    "bayer_bggr8": cv2.COLOR_BayerRG2BGR,
+    "bayer_gbrg8": cv2.COLOR_BayerGR2BGR,
+    "bayer_grbg8": cv2.COLOR_BayerGB2BGR,
 }
 
 
 def copy_as_bgr(frame: Frame, out: Image | None = None) -> Image:
-    """Copy a frame's pixels, blue first.
+    """Copy a frame's pixels at full size, blue first.
 
     Parameters
     ----------
     frame : Frame
-        In ``bgr8``, ``rgb8``, ``bgra8``, ``rgba8`` or ``mono8``.
+        In any encoding of `jetson_dnn_rt.models.encodings`.
     out : ndarray of uint8, [H, W, 3], optional
         Where to; a new array by default.
 

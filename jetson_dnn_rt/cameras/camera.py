@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.frames import Frame, FramePool
+from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,8 @@ class Camera:
         self._on_start, self._on_end = on_start, on_end
         self._source: FrameSource | None = reopen()
         self._asked_rate_hz = rate_hz
+        self._allocate: Allocate = allocate_pageable
+        self._pool_size = 4
         self._pool = self._make_pool(self._source)
         self._backoff_ns = FIRST_BACKOFF_NS
         self._condition = self._clock.condition()
@@ -103,6 +105,21 @@ class Camera:
     def state(self) -> CameraState:
         """What it did so far."""
         return self._state
+
+    def use_memory(self, allocate: Allocate, frames: int) -> None:
+        """Let the next frames lie in other memory; may be called while it runs.
+
+        Frames that are still looked at keep the memory that they have.
+
+        Parameters
+        ----------
+        allocate : callable
+            See `FramePool`.
+        frames : int
+            How many are allocated now, so that none is while the camera runs.
+        """
+        self._allocate, self._pool_size = allocate, frames
+        self._pool = FramePool(self._pool_shape, frames, allocate)
 
     def start(self) -> None:
         """Begin to deliver; a stopped camera goes on with the next frame of its source."""
@@ -202,6 +219,7 @@ class Camera:
                 sequence=state.frames,
                 frame_id=self._frame_id,
                 owner=loan,
+                device_address=loan.device_address,
             )
             self._state = CameraState(state.frames + 1, state.reopened, "", False)
             self._deliver(frame, capture_ns)
@@ -244,4 +262,4 @@ class Camera:
     def _make_pool(self, source: FrameSource) -> FramePool:
         self._pool_shape = (source.height, source.width, 3)
         self._native_rate_hz = source.rate_hz
-        return FramePool(self._pool_shape)
+        return FramePool(self._pool_shape, self._pool_size, self._allocate)

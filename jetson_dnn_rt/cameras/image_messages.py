@@ -1,7 +1,8 @@
 """ROS image messages to frames, without copying pixels where a view will do.
 
 The messages are those of rclpy or of a bag reader: they are known by their fields alone. The image
-is a view of the message's own buffer (1 us).
+is a view of the message's own buffer (1 us), whatever its encoding; how the pixels lie in it says
+`jetson_dnn_rt.models.encodings`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,10 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Frame, Image
-from jetson_dnn_rt.models.preprocessing import ENCODINGS
+from jetson_dnn_rt.models.encodings import ENCODINGS, SAME_AS
 
 MAX_PIXELS = 1 << 26
 """64 megapixels: more is refused before anything is looked at or allocated."""
-
-CHANNELS = {name: channels for name, (channels, _) in ENCODINGS.items()} | {
-    "8UC1": 1,
-    "8UC3": 3,
-    "8UC4": 4,
-}
-"""Channels of the encodings that are read."""
-
-_SAME_AS = {"8UC1": "mono8", "8UC3": "bgr8", "8UC4": "bgra8"}
 
 
 class Stamp(Protocol):
@@ -96,35 +88,39 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
     Raises
     ------
     BadImageError
-        When encoding, size, step or length of the data are wrong.
+        When encoding, size, step or length of the data are wrong, or a side is odd where the
+        encoding shares its colours between neighbours.
     """
     height, width, step = message.height, message.width, message.step
     _check_size(height, width)
-    channels = CHANNELS.get(message.encoding)
-    if channels is None:
+    name = SAME_AS.get(message.encoding, message.encoding)
+    encoding = ENCODINGS.get(name)
+    if encoding is None:
         raise BadImageError(
             "encoding",
-            f"encoding {message.encoding!r} is not one of {', '.join(sorted(CHANNELS))}",
+            f"encoding {message.encoding!r} is not one of "
+            f"{', '.join(sorted((*ENCODINGS, *SAME_AS)))}",
         )
-    if step < width * channels:
+    if fault := encoding.find_size_fault(height, width):
+        raise BadImageError("size", f"{message.encoding}: {fault}")
+    pixel = encoding.pixel_bytes
+    if step < width * pixel:
         raise BadImageError(
             "step",
-            f"step {step} is shorter than a row of {width} pixels of {channels} bytes",
+            f"step {step} is shorter than a row of {width} pixels of {pixel} bytes",
         )
+    shape = encoding.shape(height, width)
     data = message.data
-    if len(data) < step * height:
+    if len(data) < step * shape[0]:
         raise BadImageError(
-            "truncated", f"{len(data)} bytes of data, {height} rows of {step} bytes expected"
+            "truncated", f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
         )
-    shape: tuple[int, ...] = (height, width)
-    strides: tuple[int, ...] = (step, channels)
-    if channels > 1:
-        shape, strides = (*shape, channels), (*strides, 1)
+    strides = (step, pixel) if pixel == 1 else (step, pixel, 1)
     image: Image = np.ndarray(shape, np.uint8, buffer=data, strides=strides)
     image.flags.writeable = False
     return Frame(
         image=image,
-        encoding=_SAME_AS.get(message.encoding, message.encoding),
+        encoding=name,
         stamp_ns=stamp_to_ns(message.header),
         sequence=sequence,
         frame_id=message.header.frame_id,
@@ -153,6 +149,7 @@ def decode_image(message: CompressedImageMessage, sequence: int) -> Frame:
         sequence=sequence,
         frame_id=message.header.frame_id,
         owner=image,
+        copied_bytes=image.nbytes,
     )
 
 

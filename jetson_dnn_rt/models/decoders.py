@@ -7,7 +7,7 @@ objects, not of anchors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,17 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads import STRIDE_SETS, Head, Outputs, count_cells
 from jetson_dnn_rt.models.masks import MaskDecoder
 from jetson_dnn_rt.models.nms import nms
-from jetson_dnn_rt.models.preprocessing import Geometry
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification, Detections, Result
+
+if TYPE_CHECKING:  # it imports OpenCV, which a network alone does not need
+    from jetson_dnn_rt.models.preprocessing import Geometry
 
 Floats = npt.NDArray[np.float32]
 
 # Suppression compares every pair: a threshold near 0 must not make a frame take a second.
 _MAX_CANDIDATES = 1000
-Decoder = Callable[[Outputs, Geometry, DecoderSettings], Result]
+Decoder = Callable[[Outputs, "Geometry", DecoderSettings], Result]
 
 
 def create_decoder(head: Head, input_size: tuple[int, int]) -> Decoder:

@@ -8,15 +8,17 @@ cell of the logits.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.models.heads import Outputs
-from jetson_dnn_rt.models.preprocessing import Geometry
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
+
+if TYPE_CHECKING:  # it imports OpenCV, which a network alone does not need
+    from jetson_dnn_rt.models.preprocessing import Geometry
 
 
 class MaskDecoder:

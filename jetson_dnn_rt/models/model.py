@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.models.decoders import Decoder, create_decoder
 from jetson_dnn_rt.models.heads import Head, Kind
-from jetson_dnn_rt.models.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     import torch
+
+    from jetson_dnn_rt.models.preprocessing import Preprocessing
 
 # What the network sees when its outputs are looked at for the first time: plain grey.
 PROBE_VALUE = 0.45

@@ -1,11 +1,37 @@
-"""Mending of what onnx2torch makes of an ONNX graph."""
+"""Mending of ONNX graphs for onnx2torch, and of what it makes of them."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def bypass_copies(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Let nodes read constants themselves that they get through ``Identity``; changes the model.
+
+    Exporters keep one of several equal weights and hand it on so; onnx2torch wants the weights of
+    a convolution to be constants.
+    """
+    graph = model.graph
+    origin = {constant.name: constant.name for constant in graph.initializer}
+    kept = []
+    results = {output.name for output in graph.output}
+    for node in graph.node:
+        if node.op_type == "Identity" and node.input[0] in origin and not results & {*node.output}:
+            origin[node.output[0]] = origin[node.input[0]]
+            continue
+        for index, name in enumerate(node.input):
+            node.input[index] = origin.get(name, name)
+        kept.append(node)
+    if len(kept) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(kept)
+    return model
 
 
 class Slice(torch.nn.Module):

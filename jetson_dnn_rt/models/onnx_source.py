@@ -55,26 +55,7 @@ class OnnxOrigin:
 
     def torch_module(self) -> torch.nn.Module:
         """The graph as torch operators, by onnx2torch."""
-        try:
-            import onnx
-            import onnx2torch
-        except ImportError as error:
-            raise BackendUnavailableError(
-                f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
-                f"imported ({error}): pip install onnx2torch"
-            ) from error
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                module = onnx2torch.convert(onnx.load_model_from_string(self._data))
-        except (NotImplementedError, RuntimeError, ValueError) as error:
-            raise ModelError(
-                f"{self._path} holds operators that onnx2torch cannot convert ({error}); "
-                "use the onnxruntime or openvino back end"
-            ) from error
-        from jetson_dnn_rt.models.onnx_graph import fix_slices
-
-        return fix_slices(module).eval()
+        return convert_to_torch(self._data, str(self._path))
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
         """Run once, on ONNX Runtime where it is installed, else on torch."""
@@ -95,6 +76,39 @@ class OnnxOrigin:
             return tuple(session.run(None, {self.input_name: image}))
         except Exception as error:  # ONNX Runtime's own classes share no base but Exception
             raise ModelError(f"{self._path} cannot be run: {error}") from error
+
+
+def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
+    """Make torch operators of a serialized ONNX model, by onnx2torch.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When onnx2torch is missing.
+    ModelError
+        When it does not know an operator; `name` says of which network.
+    """
+    try:
+        import onnx
+        import onnx2torch
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
+            f"imported ({error}): pip install onnx2torch"
+        ) from error
+    from jetson_dnn_rt.models.onnx_graph import bypass_copies, fix_slices
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = bypass_copies(onnx.load_model_from_string(data))
+            module = onnx2torch.convert(model)
+    except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"{name} holds operators that onnx2torch cannot convert ({error}); "
+            "use the onnxruntime or openvino back end"
+        ) from error
+    return fix_slices(module).eval()
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:

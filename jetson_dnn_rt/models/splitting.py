@@ -22,6 +22,7 @@ from torch import fx
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.files import hash_state
+from jetson_dnn_rt.models.memory_format import to_channels_last
 from jetson_dnn_rt.models.model import Model, make_probe_input
 from jetson_dnn_rt.models.torch_source import export_onnx
 from jetson_dnn_rt.models.tracing import TraceError, find_types, fold_shapes, output_names, trace
@@ -220,6 +221,21 @@ def find_cuts(graph: fx.GraphModule, size: tuple[int, int], stages: int) -> tupl
     return tuple(nodes[positions[index]].name for index in chosen)
 
 
+def find_layers(graph: fx.GraphModule, size: tuple[int, int]) -> tuple[str, ...]:
+    """Cuts at all places that allow one: a stage is a layer, with what back ends fuse with it.
+
+    Parameters
+    ----------
+    graph : torch.fx.GraphModule
+        From `trace`.
+    size : tuple of int
+        Height and width of its input.
+    """
+    nodes = _list_nodes(graph)
+    allowed = _list_cuts(graph, nodes, torch.from_numpy(make_probe_input(*size)))
+    return tuple(nodes[position].name for position, _ in allowed)
+
+
 def _list_nodes(graph: fx.GraphModule) -> list[fx.Node]:
     return [n for n in graph.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
 
@@ -289,7 +305,7 @@ class _Timer(fx.Interpreter):
 
 
 def _measure_nodes(graph: fx.GraphModule, nodes: list[fx.Node], image: torch.Tensor) -> list[int]:
-    timed = copy.deepcopy(graph).to(memory_format=torch.channels_last)
+    timed = to_channels_last(copy.deepcopy(graph))
     timer = _Timer(timed)
     with torch.inference_mode():
         for _ in range(_TIMED_RUNS + 1):
@@ -352,4 +368,4 @@ def _hash_graph(module: fx.GraphModule) -> str:
     return hash_state(module.state_dict(), text.hexdigest())
 
 
-__all__ = ["Split", "StagePart", "TraceError", "find_cuts", "split"]
+__all__ = ["Split", "StagePart", "TraceError", "find_cuts", "find_layers", "split"]

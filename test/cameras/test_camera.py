@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from jetson_dnn_rt.cameras.camera import FIRST_BACKOFF_NS, Camera
@@ -60,11 +61,13 @@ class Record:
     def __init__(self) -> None:
         self.times_ns: list[int] = []
         self.values: list[int] = []
+        self.addresses: list[int] = []
         self.ends = 0
 
     def take(self, frame: Frame, capture_ns: int) -> None:
         self.times_ns.append(capture_ns)
         self.values.append(int(frame.image[0, 0, 0]))
+        self.addresses.append(frame.device_address)
 
     def end(self) -> None:
         self.ends += 1
@@ -119,6 +122,26 @@ def test_frames_are_one_period_apart_however_long_reading_takes(
     # Read ahead: the first is due at 0 but takes 3 ms to read, then the period holds.
     assert record.times_ns == [3 * MS, 13 * MS, 23 * MS, 33 * MS, 43 * MS]
     assert record.values == [0, 1, 2, 3, 4]
+
+
+def test_frames_lie_in_the_memory_that_a_device_reads(clock: VirtualClock, start: Start) -> None:
+    broken = Script(clock, live=True, take_ns=10 * MS, break_at=4)
+    camera, record = start(broken, Script(clock, live=True, take_ns=10 * MS))
+    clock.run_until(15 * MS)
+    made: list[Image] = []
+
+    def allocate(shape: tuple[int, ...]) -> tuple[Image, int]:
+        made.append(np.zeros(shape, np.uint8))
+        return made[-1], 0x1000 + len(made)
+
+    camera.use_memory(allocate, 3)
+    clock.run_until(35 * MS)
+    # The second was being read when the memory was changed.
+    assert [address != 0 for address in record.addresses] == [False, False, True]
+    assert [image.shape for image in made] == [(4, 6, 3)] * 3
+    clock.run_until(2 * FIRST_BACKOFF_NS)
+    assert record.values[:5] == [0, 1, 2, 3, 0]  # reopened
+    assert all(record.addresses[2:])
 
 
 def test_the_period_does_not_drift(clock: VirtualClock, start: Start) -> None:

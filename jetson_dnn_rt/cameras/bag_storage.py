@@ -1,0 +1,77 @@
+"""What the storages of bags have in common: an index first, then single messages by their place.
+
+Bags are read here record by record, not with a reader that takes a whole bag or none: of a damaged
+one everything that is readable is wanted, in the order in which it was recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.cameras.zstd import MAGIC, import_zstd
+from jetson_dnn_rt.errors import JetsonDnnRtError
+
+
+class DamagedMessageError(JetsonDnnRtError):
+    """A message is in the index, but its bytes cannot be had."""
+
+
+class DamagedFileError(JetsonDnnRtError):
+    """Nothing at all can be read of a file of a bag."""
+
+
+class BagFile(Protocol):
+    """One file of a bag.
+
+    Attributes
+    ----------
+    kinds : dict of str to str
+        Message type by topic, ``sensor_msgs/msg/Image``, of the topics in CDR.
+    expected : dict of str to int
+        Messages by topic that the file itself says it has; empty where it says nothing.
+    notes : list of str
+        What is damaged, in words.
+    """
+
+    kinds: dict[str, str]
+    expected: dict[str, int]
+    notes: list[str]
+
+    def index(self, topic: str) -> npt.NDArray[np.int64]:
+        """Log times of a topic's messages in nanoseconds, in the order of recording."""
+
+    def fetch(self, topic: str, place: int) -> bytes | memoryview:
+        """Give the bytes of the message at one place of the index.
+
+        Raises
+        ------
+        DamagedMessageError
+            When they cannot be read.
+        """
+
+    def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
+        """Make a message of bytes; raises whatever rosbags does."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+def decompress_message(data: bytes | memoryview) -> bytes | memoryview:
+    """Decompress a message that was compressed on its own; others are given back.
+
+    Raises
+    ------
+    DamagedMessageError
+        When it cannot be decompressed.
+    """
+    if bytes(data[:4]) != MAGIC:
+        return data
+    zstd = import_zstd()
+    try:
+        plain: bytes = zstd.decompress(data)
+    except zstd.ZstdError as error:
+        raise DamagedMessageError(f"its compression is damaged: {error}") from error
+    return plain

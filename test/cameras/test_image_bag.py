@@ -1,0 +1,333 @@
+"""Bags read by place: every storage and compression, every message in its place."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from bags import (
+    PERIOD_NS,
+    STORE,
+    TOPIC,
+    CompressionMode,
+    StoragePlugin,
+    find_file,
+    make_compressed,
+    make_header,
+    make_image,
+    write_bag,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.cameras import unpacking, zstd
+from jetson_dnn_rt.cameras.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+
+STORAGES = [
+    (plugin, compression)
+    for plugin in StoragePlugin
+    for compression in CompressionMode
+    if (plugin, compression) != (StoragePlugin.SQLITE3, CompressionMode.STORAGE)
+]
+SQLITE3, MCAP = StoragePlugin.SQLITE3, StoragePlugin.MCAP
+
+
+def read_values(bag: ImageBag, first: int = 0, count: int | None = None) -> list[int | str]:
+    """Grey values of the images, and what is said of the others."""
+    return [
+        int(message.frame.image[0, 0, 0]) if isinstance(message, BagImage) else message.reason
+        for message in bag.read(first, count)
+    ]
+
+
+@pytest.mark.parametrize(("plugin", "compression"), STORAGES)
+def test_every_message_is_in_its_place(tmp_path: Path, plugin: Any, compression: Any) -> None:
+    messages = [make_image(i) for i in range(60)]
+    path = write_bag(tmp_path / "bag", messages, plugin=plugin, compression=compression)
+    with open_image_bag(path) as bag:
+        assert (bag.topic, bag.count, bag.missing, bag.notes) == (TOPIC, 60, 0, [])
+        np.testing.assert_array_equal(bag.log_times_ns, np.arange(60) * PERIOD_NS)
+        assert read_values(bag) == list(range(60))
+        assert read_values(bag, 50, 3) == [50, 51, 52]
+        assert read_values(bag, 7, 2) == [7, 8]
+        assert read_values(bag, 58, 10) == [58, 59]
+        assert read_values(bag, 60, 10) == []
+        image = bag.read_one(9)
+    assert isinstance(image, BagImage)
+    assert (image.index, image.log_time_ns) == (9, 9 * PERIOD_NS)
+    frame = image.frame
+    assert (frame.sequence, frame.stamp_ns, frame.frame_id) == (9, 9 * PERIOD_NS, "front")
+    assert (frame.image == 9).all()  # stays when the bag is closed
+
+
+def test_chunks_of_one_bag_in_many_mcap_chunks_are_the_whole(tmp_path: Path) -> None:
+    # An MCAP chunk is closed at 1 MiB: nine images of 129,600 bytes.
+    messages = [make_image(i, rows=3600) for i in range(40)]
+    path = write_bag(tmp_path / "bag", messages, plugin=MCAP, compression=CompressionMode.STORAGE)
+    with open_image_bag(path) as bag:
+        parts = [read_values(bag, first, 7) for first in range(0, 40, 7)]
+        assert [value for part in parts for value in part] == list(range(40))
+        assert read_values(bag, 3, 1) == [3]
+
+
+@pytest.fixture(scope="module")
+def long_bag(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBag]:
+    path = write_bag(tmp_path_factory.mktemp("bags") / "bag", [make_image(i) for i in range(20)])
+    with open_image_bag(path) as bag:
+        yield bag
+
+
+@settings(deadline=None)
+@given(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 30)))
+def test_any_part_is_that_of_the_whole(long_bag: ImageBag, first: int, count: int | None) -> None:
+    end = None if count is None else first + count
+    assert read_values(long_bag, first, count) == list(range(20))[first:end]
+
+
+def test_places_below_zero_are_refused(tmp_path: Path) -> None:
+    with open_image_bag(write_bag(tmp_path / "bag", [make_image(0)])) as bag:
+        with pytest.raises(ValueError, match="places begin at 0: -1"):
+            bag.read(-1)
+        with pytest.raises(IndexError, match="message 1 of 1"):
+            bag.read_one(1)
+
+
+def test_compressed_images_and_topics_that_are_none(tmp_path: Path) -> None:
+    data = cv2.imencode(".png", np.full((4, 6, 3), 200, np.uint8))[1]
+    path = tmp_path / "bag"
+    from rosbags.rosbag2 import Writer
+
+    with Writer(path, version=9) as writer:
+        for topic, message in [
+            ("/left", make_compressed(data)),
+            ("/header", make_header(3)),
+            ("/right", make_image(1)),
+        ]:
+            kind = message.__msgtype__
+            connection = writer.add_connection(topic, kind, typestore=STORE)
+            writer.write(connection, 5, STORE.serialize_cdr(message, kind))
+    with open_image_bag(path, "/left") as bag:
+        assert read_values(bag) == [200]
+    with pytest.raises(ConfigurationError, match=r"images on /left, /right: say which.* /left"):
+        open_image_bag(path)
+    with pytest.raises(ConfigurationError, match="no images on '/header', but on /left, /right"):
+        open_image_bag(path, "/header")
+
+
+def split_in_two(tmp_path: Path, plugin: Any, suffix: str) -> Path:
+    """A bag of two files: 3 images, then 2."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    for number, values in enumerate([range(3), range(3, 5)]):
+        part = write_bag(tmp_path / f"part_{number}", [make_image(i) for i in values],
+                         plugin=plugin)  # fmt: skip
+        # Numbers, not letters: file 10 is behind file 9.
+        find_file(part).rename(whole / f"drive_{number + 9}.{suffix}")
+    return whole
+
+
+@pytest.mark.parametrize(("plugin", "suffix"), [(SQLITE3, "db3"), (MCAP, "mcap")])
+def test_split_files_without_metadata(tmp_path: Path, plugin: Any, suffix: str) -> None:
+    with open_image_bag(split_in_two(tmp_path, plugin, suffix)) as bag:
+        assert read_values(bag) == [0, 1, 2, 3, 4]
+        assert read_values(bag, 2, 2) == [2, 3]
+        assert bag.notes[0] == (
+            "metadata.yaml is missing: the files are taken in the order of their names"
+        )
+        assert bag.missing == 0
+
+
+METADATA = """
+rosbag2_bagfile_information:
+  version: 5
+  relative_file_paths: [whole/drive_9.db3{second}]
+  topics_with_message_count:
+    - {{topic_metadata: {{name: {topic}, type: sensor_msgs/msg/Image}}, message_count: 5}}
+"""
+
+
+def test_a_split_file_that_is_gone_is_counted_and_named(tmp_path: Path) -> None:
+    path = split_in_two(tmp_path, SQLITE3, "db3")
+    text = METADATA.format(second=", whole/drive_11.db3", topic=TOPIC)
+    (path / "metadata.yaml").write_text(text)
+    (path / "drive_10.db3").unlink()
+    with open_image_bag(path) as bag:
+        assert read_values(bag) == [0, 1, 2]
+        assert bag.missing == 2
+        assert bag.notes == [
+            "drive_11.db3 is not there, though metadata.yaml names it",
+            f"metadata.yaml says 5 messages on {TOPIC}, 3 are there: 2 are lost",
+        ]
+
+
+def test_a_file_that_the_recorder_did_not_come_to_name_is_read(tmp_path: Path) -> None:
+    path = split_in_two(tmp_path, SQLITE3, "db3")
+    (path / "metadata.yaml").write_text(METADATA.format(second="", topic=TOPIC))
+    with open_image_bag(path) as bag:
+        assert read_values(bag) == [0, 1, 2, 3, 4]
+        assert bag.notes[0] == "metadata.yaml does not name drive_10.db3: read all the same"
+        assert bag.missing == 0
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "rosbag2_bagfile_information: 3", "\x00"])
+def test_damaged_metadata_are_left_out(tmp_path: Path, text: str) -> None:
+    path = write_bag(tmp_path / "bag", [make_image(i) for i in range(3)])
+    (path / "metadata.yaml").write_text(text)
+    with open_image_bag(path) as bag:
+        assert read_values(bag) == [0, 1, 2]
+        assert bag.notes[0].startswith("metadata.yaml cannot be read and is left out: ")
+
+
+@pytest.mark.parametrize("plugin", list(StoragePlugin))
+def test_a_single_file_is_a_bag(tmp_path: Path, plugin: Any) -> None:
+    path = write_bag(tmp_path / "bag", [make_image(i) for i in range(3)], plugin=plugin)
+    with open_image_bag(find_file(path)) as bag:
+        assert read_values(bag) == [0, 1, 2]
+    with open_image_bag(path / "metadata.yaml") as bag:
+        assert read_values(bag) == [0, 1, 2]
+
+
+def test_messages_stay_in_the_order_of_recording_when_clocks_jump(tmp_path: Path) -> None:
+    second = 1_000_000_000
+    stamps = [10 * second, 11 * second, 2 * second, 3 * second, 103 * second]
+    logs = [20 * second, 21 * second, 22 * second, 5 * second, 6 * second]
+    messages = [make_image(i, stamp_ns=stamp) for i, stamp in enumerate(stamps)]
+    for plugin in StoragePlugin:
+        path = write_bag(tmp_path / plugin.name, messages, plugin=plugin, log_times_ns=logs)
+        with open_image_bag(path) as bag:
+            assert read_values(bag) == [0, 1, 2, 3, 4]
+            assert bag.log_times_ns.tolist() == logs
+            assert bag.notes == [
+                "log times go back by 17.000 s at message 3",
+                "header stamps go back by 9.000 s at message 2",
+                "header stamps go ahead by 100.000 s at message 4",
+            ]
+            assert read_values(bag) == [0, 1, 2, 3, 4]
+            assert len(bag.notes) == 3  # said once
+        with open_image_bag(path) as bag:
+            assert read_values(bag, 2, 2) == [2, 3]  # what begins at a jump sees it
+            assert bag.notes[1:] == ["header stamps go back by 9.000 s at message 2"]
+
+
+def test_endless_jumps_are_named_up_to_a_number(tmp_path: Path) -> None:
+    times = [(i % 2) * PERIOD_NS for i in range(100)]
+    messages = [make_image(i, stamp_ns=time) for i, time in enumerate(times)]
+    with open_image_bag(write_bag(tmp_path / "bag", messages, log_times_ns=times)) as bag:
+        assert len(read_values(bag)) == 100
+        assert bag.notes[20] == "log times jump 49 times in all"
+        assert bag.notes[-1] == "header stamps jump more than 20 times"
+        assert len(bag.notes) == 42
+
+
+def test_what_is_no_image_keeps_its_place_and_its_reason(tmp_path: Path) -> None:
+    messages = [make_image(0), make_image(1, encoding="16UC1"), make_image(2)]
+    messages[2].data = messages[2].data[:9]
+    with open_image_bag(write_bag(tmp_path / "bag", [*messages, make_image(3)])) as bag:
+        found = list(bag.read())
+    assert [isinstance(message, BagImage) for message in found] == [True, False, False, True]
+    assert all(message.index == place for place, message in enumerate(found))
+    assert isinstance(found[1], BadMessage)
+    assert found[1].reason.startswith("encoding '16UC1' is not one of")
+    assert isinstance(found[2], BadMessage)
+    assert "9 bytes of data" in found[2].reason
+
+
+def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    paths = [
+        write_bag(tmp_path / name, [make_image(7)], compression=CompressionMode.FILE)
+        for name in ("a", "b")
+    ]
+    with open_image_bag(paths[0]), open_image_bag(paths[0]):
+        assert len(list(tmp_path.glob("jetson_dnn_rt_bag_*"))) == 1
+    with open_image_bag(paths[0]) as first, open_image_bag(paths[1]) as second:
+        assert len(list(tmp_path.glob("jetson_dnn_rt_bag_*"))) == 1
+        assert read_values(first) == read_values(second) == [7]
+    unpacking.forget()
+    assert not list(tmp_path.glob("jetson_dnn_rt_bag_*"))
+
+
+def test_no_room_for_an_unpacked_file_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_bag(tmp_path / "bag", [make_image(7)], compression=CompressionMode.FILE)
+
+    def fill_the_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(unpacking, "_decompress", fill_the_disk)
+    with pytest.raises(SourceError, match=r"does not fit into .* set TMPDIR"):
+        open_image_bag(path)
+
+
+def test_without_rosbags_or_zstandard_the_mend_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_bag(tmp_path / "bag", [make_image(0)])
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)
+    )
+    with pytest.raises(ConfigurationError, match=r"pip install 'jetson_dnn_rt\[bags\]'"):
+        open_image_bag(path)
+
+    def find_nothing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", find_nothing)
+    with pytest.raises(ConfigurationError, match=r"rosbags >= 0.11.*\[bags\]"):
+        zstd.import_zstd()
+
+
+def test_bags_of_ros_1(tmp_path: Path) -> None:
+    from rosbags.rosbag1 import Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS1_NOETIC)
+    kind = "sensor_msgs/msg/Image"
+    path = tmp_path / "old.bag"
+    with Writer(path) as writer:
+        connection = writer.add_connection(TOPIC, kind, typestore=store)
+        for i in range(6):
+            stamp = store.types["builtin_interfaces/msg/Time"](i, 7)
+            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
+            pixels = np.full(12, i, np.uint8)
+            message = store.types[kind](header, 2, 2, "bgr8", 0, 6, pixels)
+            writer.write(connection, i * PERIOD_NS, store.serialize_ros1(message, kind))
+    with open_image_bag(path) as bag:
+        assert (bag.count, bag.topic, bag.notes) == (6, TOPIC, [])
+        assert read_values(bag, 4, 2) == [4, 5]
+        assert read_values(bag) == [0, 1, 2, 3, 4, 5]
+        assert bag.log_times_ns.tolist() == [i * PERIOD_NS for i in range(6)]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(SourceError, match=r"nothing can be read of old\.bag"):
+        open_image_bag(path)
+
+
+def test_a_bag_without_images_says_what_it_has(tmp_path: Path) -> None:
+    path = write_bag(tmp_path / "bag", [make_header(3)], topic="/header")
+    with pytest.raises(SourceError, match=r"no CompressedImage, but /header \(std_msgs/msg/Head"):
+        open_image_bag(path)
+
+
+def test_what_is_no_bag_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="/no/bag is not there"):
+        open_image_bag("/no/bag")
+    with pytest.raises(SourceError, match=r"holds no \.db3, \.mcap or \.bag file"):
+        open_image_bag(tmp_path)
+    (tmp_path / "a.db3").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"a\.db3: it is empty"):
+        open_image_bag(tmp_path)
+    (tmp_path / "a.db3").write_bytes(b"what is this?")
+    with pytest.raises(SourceError, match="neither SQLite, MCAP nor a bag of ROS 1"):
+        open_image_bag(tmp_path)

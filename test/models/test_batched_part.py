@@ -1,0 +1,96 @@
+"""The same network for several images at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from networks import Classifier
+from onnx import TensorProto
+from onnx_parts import OnnxPart, make_classifier, make_part, node
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from jetson_dnn_rt.errors import ModelError  # noqa: E402
+from jetson_dnn_rt.models.batched_part import BatchedPart, set_batch  # noqa: E402
+from jetson_dnn_rt.models.onnx_source import convert_to_torch  # noqa: E402
+from jetson_dnn_rt.models.torch_source import export_onnx  # noqa: E402
+
+
+def run(data: bytes, image: np.ndarray) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    found: list[np.ndarray] = session.run(None, {session.get_inputs()[0].name: image})
+    return found
+
+
+def make_images(size: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(1).random((size, *shape), np.float32)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_every_image_gives_what_it_gives_alone(size: int) -> None:
+    """The file reshapes to a constant [1, 8], which has to become [size, 8]."""
+    part = make_classifier()
+    images = make_images(size, part.input_shapes[0][1:])
+    scores, best = run(BatchedPart(part, size).onnx_model(), images)
+    assert scores.shape == (size, 5)
+    for index in range(size):
+        alone = run(part.onnx_model(), images[index : index + 1])
+        np.testing.assert_allclose(scores[index : index + 1], alone[0], rtol=1e-6)
+        np.testing.assert_array_equal(best[index], alone[1][0])
+    assert np.ptp(scores, axis=0).max() > 1e-4  # the images do differ
+
+
+def test_shapes_say_the_size() -> None:
+    part = make_classifier()
+    batched = BatchedPart(part, 3)
+    assert batched.input_shapes == ((3, *part.input_shapes[0][1:]),)
+    assert batched.name == "test:part x3"
+    assert batched.graph_hash == part.graph_hash
+    graph = onnx.load_model_from_string(batched.onnx_model()).graph
+    assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 3
+
+
+def test_an_export_of_torch_is_rewritten() -> None:
+    data = export_onnx(Classifier().eval(), ((1, 3, 32, 32),), "test")
+    images = make_images(3, (3, 32, 32))
+    (logits,) = run(set_batch(data, 3), images)
+    alone = np.concatenate([run(data, images[i : i + 1])[0] for i in range(3)])
+    np.testing.assert_allclose(logits, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_constants_of_other_values_stay() -> None:
+    """A constant that two nodes read is rewritten for the one that holds images alone."""
+    constants: dict[str, np.ndarray] = {
+        "shape": np.array([1, 12], np.int64),
+        "row": np.ones((3, 4), np.float32),
+    }
+    nodes = [
+        node("Reshape", "row shape", "flat_row"),
+        node("Reshape", "image shape", "flat"),
+        node("Add", "flat flat_row", "sum"),
+    ]
+    part = make_part(nodes, constants, {"image": (1, 3, 4)}, {"sum": TensorProto.FLOAT})
+    images = make_images(2, (3, 4))
+    (found,) = run(BatchedPart(part, 2).onnx_model(), images)
+    np.testing.assert_array_equal(found, images.reshape(2, 12) + 1)
+
+
+def test_torch_runs_the_rewritten_file() -> None:
+    pytest.importorskip("onnx2torch")
+    import torch
+
+    constants = {"shape": np.array([1, 12], np.int64)}
+    nodes = [node("Reshape", "image shape", "flat"), node("Relu", "flat", "out")]
+    part = make_part(nodes, constants, {"image": (1, 3, 2, 2)}, {"out": TensorProto.FLOAT})
+    module = convert_to_torch(BatchedPart(part, 2).onnx_model(), "test")
+    images = make_images(2, (3, 2, 2)) - 0.5
+    found = module(torch.from_numpy(images))
+    np.testing.assert_array_equal(found.numpy(), np.maximum(images, 0).reshape(2, 12))
+
+
+def test_what_does_not_take_one_image_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"not one image each"):
+        BatchedPart(OnnxPart(b"", ((2, 3, 4, 4),)), 2)
+    with pytest.raises(ValueError, match="size must be >= 2: 1"):
+        BatchedPart(make_classifier(), 1)

@@ -1,0 +1,232 @@
+"""The fused pass against the plain way of doing the same, whatever the encoding."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.encodings import ENCODINGS
+from jetson_dnn_rt.models.input_pass import Preprocessor
+from jetson_dnn_rt.models.preprocessing import Preprocessing
+
+MODES = ("letterbox_topleft", "letterbox_center", "stretch")
+PACKED = [name for name, encoding in ENCODINGS.items() if encoding.layout == "packed"]
+IN_BLOCKS = [name for name in ENCODINGS if name not in PACKED]
+
+
+def make_frame(encoding: str, height: int, width: int, seed: int = 0) -> Frame:
+    shape = ENCODINGS[encoding].shape(height, width)
+    image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return Frame(image, encoding, 0, 0)
+
+
+def make_input(preprocessing: Preprocessing) -> np.ndarray:
+    return np.full((1, 3, preprocessing.height, preprocessing.width), np.nan, np.float32)
+
+
+def preprocess_plainly(preprocessing: Preprocessing, frame: Frame) -> np.ndarray:
+    """Step by step, whole images, one copy each."""
+    to_color = {
+        ("bgr8", "bgr"): None,
+        ("bgr8", "rgb"): cv2.COLOR_BGR2RGB,
+        ("rgb8", "bgr"): cv2.COLOR_RGB2BGR,
+        ("rgb8", "rgb"): None,
+        ("bgra8", "bgr"): cv2.COLOR_BGRA2BGR,
+        ("bgra8", "rgb"): cv2.COLOR_BGRA2RGB,
+        ("rgba8", "bgr"): cv2.COLOR_RGBA2BGR,
+        ("rgba8", "rgb"): cv2.COLOR_RGBA2RGB,
+        ("mono8", "bgr"): cv2.COLOR_GRAY2BGR,
+        ("mono8", "rgb"): cv2.COLOR_GRAY2RGB,
+    }[frame.encoding, preprocessing.color]
+    image = np.ascontiguousarray(frame.image)
+    if to_color is not None:
+        image = cv2.cvtColor(image, to_color)
+    height, width = image.shape[:2]
+    rows, columns = preprocessing.height, preprocessing.width
+    top = left = 0
+    if preprocessing.resize == "stretch":
+        inner = (rows, columns)
+    else:
+        ratio = min(rows / height, columns / width)
+        inner = (max(1, round(height * ratio)), max(1, round(width * ratio)))
+        if preprocessing.resize == "letterbox_center":
+            top, left = (rows - inner[0]) // 2, (columns - inner[1]) // 2
+    if inner != (height, width):
+        image = cv2.resize(image, inner[::-1], interpolation=cv2.INTER_LINEAR)
+    padded = np.full((rows, columns, 3), preprocessing.pad_value, np.uint8)
+    padded[top : top + inner[0], left : left + inner[1]] = image
+    factors = [np.float32(preprocessing.scale / s) for s in preprocessing.std]
+    offsets = [
+        np.float32(-m / s) for m, s in zip(preprocessing.mean, preprocessing.std, strict=True)
+    ]
+    planes = [padded[:, :, c].astype(np.float32) * factors[c] + offsets[c] for c in range(3)]
+    return np.stack(planes)[None]
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("color", ["bgr", "rgb"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"scale": 1.0},
+        {"scale": 1.0 / 255.0},
+        {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "pad_value": 7},
+    ],
+)
+def test_bit_equal_to_the_plain_way(encoding: str, mode: str, color: str, numbers: dict) -> None:
+    preprocessing = Preprocessing(48, 64, mode, color=color, **numbers)
+    destination = make_input(preprocessing)
+    preprocessor = Preprocessor(preprocessing, destination)
+    for size in ((54, 96), (48, 64), (20, 30), (100, 40), (54, 96)):
+        frame = make_frame(encoding, *size)
+        preprocessor.write(frame)
+        np.testing.assert_array_equal(destination, preprocess_plainly(preprocessing, frame))
+
+
+def test_normalisation_is_the_textbooks() -> None:
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    preprocessing = Preprocessing(8, 8, "stretch", color="rgb", mean=mean, std=std)
+    destination = make_input(preprocessing)
+    frame = make_frame("rgb8", 8, 8)
+    Preprocessor(preprocessing, destination).write(frame)
+    expected = (frame.image / 255.0 - np.array(mean)) / np.array(std)
+    np.testing.assert_allclose(destination[0], expected.transpose(2, 0, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_padded_rows_and_read_only_memory(encoding: str) -> None:
+    """A message's rows may be longer than its pixels, and its memory is not ours to write."""
+    preprocessing = Preprocessing(32, 32)
+    width = 41 if encoding in PACKED else 42
+    tight = make_frame(encoding, 30, width)
+    step = width * ENCODINGS[encoding].pixel_bytes + 13
+    data = np.zeros(tight.image.shape[0] * step, np.uint8)
+    view = np.lib.stride_tricks.as_strided(
+        data, tight.image.shape, (step, *tight.image.strides[1:]), writeable=True
+    )
+    view[:] = tight.image
+    data = np.frombuffer(data.tobytes(), np.uint8)  # read-only, as a message is
+    padded = np.ndarray(tight.image.shape, np.uint8, data, 0, (step, *tight.image.strides[1:]))
+    inputs = []
+    for image in (tight.image, padded):
+        inputs.append(make_input(preprocessing))
+        Preprocessor(preprocessing, inputs[-1]).write(Frame(image, encoding, 0, 0))
+    np.testing.assert_array_equal(*inputs)
+
+
+def test_mono_with_a_channel_axis() -> None:
+    preprocessing = Preprocessing(32, 32)
+    frame = make_frame("mono8", 20, 30)
+    inputs = [make_input(preprocessing), make_input(preprocessing)]
+    Preprocessor(preprocessing, inputs[0]).write(frame)
+    Preprocessor(preprocessing, inputs[1]).write(Frame(frame.image[:, :, None], "mono8", 0, 0))
+    np.testing.assert_array_equal(*inputs)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("size", [(540, 960), (416, 416), (832, 832)])
+def test_nothing_is_allocated_per_frame(encoding: str, size: tuple[int, int]) -> None:
+    preprocessing = Preprocessing(416, 416, mean=(0.5, 0.5, 0.5))
+    preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
+    frame = make_frame(encoding, *size)
+    for _ in range(3):
+        preprocessor.write(frame)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(5):
+            preprocessor.write(frame)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    # numpy reports its buffers to tracemalloc; the smallest plane here has 97 KiB.
+    assert peak < 40_000
+
+
+@pytest.mark.parametrize(
+    ("image", "encoding", "words"),
+    [
+        (np.zeros((4, 4, 3), np.uint8), "bgr16", "encoding"),
+        (np.zeros((4, 4, 3), np.uint8), "", "encoding"),
+        (np.zeros((4, 4, 4), np.uint8), "bgr8", "channels"),
+        (np.zeros((4, 4), np.uint8), "rgb8", "channels"),
+        (np.zeros(16, np.uint8), "mono8", "channels"),
+        (np.zeros((4, 4, 3), np.uint16), "bgr8", "uint8"),
+        (np.zeros((0, 4, 3), np.uint8), "bgr8", "sides"),
+        (np.zeros((4, 0, 3), np.uint8), "bgr8", "sides"),
+        (np.zeros((2, 40000), np.uint8), "mono8", "sides"),
+        (np.zeros((4, 8, 3), np.uint8)[:, ::2], "bgr8", "adjacent"),
+        (np.zeros((4, 8, 3), np.uint8)[::-1], "bgr8", "adjacent"),
+        (np.zeros((6, 5), np.uint8), "nv12", "width must be even: 5x4"),
+        (np.zeros((5, 4), np.uint8), "nv21", "height must be even: 4x3"),
+        (np.zeros((7, 4), np.uint8), "nv12", "rows of Y and half as many"),
+        (np.zeros((6, 4, 2), np.uint8), "nv12", "channels"),
+        (np.zeros((4, 5, 2), np.uint8), "yuyv", "width must be even"),
+        (np.zeros((4, 4), np.uint8), "uyvy", "channels"),
+        (np.zeros((5, 4), np.uint8), "bayer_rggb8", "height must be even"),
+        (np.zeros((4, 5), np.uint8), "bayer_gbrg8", "width must be even"),
+        (np.zeros((4, 4), np.uint8), "bayer_rggb16", "encoding"),
+    ],
+)
+def test_a_bad_frame_is_named_and_leaves_the_input_alone(
+    image: np.ndarray, encoding: str, words: str
+) -> None:
+    preprocessing = Preprocessing(16, 16)
+    destination = make_input(preprocessing)
+    preprocessor = Preprocessor(preprocessing, destination)
+    good = make_frame("bgr8", 10, 10)
+    preprocessor.write(good)
+    before = destination.copy()
+    with pytest.raises(FrameError, match=words):
+        preprocessor.write(Frame(image, encoding, 0, 0))
+    np.testing.assert_array_equal(destination, before)
+    preprocessor.write(good)
+    np.testing.assert_array_equal(destination, before)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_bytes_written_are_counted(encoding: str) -> None:
+    """Only the picture's part of the input is written per frame, and scratch of its size."""
+    preprocessing = Preprocessing(416, 416)
+    preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
+    assert preprocessor.written_bytes == 0
+    preprocessor.write(make_frame(encoding, 540, 960))
+    assert preprocessor.written_bytes == 3 * 234 * 416 * 4
+    # The most are four channels and two, their planes, and three times three of the colours.
+    assert 0 < preprocessor.scratch_bytes <= 21 * 234 * 416
+    preprocessor.write(make_frame(encoding, 416, 416))
+    assert preprocessor.written_bytes == 3 * 416 * 416 * 4
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("padding", [0, 20])
+def test_the_resize_reads_the_message_itself(
+    encoding: str, padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every read of the source is a view of its memory, and nothing of its size is made of it."""
+    preprocessing = Preprocessing(96, 96)
+    preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
+    image = make_frame(encoding, 200, 300 + padding).image[:, :300]
+    frame = Frame(image, encoding, 0, 0)
+    read: list[tuple[bool, int]] = []
+    resize = cv2.resize
+
+    def observe(source: np.ndarray, *args: Any, **named: Any) -> Any:
+        read.append((np.shares_memory(source, frame.image), source.nbytes))
+        return resize(source, *args, **named)
+
+    monkeypatch.setattr(cv2, "resize", observe)
+    preprocessor.write(frame)
+    assert read
+    assert all(shared for shared, _ in read)
+    # Y and its U, V lie among each other: both views have all of the bytes.
+    times = 2 if ENCODINGS[encoding].layout == "paired" else 1
+    assert sum(count for _, count in read) == times * frame.image.nbytes
