@@ -6,22 +6,24 @@ import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from jetson_dnn_rt.scheduling.ending import Ending
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[JobRecord, Work], None]
 
-_Item = tuple[Observer, JobRecord, Work] | threading.Event | None
-"""A record for an observer, a mark that says how far the delivery is, or the end."""
+_Item = tuple[Sequence[Observer], Ending] | threading.Event | None
+"""A job that ended and who is told, a mark that says how far the delivery is, or the end."""
 
 
 class Delivery:
-    """A queue of records and the thread that empties it.
+    """A queue of jobs that ended and the thread that tells the observers.
 
-    Observers are publishers and writers: neither their time nor their errors reach a worker.
+    Observers are publishers and writers: neither their time nor their errors reach a worker. The
+    records are made here too.
     """
 
     def __init__(self) -> None:
@@ -33,9 +35,9 @@ class Delivery:
         self._thread = threading.Thread(target=self._deliver, name="rt-delivery", daemon=True)
         self._thread.start()
 
-    def put(self, observer: Observer, record: JobRecord, work: Work) -> None:
-        """Queue a record; returns at once."""
-        self._queue.put((observer, record, work))
+    def put(self, observers: Sequence[Observer], ending: Ending) -> None:
+        """Queue a job that ended; returns at once."""
+        self._queue.put((observers, ending))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the observers have seen every record queued so far."""
@@ -55,14 +57,16 @@ class Delivery:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            observer, record, work = item
-            try:
-                observer(record, work)
-            except Exception as error:
-                # One that breaks must not stop the others.
-                kind = f"{type(error).__name__}: {error}"
-                failures[kind] += 1
-                if failures[kind] == 1:
-                    logger.exception("an observer of task %s failed", record.task)
+            observers, ending = item
+            record, work = ending.make_record(), ending.work
+            for observer in observers:
+                try:
+                    observer(record, work)
+                except Exception as error:
+                    # One that breaks must not stop the others.
+                    kind = f"{type(error).__name__}: {error}"
+                    failures[kind] += 1
+                    if failures[kind] == 1:
+                        logger.exception("an observer of task %s failed", record.task)
             # A job's frame goes back to its pool now, not when the next job ends.
-            del item, observer, record, work
+            del item, observers, observer, ending, record, work

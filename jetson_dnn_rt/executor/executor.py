@@ -8,61 +8,32 @@ third one, so that neither publishing nor drawing delays the next stage.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import FrameError, NotANumberError
+from jetson_dnn_rt.executor.control import Control
 from jetson_dnn_rt.executor.delivery import Delivery, Observer
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
-from jetson_dnn_rt.executor.stage_table import StageTable, make_table
+from jetson_dnn_rt.executor.stage_table import list_runs, make_table
+from jetson_dnn_rt.executor.task_entry import (
+    Stages,
+    TaskEntry,
+    TaskSnapshot,
+)
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.selection import Selector
-from jetson_dnn_rt.scheduling.task_state import TaskState
-from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work
+from jetson_dnn_rt.tasks import Stage, TaskParameters, Work
+
+__all__ = ["DEFAULT_STAGE_TIMEOUT_NS", "Executor", "Stages", "TaskSnapshot"]
 
 logger = logging.getLogger(__name__)
 
-Stages = Mapping[str, Sequence[Stage]]
-"""The stages of every variant, by the variant's name."""
-
 DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
-    """Counts and state of a task at one moment, for diagnostics.
-
-    `budgets_ms` holds one figure per stage for each variant; `suspended` and `withdrawn` are the
-    reasons why the task or a variant does not run, empty when all is well.
-    """
-
-    parameters: TaskParameters
-    released: int
-    outcomes: dict[Outcome, int]
-    reasons: dict[str, int]
-    budgets_ms: dict[str, tuple[float, ...]]
-    suspended: str
-    withdrawn: dict[str, str]
-
-
-@dataclass(slots=True, eq=False)
-class _Task:
-    stages: dict[str, StageTable]
-    observer: Observer
-    restart: Callable[[], Stages] | None
-    stage_timeout_ns: int
-
-    def next_stage(self, job: Job) -> Stage:
-        stage = self.stages[job.variant][job.next_stage]
-        assert stage is not None  # the engine enters a variant only where it can be
-        return stage
 
 
 @dataclass(slots=True, eq=False)
@@ -70,11 +41,12 @@ class _Worker:
     index: int
     thread: threading.Thread | None = None
     job: Job | None = None
+    """Whose stage it runs, with that of the job's mates."""
     stage_start_ns: int = 0
     abandoned: bool = False
 
 
-class Executor:
+class Executor(Control):
     """Runs the jobs of all tasks under their deadlines.
 
     Parameters
@@ -82,11 +54,13 @@ class Executor:
     workers : int
         Worker threads; stages of different tasks run side by side on them.
     discipline : str
-        ``edf`` or ``fifo``.
+        One of `jetson_dnn_rt.scheduling.queue.DISCIPLINES`.
     realtime : RealtimeParameters
         Real-time set-up of the process and the workers.
     clock : Clock
         The steady clock, or a virtual one in tests.
+    max_inflight : mapping of str to int, optional
+        How many stages may run at once on a device (``{"cuda": 2}``); no limit for others.
     """
 
     def __init__(
@@ -95,17 +69,17 @@ class Executor:
         discipline: str = "edf",
         realtime: RealtimeParameters | None = None,
         clock: Clock | None = None,
+        max_inflight: Mapping[str, int] | None = None,
     ) -> None:
-        self.clock: Clock = clock or SteadyClock()
+        super().__init__(Engine(workers, discipline, max_inflight), clock or SteadyClock())
         self.realtime = Realtime(realtime or RealtimeParameters())
-        self._engine = Engine(workers, discipline)
-        self._condition = self.clock.condition()
         self._watchdog_condition = self.clock.condition()
-        self._tasks: dict[str, _Task] = {}
         self._workers: list[_Worker] = []
         self._observers: list[Observer] = []
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
+        self._idle = 0
+        """Workers that wait for a job."""
         self._stopping = False
         self._started = False
 
@@ -156,6 +130,27 @@ class Executor:
         self._delivery.stop(timeout_s)
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
+    def set_workers(self, count: int) -> None:
+        """Have so many workers from now on, before the first task comes.
+
+        How many are of use is measured with the tasks' networks, which are loaded when the
+        real-time set-up of the process is done already.
+
+        Raises
+        ------
+        ValueError
+            When there are tasks, or more workers already.
+        """
+        with self._condition:
+            before = self._engine.workers
+            if self._tasks or count < before:
+                raise ValueError(
+                    f"workers cannot become {count}: {before}, tasks: {[*self._tasks]}"
+                )
+            self._engine.workers = count
+            for index in range(before, count if self._started else before):
+                self._start_worker(index)
+
     # -- tasks ---------------------------------------------------------------------------------
 
     def add_observer(self, observer: Observer) -> None:
@@ -192,12 +187,13 @@ class Executor:
         tables = {v: make_table(parameters, v, stages[v]) for v in parameters.variants}
         with self._condition:
             self._engine.add_task(
-                parameters, {v: [stage.span for stage in stages[v]] for v in parameters.variants}
+                parameters, {v: list_runs(stages[v]) for v in parameters.variants}
             )
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
-            task = _Task(tables, observer, restart, stage_timeout_ns)
+            task = TaskEntry(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
+            self._rank_deadlines()
         with self._watchdog_condition:
             self._watchdog_condition.notify_all()
 
@@ -219,6 +215,7 @@ class Executor:
                 raise TimeoutError(f"a stage of task {task!r} still runs after {timeout_s} s")
             self._engine.remove_task(task)
             del self._tasks[task]
+            self._rank_deadlines()
         self._delivery.wait(timeout_s)
 
     def add_variant(
@@ -238,58 +235,8 @@ class Executor:
         with self._condition:
             parameters = self._engine.tasks[task].parameters
             self._tasks[task].stages[variant] = make_table(parameters, variant, stages)
-            self._engine.add_variant(task, variant, [stage.span for stage in stages])
+            self._engine.add_variant(task, variant, list_runs(stages))
             self._engine.seed_budgets(task, variant, times_ns)
-
-    def set_selector(self, selector: Selector) -> None:
-        """Let `selector` choose the variants, from the next boundary on."""
-        with self._condition:
-            self._engine.selector = selector
-
-    @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """No boundary passes meanwhile: for changes to a selector that take microseconds."""
-        with self._condition:
-            yield
-
-    def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
-        with self._condition:
-            self._engine.set_variant(task, variant)
-
-    def set_deadline(self, task: str, deadline_ns: int) -> None:
-        """Change the relative deadline from the next frame on."""
-        with self._condition:
-            self._engine.set_deadline(task, deadline_ns)
-
-    def set_max_age(self, task: str, max_age_ns: int) -> None:
-        """Change the age that makes a frame stale, from the next frame on; 0 = no limit."""
-        with self._condition:
-            self._engine.set_max_age(task, max_age_ns)
-
-    def snapshot(self, task: str) -> TaskSnapshot:
-        """Counts and state of a task now."""
-        with self._condition:
-            state = self._engine.tasks[task]
-            return TaskSnapshot(
-                parameters=state.parameters,
-                released=state.released,
-                outcomes={outcome: state.outcomes[outcome] for outcome in Outcome},
-                reasons=dict(state.reasons),
-                budgets_ms={
-                    variant: tuple(stage.budget_ns / 1e6 for stage in stages)
-                    for variant, stages in state.budgets.items()
-                },
-                suspended=state.suspended,
-                withdrawn=dict(state.withdrawn),
-            )
-
-    def analyse(self) -> Verdict:
-        """Schedulability of the present tasks with the present budgets and variants."""
-        with self._condition:
-            demands = [_demand(state) for state in self._engine.tasks.values()]
-            workers = self._engine.workers
-        return analyse(demands, workers)
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -311,7 +258,11 @@ class Executor:
         names = (tasks,) if isinstance(tasks, str) else tasks
         with self._condition:
             now_ns = self.clock.now_ns()
-            jobs = [self._engine.release(t, now_ns, capture_ns, Work(frame)) for t in names]
+            works = [Work(frame, urgency=self._tasks[name].urgency) for name in names]
+            jobs = [
+                self._engine.release(name, now_ns, capture_ns, work)
+                for name, work in zip(names, works, strict=True)
+            ]
             self._hand_over()
             if not all(job.ended for job in jobs):
                 self._condition.notify_all()
@@ -366,16 +317,26 @@ class Executor:
                         error = None
                 while (job := engine.next(clock.now_ns())) is None and not self._stopping:
                     self._hand_over()
-                    condition.wait_until(None)
+                    self._idle += 1
+                    condition.wait_until(engine.ask_again_ns)
+                    self._idle -= 1
                 self._hand_over()
                 if job is None:
                     return
+                if self._idle and engine.has_ready:
+                    # A batch that ended left several, or a device has room again.
+                    condition.notify_all()
                 stage = self._tasks[job.task].next_stage(job)
+                mates = job.mates
                 worker.stage_start_ns = clock.now_ns()
                 worker.job = job
             start_ns = clock.now_ns()
             try:
-                stage.run(job.work)
+                if mates:
+                    assert stage.run_batch is not None  # else the engine forms no batch
+                    stage.run_batch([job.work, *(mate.work for mate in mates)])
+                else:
+                    stage.run(job.work)
             except Exception as raised:
                 error = raised
             end_ns = clock.now_ns()
@@ -387,28 +348,27 @@ class Executor:
         unclear = isinstance(error, NotANumberError) and error.stage is None
         blame = not (bad_frame or (unclear and len(job.variants) > 1))
         reason = str(error) if bad_frame else f"{type(error).__name__}: {error}"
+        if job.mates and blame:
+            logger.error(
+                "a batch of %d frames (%s, %s) failed and is not formed any more: %s",
+                1 + len(job.mates),
+                self._tasks[job.task].next_stage(job).name,
+                job.variant,
+                reason,
+            )
         withdrawn = self._engine.fail(job, self.clock.now_ns(), reason, blame_variant=blame)
         if withdrawn:
             logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
 
     def _hand_over(self) -> None:
         """Queue the records of the jobs that ended; the lock is held."""
-        for record, work in self._engine.take_ended():
-            self._delivery.put(self._tasks[record.task].observer, record, work)
-            for observer in self._observers:
-                self._delivery.put(observer, record, work)
+        for ending in self._engine.take_endings():
+            observers = (self._tasks[ending.job.task].observer, *self._observers)
+            self._delivery.put(observers, ending)
 
     def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
         """Wait, with the lock held, until these tasks have no job."""
-        limit_ns = self.clock.now_ns() + int(timeout_s * 1e9)
-        step_ns = 1_000_000
-        while not all(self._engine.is_idle(task) for task in tasks):
-            now_ns = self.clock.now_ns()
-            if now_ns >= limit_ns:
-                return False
-            # Polled: a notification for this rare wait would cost every boundary.
-            self._condition.wait_until(min(limit_ns, now_ns + step_ns))
-        return True
+        return self._wait_for(lambda: all(map(self._engine.is_idle, tasks)), timeout_s)
 
     # -- watchdog ------------------------------------------------------------------------------
 
@@ -422,7 +382,7 @@ class Executor:
                 )
                 for worker in [worker for worker in self._workers if worker.job is not None]:
                     assert worker.job is not None
-                    timeout_ns = self._tasks[worker.job.task].stage_timeout_ns
+                    timeout_ns = self._stage_timeout_ns(worker.job)
                     if worker.stage_start_ns + timeout_ns <= now_ns:
                         self._give_up(worker, worker.job, now_ns)
                     else:
@@ -435,23 +395,39 @@ class Executor:
                 if self._stopping:
                     return
 
+    def _stage_timeout_ns(self, job: Job) -> int:
+        """Of a batch the longest of its members'."""
+        return max(self._tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
+
     def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
-        """The worker's stage hangs: fail its job, replace the worker, restart the task."""
-        task = self._tasks[job.task]
-        stage = task.next_stage(job).name
-        seconds = task.stage_timeout_ns / 1e9
+        """The worker's stage hangs: fail its job, replace the worker, restart the task.
+
+        Of a batch those of every member: the thread that hangs may hold what belongs to each.
+        """
+        members = (job, *job.mates)
+        stage = self._tasks[job.task].next_stage(job).name
+        seconds = self._stage_timeout_ns(job) / 1e9
         reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
-        logger.error("task %s: %s", job.task, reason)
         worker.abandoned, worker.job = True, None
-        self._engine.suspend(job.task, "restarting")
+        for member in members:
+            logger.error("task %s: %s", member.task, reason)
+            self._engine.suspend(member.task, "restarting")
+        if job.mates:
+            self._engine.forget_batches(self._engine.tasks[job.task].parameters.batch_group)
         self._engine.fail(job, now_ns, reason)
-        self._engine.flush(job.task, now_ns, "restarting")
+        for member in members:
+            self._engine.flush(member.task, now_ns, "restarting")
         self._hand_over()
         self._workers.remove(worker)
         self._start_worker(worker.index)
-        self._spawn(lambda: self._restart(job.task, task), f"rt-restart-{job.task}")
+        for member in members:
+            self._spawn_restart(member.task)
 
-    def _restart(self, name: str, task: _Task) -> None:
+    def _spawn_restart(self, name: str) -> None:
+        task = self._tasks[name]
+        self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
+
+    def _restart(self, name: str, task: TaskEntry) -> None:
         """Make new stages for a task whose old ones may still be in use by a hung thread."""
         if task.restart is None:
             with self._condition:
@@ -470,20 +446,7 @@ class Executor:
                 parameters = self._engine.tasks[name].parameters
                 task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
                 self._engine.replace_variants(
-                    name, {variant: [s.span for s in runs] for variant, runs in stages.items()}
+                    name, {variant: list_runs(runs) for variant, runs in stages.items()}
                 )
                 self._engine.resume(name)
                 logger.warning("task %s was restarted", name)
-
-
-def _demand(state: TaskState) -> TaskDemand:
-    parameters = state.parameters
-    budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
-    return TaskDemand(
-        name=parameters.name,
-        cost_ns=sum(budgets),
-        longest_stage_ns=max(budgets),
-        stages=len(budgets),
-        deadline_ns=parameters.deadline_ns,
-        period_ns=parameters.period_ns,
-    )

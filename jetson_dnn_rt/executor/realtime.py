@@ -35,10 +35,13 @@ def set_library_defaults() -> None:
     """What libraries read once, when they are loaded: call it before anything imports torch.
 
     OpenMP's threads spin after each parallel loop, on cores that other threads are waiting for;
-    told to sleep, torch with two threads went from 158 to 59 ms on two busy cores. A value that
-    the user has set stays.
+    told to sleep, torch with two threads went from 158 to 59 ms on two busy cores. torch's CUDA
+    graphs keep the priority of the stream that they were captured on, unless the driver (of CUDA
+    13) is told to take that of the stream they are launched on, which is the deadline class. A
+    value that the user has set stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("CUDA_GRAPHS_USE_NODE_PRIORITY", "0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.tasks import Stage, TaskParameters, stage_name
 
 StageTable = tuple[Stage | None, ...]
@@ -31,3 +32,8 @@ def make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage]
             f"runs of {parameters.stages}"
         )
     return tuple(part for stage in stages for part in (stage, *(None,) * (stage.span - 1)))
+
+
+def list_runs(stages: Sequence[Stage]) -> list[Run]:
+    """What the engine has to know of the stages of a variant."""
+    return [Run(stage.span, stage.device, stage.run_batch is not None) for stage in stages]

@@ -13,6 +13,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, stage_name
 
 MS = 1_000_000
+HANG_NS = 10**15
 IMAGE = np.zeros((2, 2, 3), np.uint8)
 PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
 
@@ -58,8 +59,13 @@ class Bench:
     def run_to(self, milliseconds):
         self.clock.run_until(milliseconds * MS)
 
+    def hang(self, work):
+        """A stage that comes back when everything is over."""
+        self.clock.sleep_until_ns(HANG_NS)
+
     def finish(self):
         assert self.executor.stop(5.0)
+        self.clock.run_until(HANG_NS)
         return self.records
 
 
@@ -112,6 +118,26 @@ def test_two_workers_overlap():
     bench.add("a", 20, 10)
     bench.add("b", 20, 10)
     bench.executor.start()
+    bench.submit("a", 0)
+    bench.submit("b", 0)
+    bench.run_to(50)
+    assert [r.completion_ns for r in bench.finish()] == [10 * MS, 10 * MS]
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_workers_may_become_more_until_there_is_a_task(bench, started):
+    if started:
+        bench.executor.start()
+    bench.executor.set_workers(2)
+    if not started:
+        bench.executor.start()
+    with pytest.raises(ValueError, match=r"cannot become 1: 2, tasks: \[\]"):
+        bench.executor.set_workers(1)
+    bench.add("a", 20, 10)
+    bench.add("b", 20, 10)
+    with pytest.raises(ValueError, match=r"cannot become 3: 2, tasks: \['a', 'b'\]"):
+        bench.executor.set_workers(3)
+    assert bench.executor.analyse().schedulable
     bench.submit("a", 0)
     bench.submit("b", 0)
     bench.run_to(50)
@@ -192,7 +218,7 @@ def test_the_watchdog_fails_a_hung_stage_and_restarts_the_task(bench, caplog):
     bench.add("other", 1000, 1)
     bench.executor.add_task(
         parameters("a", 1000),
-        {"v": [Stage("only", lambda work: bench.clock.sleep_until_ns(10**15))]},
+        {"v": [Stage("only", bench.hang)]},
         lambda record, work: bench.records.append(record),
         restart=lambda: {"v": [bench.stage("only", 3)]},
         stage_timeout_ns=50 * MS,
@@ -220,7 +246,7 @@ def test_the_watchdog_fails_a_hung_stage_and_restarts_the_task(bench, caplog):
 def test_variants_come_back_in_other_runs_of_stages_or_not_at_all(bench):
     names = ("first", "second", "third")
     stages = [bench.stage(name, 1) for name in names]
-    hung = Stage("second", lambda work: bench.clock.sleep_until_ns(10**15))
+    hung = Stage("second", bench.hang)
     together = Stage(stage_name(names, 1, 2), stages[1].run, span=2)
     bench.executor.add_task(
         parameters("a", 1000, names, ("v", "w", "x")),
@@ -252,7 +278,7 @@ def test_a_failed_restart_is_reported_and_the_others_go_on(bench, caplog):
     bench.add("other", 1000, 1)
     bench.executor.add_task(
         parameters("a", 1000),
-        {"v": [Stage("only", lambda work: bench.clock.sleep_until_ns(10**15))]},
+        {"v": [Stage("only", bench.hang)]},
         lambda record, work: None,
         restart=restart,
         stage_timeout_ns=50 * MS,

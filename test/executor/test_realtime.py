@@ -7,11 +7,14 @@ import pytest
 
 from jetson_dnn_rt.executor.realtime import RIGHTS_MEND, Realtime, RealtimeParameters
 
+pytestmark = pytest.mark.freezes
+
 
 @pytest.fixture
 def restored():
     interval, cores = sys.getswitchinterval(), os.sched_getaffinity(0)
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    gc.unfreeze()
     yield
     sys.setswitchinterval(interval)
     os.sched_setaffinity(0, cores)
