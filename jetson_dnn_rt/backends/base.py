@@ -47,21 +47,37 @@ class Runner(ABC):
         What the convolutions are computed in.
     device : str
         ``cpu`` or ``cuda``: where its outputs are.
+    takes_any_batch : bool
+        Whether it runs inputs of any first dimension, and gives arrays of their own each time.
+    copied_bytes : int
+        What the last run copied before its first layer, and `to_host` after its last one.
+    urgency : int
+        Deadline class of the next run, as `jetson_dnn_rt.tasks.Work` has it: a GPU prefers the
+        work of the higher.
     """
 
     backend: str
     version: str
     precision: str
     device: str = "cpu"
+    takes_any_batch: bool = False
 
     def __init__(self, part: Part) -> None:
         self.name = part.name
         self.input_shapes = part.input_shapes
+        self.copied_bytes = 0
+        self.urgency = 0
         self._closed = False
 
-    def allocate_input(self) -> npt.NDArray[np.float32]:
-        """Make a host buffer for the first input, in the memory that is read fastest from."""
-        return np.zeros(self.input_shapes[0], np.float32)
+    def allocate_input(self, images: int = 1) -> npt.NDArray[np.float32]:
+        """Make a host buffer for the first input, in the memory that is read fastest from.
+
+        Parameters
+        ----------
+        images : int
+            How many such inputs it has room for, one after the other.
+        """
+        return np.zeros((images * self.input_shapes[0][0], *self.input_shapes[0][1:]), np.float32)
 
     def run(self, values: list[Array]) -> tuple[Array, ...]:
         """Run the part; it is done when this returns.
@@ -84,6 +100,18 @@ class Runner(ABC):
         """
         if self._closed:
             raise RunnerClosedError(f"the {self.backend} runner of {self.name} is closed")
+        return self._run(values)
+
+    def queue(self, values: list[Array]) -> tuple[Array, ...]:
+        """Like `run`, but it need only be done when `to_host` of this runner returns.
+
+        So the last stage waits for a device once, not for the network and again for the copy.
+        """
+        if self._closed:
+            raise RunnerClosedError(f"the {self.backend} runner of {self.name} is closed")
+        return self._queue(values)
+
+    def _queue(self, values: list[Array]) -> tuple[Array, ...]:
         return self._run(values)
 
     @abstractmethod

@@ -7,8 +7,9 @@ TensorRT alone, or a torch for the CPU) cuda-python does the same.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,18 @@ import numpy.typing as npt
 from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.errors import BackendUnavailableError
 
+if TYPE_CHECKING:
+    from jetson_dnn_rt.backends.cuda_driver import DeviceProperties
+
 T = TypeVar("T")
 
 MEND = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
 
 
 class Cuda(Protocol):
-    """What the runners on a CUDA device need; everything is queued on one stream.
+    """What the runners on a CUDA device need; everything is queued on one stream at a time.
+
+    That is a stream of its own, or one of the thread that uses it: see `use_thread_stream`.
 
     Attributes
     ----------
@@ -38,6 +44,24 @@ class Cuda(Protocol):
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Make a host array, zeros, in page-locked memory, which the device reads by itself."""
 
+    def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a host array, zeros, in page-locked memory that kernels read and write in place.
+
+        `jetson_dnn_rt.backends.cuda_memory.regions` knows the device's address of it and of its
+        views.
+
+        Raises
+        ------
+        CudaError
+            When the device does not map host memory.
+        """
+
+    def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+        """See memory at a device's address as an array in C order; it is not kept alive by it."""
+
+    def properties(self) -> DeviceProperties:
+        """What kind of device it is."""
+
     def copy(self, destination: Array, source: Array) -> None:
         """Queue a copy between arrays of one shape and type, each on the host or the device.
 
@@ -46,6 +70,20 @@ class Cuda(Protocol):
         CudaError
             When the source is not in C order and its owner cannot reorder it.
         """
+
+    def use_thread_stream(self, urgency: int) -> None:
+        """From now on, queue on the calling thread's stream of this deadline class.
+
+        Nothing may be queued on the stream that was used before.
+
+        Parameters
+        ----------
+        urgency : int
+            0 is CUDA's lowest priority, each step a higher one, as far as the device has them.
+        """
+
+    def use_own_stream(self) -> None:
+        """From now on, queue on the stream it was made with, which nobody else uses."""
 
     def run(self, work: Callable[[int], T]) -> T:
         """Call `work` with the handle of the stream, as the current one where there is such."""
@@ -101,3 +139,12 @@ def address_of(array: Array) -> int:
     if isinstance(array, np.ndarray):
         return int(array.ctypes.data)
     return int(array.__cuda_array_interface__["data"][0])
+
+
+def count_bytes(array: Array) -> int:
+    """Bytes of an array's elements, on the host or the device."""
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    interface = array.__cuda_array_interface__
+    size: int = math.prod(interface["shape"]) * np.dtype(interface["typestr"]).itemsize
+    return size

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.backends.cuda import CudaError, address_of
+from jetson_dnn_rt.backends.cuda_driver import DeviceProperties
+from jetson_dnn_rt.backends.cuda_memory import regions
+from jetson_dnn_rt.backends.cuda_streams import ThreadStreams
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 T = TypeVar("T")
@@ -43,7 +46,7 @@ def import_runtime() -> Any:
 
 
 class DeviceArray:
-    """Device memory in C order; freed with the object.
+    """Device memory in C order; freed with the object, where it is the object's.
 
     Attributes
     ----------
@@ -54,12 +57,30 @@ class DeviceArray:
     """
 
     def __init__(
-        self, address: int, shape: Sequence[int], dtype: npt.DTypeLike, free: Callable[[], None]
+        self,
+        address: int,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike,
+        free: Callable[[], None] | None = None,
     ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._address = address
-        weakref.finalize(self, free)
+        self._whole: DeviceArray | None = None
+        if free is not None:
+            weakref.finalize(self, free)
+
+    def __getitem__(self, rows: slice) -> DeviceArray:
+        """Some of the first axis' entries, next to each other; the whole lives as long as they."""
+        first, end, step = rows.indices(self.shape[0])
+        if step != 1:
+            raise ValueError(f"rows of device memory are taken one after the other: {rows}")
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        part = DeviceArray(
+            self._address + first * row, (max(0, end - first), *self.shape[1:]), self.dtype
+        )
+        part._whole = self
+        return part
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -85,6 +106,20 @@ class _PinnedMemory:
         weakref.finalize(self, free)
 
 
+class _Stream:
+    """A stream; destroyed when the last thread and the last runner that used it are gone."""
+
+    def __init__(self, handle: Any, destroy: Callable[[Any], object]) -> None:
+        self.handle = handle
+        weakref.finalize(self, destroy, handle)
+
+
+# By the library, of which tests have several.
+_thread_streams: weakref.WeakKeyDictionary[Any, ThreadStreams[_Stream]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class PythonCuda:
     """See `jetson_dnn_rt.backends.cuda.Cuda`.
 
@@ -108,11 +143,40 @@ class PythonCuda:
         if not count:
             raise BackendUnavailableError("cuda-python has none (the driver lists no device)")
         self.owner = "cuda-python"
-        self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
+        self._thread_streams = _thread_streams.setdefault(
+            runtime, ThreadStreams(self._make_stream)
+        )
+        self._own: _Stream | None = self._make_stream(0)
+        self._used = self._own
         flags = runtime.cudaEventBlockingSync | runtime.cudaEventDisableTiming
         self._done = self._call("cudaEventCreateWithFlags", flags)
         self._held: list[npt.NDArray[Any]] = []
         self._graphs: list[Any] = []
+
+    @property
+    def _stream(self) -> Any:
+        """Handle of the stream that is used now."""
+        return self._used.handle
+
+    def _make_stream(self, urgency: int) -> _Stream:
+        runtime = self._runtime
+        status, lowest, highest = runtime.cudaDeviceGetStreamPriorityRange()
+        if int(status) != 0:
+            raise CudaError(f"cudaDeviceGetStreamPriorityRange: {getattr(status, 'name', status)}")
+        # Lower numbers go first.
+        priority = max(int(highest), int(lowest) - urgency)
+        flags = runtime.cudaStreamNonBlocking
+        handle = self._call("cudaStreamCreateWithPriority", flags, priority)
+        return _Stream(handle, runtime.cudaStreamDestroy)
+
+    def use_thread_stream(self, urgency: int) -> None:
+        """Queue on the calling thread's stream from now on."""
+        self._used = self._thread_streams.get(urgency)
+
+    def use_own_stream(self) -> None:
+        """Queue on the stream that it was made with."""
+        assert self._own is not None, "it was closed"
+        self._used = self._own
 
     def _call(self, name: str, *arguments: Any) -> Any:
         status, *values = getattr(self._runtime, name)(*arguments)
@@ -138,13 +202,43 @@ class PythonCuda:
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Make a page-locked host array, zeros."""
+        return self._allocate_host(shape, dtype, self._runtime.cudaHostAllocDefault)[1]
+
+    def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros, that kernels read and write in place."""
+        memory, array = self._allocate_host(shape, dtype, self._runtime.cudaHostAllocMapped)
+        address = address_of(array)
+        device_address = int(self._call("cudaHostGetDevicePointer", address, 0))
+        regions.add(memory, address, array.nbytes, device_address)
+        return array
+
+    def _allocate_host(
+        self, shape: Sequence[int], dtype: npt.DTypeLike, flags: int
+    ) -> tuple[_PinnedMemory, npt.NDArray[Any]]:
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
-        address = int(self._call("cudaHostAlloc", size, self._runtime.cudaHostAllocDefault))
+        address = int(self._call("cudaHostAlloc", size, flags))
         memory = _PinnedMemory(address, size, self._freeing("cudaFreeHost", address))
         ctypes.memset(address, 0, size)
         count = math.prod(shape)
-        array: npt.NDArray[Any] = np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
-        return array
+        return memory, np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
+
+    def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """See memory at an address."""
+        return DeviceArray(address, shape, dtype)
+
+    def properties(self) -> DeviceProperties:
+        """Ask the runtime."""
+        names = self._runtime.cudaDeviceAttr
+        kinds = (
+            names.cudaDevAttrIntegrated,
+            names.cudaDevAttrCanMapHostMemory,
+            names.cudaDevAttrComputeCapabilityMajor,
+            names.cudaDevAttrComputeCapabilityMinor,
+        )
+        integrated, maps, major, minor = (
+            int(self._call("cudaDeviceGetAttribute", kind, 0)) for kind in kinds
+        )
+        return DeviceProperties(bool(integrated), bool(maps), (major, minor))
 
     def copy(self, destination: Array, source: Array) -> None:
         """Queue a copy of memory in C order; a host array in another is put in order first."""
@@ -186,16 +280,16 @@ class PythonCuda:
         self._held.clear()
 
     def close(self) -> None:
-        """Destroy graphs, event and stream."""
-        if self._stream is None:
+        """Destroy graphs, event and stream; a thread's stream stays with the thread."""
+        if self._own is None:
             return
         self.synchronize()
         for graph in self._graphs:
             self._call("cudaGraphExecDestroy", graph)
         self._graphs.clear()
         self._call("cudaEventDestroy", self._done)
-        self._call("cudaStreamDestroy", self._stream)
-        self._stream = None
+        self._own = None
+        del self._used
 
 
 def _size_of(array: Array) -> int:

@@ -145,10 +145,20 @@ class TensorRtRunner(CudaRunner):
                     f"{self.name}: output {name} is of type {kind}, which numpy lacks"
                 )
             arrays.append(self._cuda.allocate(shape, _TYPES[kind]))
+        self._input_names = inputs
         for name, array in zip([*inputs, *outputs], [*self._inputs, *arrays], strict=True):
-            if not self._context.set_tensor_address(name, address_of(array)):
-                raise ModelError(f"{self.name}: TensorRT refuses the buffer of {name}")
+            self._set_address(name, array)
         return tuple(arrays)
+
+    def _set_address(self, name: str, array: Array) -> None:
+        if not self._context.set_tensor_address(name, address_of(array)):
+            raise ModelError(f"{self.name}: TensorRT refuses the buffer of {name}")
+
+    def _read_input(self, index: int, array: Array | None) -> None:
+        # The engine reads mapped memory itself: its first layer is the only one to do so.
+        self._set_address(
+            self._input_names[index], self._inputs[index] if array is None else array
+        )
 
     def _enqueue(self, stream: int) -> tuple[Array, ...]:
         with self._messages.listen() as heard:

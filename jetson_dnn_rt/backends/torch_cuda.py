@@ -55,8 +55,11 @@ class TorchCudaRunner(CudaRunner):
         cuda = TorchCuda()
         import torch
 
+        from jetson_dnn_rt.models.memory_format import to_channels_last
+
         self.version = str(torch.__version__)
         self.precision = precision
+        self._mapped: dict[int, Array] = {}
         super().__init__(part, cuda, cuda_graph=cuda_graph)
         module = fold_norms(part.torch_module()).requires_grad_(False).to("cuda")
         if precision == "fp16":
@@ -64,13 +67,19 @@ class TorchCudaRunner(CudaRunner):
                 if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)):
                     layer.to(torch.float16)
         # Without the wrappers of a call, which runs without a graph pay for.
-        self._forward: Any = module.to(memory_format=torch.channels_last).forward
+        self._forward: Any = to_channels_last(module).forward
         self._prepare()
 
     def _allocate_device_input(self, shape: tuple[int, ...]) -> Array:
         # As the kernels of tensor cores read maps, and as the stage before gives them.
         assert isinstance(self._cuda, TorchCuda)
         return self._cuda.allocate(shape, np.float32, channels_last=len(shape) == 4)
+
+    def _read_input(self, index: int, array: Array | None) -> None:
+        if array is None:
+            self._mapped.pop(index, None)
+        else:
+            self._mapped[index] = array
 
     def _enqueue(self, stream: int) -> tuple[Array, ...]:
         import torch
@@ -83,6 +92,10 @@ class TorchCudaRunner(CudaRunner):
         cudnn: Any = torch.backends.cudnn
         # Algorithms are tried in the first runs; the graph keeps the fastest.
         with torch.inference_mode(), precision, cudnn.flags(True, True, allow_tf32=False):
+            for index, array in self._mapped.items():
+                # The layout that the kernels want, made in the graph by the one read of the
+                # mapped memory: the layers see the same bytes as with any other memory.
+                self._inputs[index].copy_(array)
             outputs = self._forward(*self._inputs)
             if isinstance(outputs, torch.Tensor):
                 outputs = (outputs,)
@@ -92,6 +105,7 @@ class TorchCudaRunner(CudaRunner):
 
     def _close(self) -> None:
         super()._close()
+        self._mapped = {}
         self._forward = None
 
 

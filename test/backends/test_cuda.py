@@ -94,6 +94,27 @@ def test_sizes_must_agree(cuda: PythonCuda) -> None:
         cuda.copy(cuda.allocate((6,), np.float32), np.zeros(6))
 
 
+def test_rows_of_device_memory(cuda: PythonCuda, runtime: FakeCudart) -> None:
+    device, host = cuda.allocate((4, 3), np.int32), cuda.allocate_host((4, 3), np.int32)
+    values = np.arange(6, dtype=np.int32).reshape(2, 3)
+    cuda.copy(device[1:3], values)
+    cuda.copy(host, device)
+    cuda.synchronize()
+    np.testing.assert_array_equal(host[1:3], values)
+    assert not host[0].any()
+    assert not host[3].any()
+    assert device[3:9].shape == (1, 3)
+    with pytest.raises(ValueError, match="one after the other"):
+        device[::2]
+    part, count = device[2:], len(runtime.memory)
+    del device
+    gc.collect()
+    assert len(runtime.memory) == count  # the whole lives as long as its rows
+    del part
+    gc.collect()
+    assert len(runtime.memory) == count - 1
+
+
 def test_memory_is_given_back(runtime: FakeCudart) -> None:
     cuda = PythonCuda(runtime)
     device, host = cuda.allocate((4,), np.float32), cuda.allocate_host((4,), np.float32)
@@ -182,7 +203,8 @@ def test_a_tensorrt_runner_without_torch(
         np.testing.assert_allclose(scores, expected[0], atol=1e-6)
         np.testing.assert_array_equal(best, expected[1])
     runner.close()
-    assert not runtime.alive
+    # The stream of this thread stays with it; the runner's own, its event and graph are gone.
+    assert len(runtime.alive) == 1
 
 
 def test_without_any_owner_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fake_driver import FakeDriver
 from networks import BoxesAndScores, BrightColumns, Classifier
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
+from jetson_dnn_rt.backends.cuda import CudaError
+from jetson_dnn_rt.backends.cuda_driver import CudaDriver, DeviceProperties
+from jetson_dnn_rt.backends.cuda_memory import regions
 from jetson_dnn_rt.backends.cuda_torch import TorchCuda
 from jetson_dnn_rt.backends.torch import TorchRunner
 from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner, fold_norms
@@ -202,3 +208,49 @@ class TestOnDevice:
         runner.close()
         with pytest.raises(RunnerClosedError, match="torch"):
             runner.run([make_image(0)])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+def test_mapped_pinned_and_pageable_give_the_same_to_the_bit() -> None:
+    runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
+    outputs = []
+    for kind in ("mapped", "pinned", "pageable"):
+        runner.use_memory(kind)
+        image = runner.allocate_input()
+        runner.adopt_input(0, image)
+        image[:] = make_image(0)
+        (result, *_) = runner.to_host(runner.run([image]))
+        assert (runner.copied_bytes < image.nbytes) == (kind == "mapped")
+        outputs.append(result.copy())
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[0], outputs[2])
+
+
+class WithoutDevice(TorchCuda):
+    """torch's memory of the host, and a made-up driver that says where it is mapped."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self._torch = torch
+        self.driver = driver
+        self._driver = CudaDriver(driver)  # type: ignore[misc]
+
+    def allocate_host(self, shape: Any, dtype: Any) -> Any:
+        array = torch.zeros(tuple(shape), dtype=torch.uint8).numpy()
+        self.driver.mapped[array.ctypes.data] = 0x203000000
+        return array
+
+
+def test_mapped_memory_of_torch_is_where_the_driver_says() -> None:
+    cuda = WithoutDevice(FakeDriver())
+    assert cuda.properties() == DeviceProperties(True, True, (8, 7))
+    image = cuda.allocate_mapped((4, 6, 3), np.uint8)
+    assert regions.find(image) == 0x203000000
+    rows, whole = image[1:], image.nbytes
+    del image
+    gc.collect()
+    assert regions.find(rows) == 0x203000000 + 18
+    assert rows.nbytes == whole - 18
+    cuda.driver.fail["cuMemHostGetDevicePointer_v2"] = 1
+    with pytest.raises(CudaError, match="cuMemHostGetDevicePointer_v2"):
+        cuda.allocate_mapped((4, 6, 3), np.uint8)

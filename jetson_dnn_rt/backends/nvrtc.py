@@ -1,0 +1,164 @@
+"""CUDA source to code for the device that is there, by the compiler library that CUDA brings.
+
+NVRTC comes with torch, with cuda-python and with a CUDA toolkit (on a Jetson with JetPack), in one
+library of a stable C interface. It needs neither a driver nor a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jetson_dnn_rt.errors import BackendUnavailableError
+
+MEND = "pip install nvidia-cuda-nvrtc (on Jetson: it comes with JetPack's CUDA toolkit)"
+
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
+_TOOLKIT = Path("/usr/local/cuda/lib64")
+
+
+def find_libraries() -> Iterator[str]:
+    """Paths and names of NVRTC, the ones beside torch and cuda-python first."""
+    patterns = {"nvidia": "*/lib/libnvrtc.so.*", "torch": "lib/libnvrtc[-.]*so*"}
+    for package, pattern in patterns.items():
+        try:
+            found = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            continue
+        for folder in (found.submodule_search_locations or ()) if found is not None else ():
+            yield from (str(path) for path in sorted(Path(folder).glob(pattern)))
+    yield from _NAMES
+    yield from (str(path) for path in sorted(_TOOLKIT.glob("libnvrtc.so.*")))
+
+
+def open_libraries() -> Iterator[Any]:
+    """Those of them that can be loaded."""
+    for name in find_libraries():
+        try:
+            yield ctypes.CDLL(name)
+        except OSError:
+            continue
+
+
+class Nvrtc:
+    """One NVRTC.
+
+    Parameters
+    ----------
+    library : object
+        Its functions.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = int(getattr(self._library, name)(*arguments))
+        if status:
+            self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+            text = self._library.nvrtcGetErrorString(ctypes.c_int(status)) or b"error"
+            raise BackendUnavailableError(f"{name}: {text.decode()}")
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Of CUDA, e.g. (12, 6)."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return major.value, minor.value
+
+    def architectures(self) -> tuple[int, ...]:
+        """What it compiles for, e.g. 87 for compute capability 8.7; ascending."""
+        count = ctypes.c_int()
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        found = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", found)
+        return tuple(sorted(found))
+
+    def compile(self, source: str, name: str, capability: tuple[int, int]) -> bytes:
+        """Compile a source for a device.
+
+        Code of the device's own where the library knows it; else PTX of the latest that it knows
+        and the device runs, which the driver translates.
+
+        Parameters
+        ----------
+        source : str
+            CUDA C++ that includes nothing.
+        name : str
+            Of the source, in messages.
+        capability : tuple of int
+            Compute capability of the device.
+
+        Returns
+        -------
+        bytes
+            For `CudaDriver.load_kernel`.
+
+        Raises
+        ------
+        BackendUnavailableError
+            When it does not compile, with the compiler's words, or the device is too old.
+        """
+        wanted = capability[0] * 10 + capability[1]
+        known = [arch for arch in self.architectures() if arch <= wanted]
+        if not known:
+            raise BackendUnavailableError(
+                f"NVRTC {self.version} does not compile for a device of capability {capability}"
+            )
+        own = wanted in known
+        kind = f"sm_{wanted}" if own else f"compute_{known[-1]}"
+        # Products and sums apart, as numpy computes them.
+        options = [f"--gpu-architecture={kind}".encode(), b"--fmad=false", b"--std=c++14"]
+        program = ctypes.c_void_p()
+        self._call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program), source.encode(), name.encode(), 0, None, None,
+        )  # fmt: skip
+        try:
+            try:
+                self._call(
+                    "nvrtcCompileProgram",
+                    program, len(options), (ctypes.c_char_p * len(options))(*options),
+                )  # fmt: skip
+            except BackendUnavailableError as error:
+                log = self._read(program, "nvrtcGetProgramLog").rstrip(b"\0").decode()
+                raise BackendUnavailableError(f"{name}: {error}: {log}") from None
+            return self._read(program, "nvrtcGetCUBIN" if own else "nvrtcGetPTX")
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, name: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"{name}Size", program, ctypes.byref(size))
+        data = ctypes.create_string_buffer(size.value)
+        self._call(name, program, data)
+        return data.raw
+
+
+def compile_with_any(
+    source: str, name: str, capability: tuple[int, int], libraries: Sequence[Any] | None = None
+) -> Iterator[bytes]:
+    """Compile with one NVRTC after the other: a driver may refuse what a newer one made.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When there is none, or none compiled it, with what each of them said.
+    """
+    reasons = []
+    compiled = False
+    for library in libraries if libraries is not None else open_libraries():
+        try:
+            image = Nvrtc(library).compile(source, name, capability)
+        except (BackendUnavailableError, AttributeError) as error:  # an old one lacks functions
+            reasons.append(str(error))
+            continue
+        compiled = True
+        yield image
+    if not compiled:
+        raise BackendUnavailableError(
+            f"NVRTC cannot be used ({'; '.join(reasons) or 'it is not installed'}): {MEND}"
+        )

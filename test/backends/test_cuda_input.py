@@ -1,0 +1,265 @@
+"""The input pass on a CUDA device: its arithmetic on the host, its compilation for devices."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+from encoded_frames import encode_picture
+from fake_cuda import FakeArray, FakeCuda
+from host_kernel import HostKernel, compile_for_host
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.backends import cuda_input
+from jetson_dnn_rt.backends.cuda_input import DevicePreprocessor, make_taps
+from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.encodings import ENCODINGS
+from jetson_dnn_rt.models.input_pass import Preprocessor
+from jetson_dnn_rt.models.preprocessing import Preprocessing
+
+EXACT = ("bgr8", "rgb8", "bgra8", "rgba8", "mono8")
+
+
+@pytest.fixture(scope="module")
+def function(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compile_for_host(tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture
+def kernel(function: Any) -> HostKernel:
+    return HostKernel(function)
+
+
+def make_frame(encoding: str, height: int, width: int, padding: int, seed: int) -> Frame:
+    """Noise in any encoding, rows padded, smooth enough for neighbours to differ by little."""
+    shape = ENCODINGS[encoding].shape(height, width)
+    generator = np.random.default_rng(seed)
+    row = shape[1] * (shape[2] if len(shape) > 2 else 1)
+    memory = generator.integers(0, 256, (shape[0], row + padding), np.uint8)
+    strides = (row + padding, *np.empty(shape, np.uint8).strides[1:])
+    image = np.lib.stride_tricks.as_strided(memory, shape, strides, writeable=False)
+    return Frame(image, encoding, 0, 0, owner=memory, device_address=int(memory.ctypes.data))
+
+
+def run_both(
+    frame: Frame, expected: Preprocessing, kernel: HostKernel, *, fetched: bool = False
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The input as the device makes it, and as the CPU does."""
+    shape = (1, 3, expected.height, expected.width)
+    cuda = FakeCuda()
+    device = cuda.allocate(shape, np.float32)
+    there = DevicePreprocessor(expected, device, cuda, kernel, fetched=fetched)  # type: ignore[arg-type]
+    here = np.zeros(shape, np.float32)
+    geometry = Preprocessor(expected, here).write(frame)
+    assert there.can_read(frame)
+    assert there.write(frame) == geometry
+    there.close()
+    return device.memory, here
+
+
+@given(
+    encoding=st.sampled_from(sorted(ENCODINGS)),
+    half_height=st.integers(1, 40),
+    half_width=st.integers(1, 40),
+    padding=st.integers(0, 5),
+    size=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    resize=st.sampled_from(("letterbox_topleft", "letterbox_center", "stretch")),
+    color=st.sampled_from(("bgr", "rgb")),
+    seed=st.integers(0, 1 << 20),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_device_gives_what_the_cpu_gives(
+    function: Any,
+    encoding: str,
+    half_height: int,
+    half_width: int,
+    padding: int,
+    size: tuple[int, int],
+    resize: Any,
+    color: Any,
+    seed: int,
+) -> None:
+    expected = Preprocessing(*size, resize=resize, color=color, scale=1.0)
+    frame = make_frame(encoding, 2 * half_height, 2 * half_width, padding, seed)
+    there, here = run_both(frame, expected, HostKernel(function))
+    if encoding in EXACT:
+        np.testing.assert_array_equal(there, here)
+    else:
+        assert np.abs(there - here).max() <= 1.0  # a step of a byte, before normalisation
+
+
+@pytest.mark.parametrize("encoding", EXACT)
+@pytest.mark.parametrize("size", [(720, 1280), (481, 641), (208, 208), (416, 416)])
+def test_sizes_of_cameras_come_out_the_same_to_the_bit(
+    kernel: HostKernel, encoding: str, size: tuple[int, int]
+) -> None:
+    expected = Preprocessing(
+        416, 416, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="letterbox_center"
+    )
+    there, here = run_both(make_frame(encoding, *size, 0, 1), expected, kernel)
+    np.testing.assert_array_equal(there, here)
+
+
+@pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - set(EXACT)))
+def test_pictures_of_yuv_and_bayer_are_the_same_within_a_step(
+    kernel: HostKernel, encoding: str
+) -> None:
+    picture = cv2.GaussianBlur(
+        np.random.default_rng(3).integers(0, 256, (360, 640, 3), np.uint8), (0, 0), 4.0
+    )
+    image = encode_picture(cv2.convertScaleAbs(picture, alpha=4.0, beta=-384.0), encoding)
+    frame = Frame(image, encoding, 0, 0, device_address=int(image.ctypes.data))
+    there, here = run_both(frame, Preprocessing(208, 208, scale=1.0), kernel)
+    difference = np.abs(there - here)
+    assert difference.max() <= 1.0
+    assert (difference > 0).mean() < 0.05
+
+
+def test_a_fetched_frame_gives_the_same(kernel: HostKernel) -> None:
+    frame = make_frame("bgr8", 48, 64, 0, 5)
+    expected = Preprocessing(32, 32)
+    fetched, _ = run_both(frame, expected, kernel, fetched=True)
+    in_place, _ = run_both(frame, expected, kernel)
+    np.testing.assert_array_equal(fetched, in_place)
+
+
+def make_device(kernel: HostKernel, *, fetched: bool) -> tuple[DevicePreprocessor, FakeCuda]:
+    cuda = FakeCuda()
+    device = cuda.allocate((1, 3, 32, 32), np.float32)
+    return (
+        DevicePreprocessor(Preprocessing(32, 32), device, cuda, kernel, fetched=fetched),  # type: ignore[arg-type]
+        cuda,
+    )
+
+
+def test_what_is_written_is_counted(kernel: HostKernel) -> None:
+    frame = make_frame("bgr8", 48, 64, 0, 5)
+    for fetched, bytes_of_the_frame in ((False, 0), (True, 48 * 64 * 3)):
+        device, _ = make_device(kernel, fetched=fetched)
+        device.write(frame)
+        assert device.written_bytes == 3 * 32 * 32 * 4 + bytes_of_the_frame
+
+
+def test_a_second_frame_of_a_size_takes_no_table_anew(kernel: HostKernel) -> None:
+    device, cuda = make_device(kernel, fetched=True)
+    device.write(make_frame("bgr8", 48, 64, 0, 5))
+    cuda.calls.clear()
+    device.write(make_frame("bgr8", 48, 64, 0, 6))
+    assert cuda.calls == ["copy", "kernel"]
+    device.write(make_frame("bgr8", 50, 64, 0, 6))
+    assert cuda.calls.count("copy") == 4  # frame of before, two tables, this frame
+
+
+def test_frames_out_of_reach_are_not_read(kernel: HostKernel) -> None:
+    frame, padded = make_frame("bgr8", 48, 64, 0, 5), make_frame("bgr8", 48, 64, 3, 5)
+    in_place, _ = make_device(kernel, fetched=False)
+    fetching, _ = make_device(kernel, fetched=True)
+    assert in_place.can_read(frame)
+    assert in_place.can_read(padded)
+    assert fetching.can_read(frame)
+    assert not fetching.can_read(padded)  # the copy knows no rows
+    frame.device_address = 0
+    assert not in_place.can_read(frame)
+
+
+def test_a_bad_frame_is_refused_before_anything_is_queued(kernel: HostKernel) -> None:
+    device, cuda = make_device(kernel, fetched=False)
+    bad = Frame(np.zeros((4, 4, 2), np.uint8), "bgr8", 0, 0, device_address=1)
+    with pytest.raises(FrameError, match="needs 3 channels"):
+        device.write(bad)
+    assert not cuda.calls
+
+
+def test_an_input_with_its_channels_last(kernel: HostKernel) -> None:
+    frame, expected = make_frame("bgr8", 48, 64, 0, 5), Preprocessing(32, 40)
+    memory = np.zeros((1, 32, 40, 3), np.float32)
+    device = FakeArray(memory.transpose(0, 3, 1, 2))
+    DevicePreprocessor(expected, device, FakeCuda(), kernel, fetched=False).write(frame)  # type: ignore[arg-type]
+    _, here = run_both(frame, expected, kernel)
+    np.testing.assert_array_equal(device.memory, here)
+
+
+def test_it_is_queued_on_the_stream_of_its_thread_and_deadline_class(kernel: HostKernel) -> None:
+    device, cuda = make_device(kernel, fetched=True)
+    device.write(make_frame("bgr8", 48, 64, 0, 5), urgency=2)
+    assert cuda.used == [None, (threading.get_ident(), 2)]  # tables come on a stream of their own
+
+
+def test_another_input_is_written_with_the_same_tables(kernel: HostKernel) -> None:
+    device, cuda = make_device(kernel, fetched=False)
+    frame = make_frame("bgr8", 48, 64, 0, 5)
+    device.write(frame)
+    first: Any = device.destination
+    second = cuda.allocate((1, 3, 32, 32), np.float32)
+    cuda.calls.clear()
+    device.move(second)
+    device.write(frame)
+    assert cuda.calls == ["kernel"]
+    np.testing.assert_array_equal(second.memory, first.memory)
+    with pytest.raises(ValueError, match="lies in another way"):
+        device.move(cuda.allocate((1, 3, 32, 31), np.float32))
+
+
+def test_an_input_of_another_shape_is_refused(kernel: HostKernel) -> None:
+    with pytest.raises(ValueError, match="destination must be float32"):
+        DevicePreprocessor(
+            Preprocessing(32, 32),
+            FakeArray(np.zeros((1, 3, 32, 31), np.float32)),
+            FakeCuda(),
+            kernel,  # type: ignore[arg-type]
+            fetched=False,
+        )
+
+
+@given(source=st.integers(1, 3000), target=st.integers(1, 700), columns=st.booleans())
+@settings(deadline=None)
+def test_taps_lie_in_the_picture(source: int, target: int, columns: bool) -> None:
+    taps = make_taps(source, target, columns=columns)
+    assert taps.dtype == np.int32
+    assert taps[:, :2].min() >= 0
+    assert taps[:, :2].max() < source
+    assert (taps[:, 2:] >= 0).all()
+    assert (abs(taps[:, 2] + taps[:, 3] - 2048) <= 1).all()
+    assert (np.diff(taps[:, 0]) >= 0).all()
+
+
+def test_nvcc_compiles_it_for_xavier_orin_and_hopper(tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("there is no nvcc")
+    listed = [nvcc, "--list-gpu-arch"]
+    known = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    # CUDA 13 has left Xavier (7.2) behind.
+    wanted = [arch for arch in ("72", "87", "90") if f"compute_{arch}" in known]
+    assert wanted
+    codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in wanted]
+    binary = tmp_path / "input_pass.fatbin"
+    options = ["-fatbin", *codes, "-fmad=false", "-Werror", "all-warnings", "-o", str(binary)]
+    subprocess.run([nvcc, *options, str(cuda_input.SOURCE)], check=True)
+    assert binary.stat().st_size > 0
+
+
+def test_structures_are_those_of_the_source(function: Callable[..., None]) -> None:
+    """A field that the host misplaces would be read as another: sizes and offsets, by g++."""
+    del function  # skips where there is no compiler
+    checks = []
+    for name in ("Component", "Pass"):
+        structure = getattr(cuda_input, name)
+        checks.append(f"static_assert(sizeof({name}) == {ctypes.sizeof(structure)});")
+        for field, *_ in structure._fields_:
+            offset = getattr(structure, field).offset
+            checks.append(f"static_assert(__builtin_offsetof({name}, {field}) == {offset});")
+    source = cuda_input.SOURCE.read_text(encoding="utf-8") + "\n".join(checks)
+    command = ["g++", "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
