@@ -19,10 +19,12 @@ from jetson_dnn_rt.errors import (
     SourceError,
 )
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.agreement import Agreement, compare
+from jetson_dnn_rt.variants.batching import MAX_BATCH
 from jetson_dnn_rt.variants.covering import list_counts
 from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.library import EntryKey, Library
@@ -74,6 +76,9 @@ class TaskPlan:
         Its thresholds.
     threads, stages : int
         Threads of one inference, and stages asked for (0 = automatic).
+    batch : int
+        How many tasks may run it as one batch: back ends that build engines build them for
+        batches up to that size too.
     """
 
     task: str
@@ -82,6 +87,7 @@ class TaskPlan:
     settings: DecoderSettings
     threads: int
     stages: int = 1
+    batch: int = 1
 
     @property
     def references(self) -> tuple[VariantSpec, ...]:
@@ -261,6 +267,8 @@ class TaskBuilder:
                 measurement = self._measure(spec)
             reason = measurement.refused
             state = REFUSED if reason else BUILT if fresh else PRESENT
+            if not reason and spec.backend in TENSORRT and self.plan.batch > 1:
+                self._build_batches(spec)
         except JetsonDnnRtError as error:
             logger.error("%s: variant %s: %s", self.plan.task, spec, error)
             state, reason = FAILED, str(error)
@@ -296,6 +304,21 @@ class TaskBuilder:
             measurement = measurement.refuse(decide(measurement, rival))
         store_measurement(self.library, key, measurement, plan.model)
         return measurement
+
+    def _build_batches(self, spec: VariantSpec) -> None:
+        """Put the engines of batches into the library; one that cannot be built is no failure."""
+        plan = self.plan
+        make = make_runner_factory(plan.model, spec, threads=plan.threads, library=self.library)
+        pipeline = self._open(spec)
+        try:
+            for size in range(2, min(MAX_BATCH, plan.batch) + 1):
+                self._progress(f"building for batches of {size}", size - 2, plan.batch - 1)
+                for segment in pipeline.segments:
+                    make(BatchedPart(segment.piece.part, size)).close()
+        except (ModelError, BackendUnavailableError) as error:
+            logger.warning("%s: no batches in %s: %s", plan.task, spec, error)
+        finally:
+            pipeline.close()
 
     def _find_reference(self, spec: VariantSpec) -> Measurement | None:
         """What is known of the full network that a variant must beat; None where nothing is."""

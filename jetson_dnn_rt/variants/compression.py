@@ -23,8 +23,8 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.preprocessing import Preprocessor
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.agreement import Agreement, compare

@@ -26,6 +26,7 @@ def choose_cover(
     make_runner: Callable[..., Runner],
     *,
     finest: bool = False,
+    runs: int = 0,
 ) -> list[Segment]:
     """Make the finest cover that is nearly as fast as the fastest.
 
@@ -43,6 +44,9 @@ def choose_cover(
         Makes a `Part` ready.
     finest : bool
         One run per stage, whatever it costs.
+    runs : int
+        So many, one of `list_counts`, whatever they cost: a cover that was chosen before, with
+        which the same bits come out. 0 = measure.
 
     Returns
     -------
@@ -51,10 +55,10 @@ def choose_cover(
     """
     covers: dict[int, list[Segment]] = {}
     times_ns: dict[int, float] = {}
-    count = network.stages
-    chosen = count
     try:
-        for count in [network.stages] if finest else list_counts(network.stages):
+        known = [network.stages] if finest else [runs] if runs else list_counts(network.stages)
+        chosen = known[0]
+        for count in known:
             pieces = network.pieces(decomposition, count)
             covers[count] = segments = []
             for piece in pieces:

@@ -12,10 +12,10 @@ from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.agreement import Agreement
-from jetson_dnn_rt.variants.machine import describe_machine
 from jetson_dnn_rt.variants.memory import measure_memory
 from jetson_dnn_rt.variants.spec import VariantSpec
 from jetson_dnn_rt.variants.timing import measure_in_turn
@@ -105,7 +105,7 @@ class Measurement:
     threads : int
         Threads of one inference.
     machine : dict
-        As `jetson_dnn_rt.variants.machine.describe_machine` says.
+        As `jetson_dnn_rt.platforms.machine.describe_machine` says.
     date : str
         ISO 8601, in UTC.
     refused : str

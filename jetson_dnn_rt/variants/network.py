@@ -57,7 +57,9 @@ class Piece:
     results: tuple[str, ...]
 
 
-def run_piece(piece: Piece, runner: Runner, values: dict[str, Array]) -> tuple[Array, ...]:
+def run_piece(
+    piece: Piece, runner: Runner, values: dict[str, Array], *, wait: bool = True
+) -> tuple[Array, ...]:
     """Run stages on the boundary values: what nobody needs afterwards leaves them, the rest joins.
 
     Parameters
@@ -68,6 +70,8 @@ def run_piece(piece: Piece, runner: Runner, values: dict[str, Array]) -> tuple[A
         Made for its part.
     values : dict of str to array
         The boundary values by name; changed.
+    wait : bool
+        Whether it shall be done; else it is when the runner's `to_host` returns.
 
     Returns
     -------
@@ -76,7 +80,7 @@ def run_piece(piece: Piece, runner: Runner, values: dict[str, Array]) -> tuple[A
     """
     # Taken out before the run, so that memory can be used again from the last use on.
     taken = [values.pop(name) if name in piece.dead else values[name] for name in piece.inputs]
-    given = runner.run(taken)
+    given = runner.run(taken) if wait else runner.queue(taken)
     values.update(zip(piece.outputs, given))  # noqa: B905  # the whole network names none
     return given
 
@@ -140,8 +144,8 @@ class Network:
             return cuts
         return None
 
-    def graph(self) -> fx.GraphModule:
-        """The graph of the full network, from which decomposed ones are made.
+    def graph(self, decomposition: str = FULL) -> fx.GraphModule:
+        """The graph of the network in one of its forms; from the full one the others are made.
 
         Raises
         ------
@@ -150,9 +154,11 @@ class Network:
         """
         from jetson_dnn_rt.models.splitting import split
 
+        if isinstance(self.model.origin, NullOrigin):
+            raise ModelError(f"{self.model.source} has no layers")
         if FULL not in self._splits:
             self._splits[FULL] = split(self.model, 1)
-        return self._splits[FULL].graph
+        return self._splits[decomposition].graph
 
     def add_decomposed(self, decomposition: str, graph: fx.GraphModule) -> None:
         """Take a decomposed graph, whose nodes are those of `graph`."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.backends.null import NullRunner
+from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Stage, Work, stage_name
 from jetson_dnn_rt.variants.envelope import OUTPUTS, VALUES, Envelope, holds_nan
 from jetson_dnn_rt.variants.network import Piece, run_piece
 from jetson_dnn_rt.variants.spec import VariantSpec
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.variants.batch_runs import BatchRuns
 
 
 def name_stages(count: int) -> tuple[str, ...]:
@@ -69,9 +74,20 @@ class Pipeline:
         self.memory_bytes = memory_bytes
         runner = segments[0].runner
         self._script = runner if isinstance(runner, NullRunner) else None
-        self.stages = (
+        self._names = tuple(names)
+        self.stages = self._make_stages(None)
+
+    def join(self, batches: BatchRuns) -> None:
+        """Let the stages of the network run as batches too: `stages` are others from now on."""
+        self.stages = self._make_stages(batches)
+
+    def _make_stages(self, batches: BatchRuns | None) -> tuple[Stage, ...]:
+        return (
             Stage("preprocess", self._run_preprocess),
-            *(self._make_stage(segment, names) for segment in self.segments),
+            *(
+                self._make_stage(segment, None if batches is None else partial(batches.run, index))
+                for index, segment in enumerate(self.segments)
+            ),
             Stage("decode", self._run_decode),
         )
 
@@ -80,21 +96,30 @@ class Pipeline:
         if self._script is not None:
             self._script.take_time("preprocess")
 
-    def _make_stage(self, segment: Segment, names: Sequence[str]) -> Stage:
+    def _make_stage(
+        self, segment: Segment, run_batch: Callable[[Sequence[Work]], None] | None
+    ) -> Stage:
         piece, runner, envelope = segment.piece, segment.runner, self.envelope
         results = piece.results
-        name = stage_name(names, piece.first + 1, piece.span)
+        is_last = bool(results) or not piece.outputs
+        name = stage_name(self._names, piece.first + 1, piece.span)
 
         def run(work: Work) -> None:
             values = cast("dict[str, Array]", work.scratch[VALUES])
-            given = run_piece(piece, runner, values)
+            runner.urgency = work.urgency
+            # The last one waits for the device once, for the network and the copy to the host.
+            wait = envelope.suspicious or not is_last
+            given = run_piece(piece, runner, values, wait=wait)
             if envelope.suspicious and holds_nan(given):
                 raise NotANumberError(f"stage {name} of {self.spec} gives NaN", name)
-            if results or not piece.outputs:
+            if is_last:
                 last = [values[key] for key in results] if results else given
                 work.scratch[OUTPUTS] = runner.to_host(last)
+            work.copied_bytes += runner.copied_bytes
 
-        return Stage(name, run, piece.span)
+        core = TENSORRT.get(self.spec.backend)
+        device = runner.device if core is None else f"dla{core}"
+        return Stage(name, run, piece.span, device, run_batch)
 
     def _run_decode(self, work: Work) -> None:
         self.envelope.decode(work)

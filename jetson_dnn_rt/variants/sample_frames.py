@@ -22,7 +22,7 @@ from jetson_dnn_rt.cameras.files import VideoSource, list_images, read_image
 from jetson_dnn_rt.cameras.source import ENCODING
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.preprocessing import Preprocessor
+from jetson_dnn_rt.models.input_pass import Preprocessor
 from jetson_dnn_rt.variants.bag_frames import open_bag
 from jetson_dnn_rt.variants.spread import spread
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from jetson_dnn_rt.clock import Clock
@@ -11,6 +12,31 @@ from jetson_dnn_rt.tasks import Stage, Work
 
 DISCARDED_RUNS = 3
 """First runs that count as cold: memory pools, kernel choice, page faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One frame through the stages of one variant.
+
+    Attributes
+    ----------
+    sequence, stamp_ns : int
+        Of the frame.
+    cold : bool
+        One of the `DISCARDED_RUNS` before those that count.
+    stamps_ns : tuple of int
+        Steady times: before the first stage, and after each.
+    """
+
+    sequence: int
+    stamp_ns: int
+    cold: bool
+    stamps_ns: tuple[int, ...]
+
+    @property
+    def times_ns(self) -> tuple[int, ...]:
+        """Execution time of each stage."""
+        return tuple(b - a for a, b in pairwise(self.stamps_ns))
 
 
 def measure_stages(
@@ -57,21 +83,35 @@ def measure_in_turn(
     list of list of tuple of int
         For each variant what `measure_stages` gives.
     """
-    times_ns: list[list[tuple[int, ...]]] = [[] for _ in variants]
+    return [
+        [run.times_ns for run in taken if not run.cold]
+        for taken in run_in_turn(variants, frames, runs, clock)
+    ]
+
+
+def run_in_turn(
+    variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
+) -> list[list[TimedRun]]:
+    """As `measure_in_turn`, with when each stage ran, and with the cold runs."""
+    taken: list[list[TimedRun]] = [[] for _ in variants]
     for index in range(runs + DISCARDED_RUNS if runs else 0):
         frame = frames[index % len(frames)]
-        both = list(zip(times_ns, variants, strict=True))
-        for times, stages in both[:: -1 if index % 2 else 1]:
-            measured_ns = _time(stages, frame, clock)
-            if index >= DISCARDED_RUNS:
-                times.append(measured_ns)
-    return times_ns
+        pairs = list(zip(taken, variants, strict=True))
+        for rows, stages in pairs[:: -1 if index % 2 else 1]:
+            stamps_ns = _stamp(stages, Work(frame), clock)
+            cold = index < DISCARDED_RUNS
+            rows.append(TimedRun(frame.sequence, frame.stamp_ns, cold, stamps_ns))
+    return taken
 
 
-def _time(stages: Sequence[Stage], frame: Frame, clock: Clock) -> tuple[int, ...]:
-    work = Work(frame)
+def time_stages(stages: Sequence[Stage], work: Work, clock: Clock) -> tuple[int, ...]:
+    """Run the stages of one variant once; the execution time of each in nanoseconds."""
+    return tuple(b - a for a, b in pairwise(_stamp(stages, work, clock)))
+
+
+def _stamp(stages: Sequence[Stage], work: Work, clock: Clock) -> tuple[int, ...]:
     stamps_ns = [clock.now_ns()]
     for stage in stages:
         stage.run(work)
         stamps_ns.append(clock.now_ns())
-    return tuple(b - a for a, b in pairwise(stamps_ns))
+    return tuple(stamps_ns)

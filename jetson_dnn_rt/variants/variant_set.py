@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.cuda_runner import CudaRunner
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import TENSORRT, create_runner, is_installed
+from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.frames import Allocate
+from jetson_dnn_rt.models.batched_part import BatchedPart
+from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
 from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.envelope import Envelope
+from jetson_dnn_rt.variants.input_memory import (
+    adopt_image,
+    find_memory,
+    read_frames_on_device,
+)
 from jetson_dnn_rt.variants.library import Library
 from jetson_dnn_rt.variants.machine import device_of
 from jetson_dnn_rt.variants.measurement import approximates
@@ -22,6 +33,11 @@ from jetson_dnn_rt.variants.measurement_store import load_measurement
 from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.pipeline import Pipeline, Segment, name_stages
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import fx
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +115,12 @@ class VariantSet:
     memory_limit_mb : float
         What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
         whatever it takes.
+    like : VariantSet, optional
+        Of the same model, loaded with the same arguments: it is cut at the same places and run in
+        the same pieces, which a batch of both needs; `stages` is not looked at.
+    memory : str
+        Of the input, for variants on a CUDA device: ``auto`` or what
+        `jetson_dnn_rt.backends.cuda_memory` knows.
 
     Attributes
     ----------
@@ -133,6 +155,9 @@ class VariantSet:
         build: bool = True,
         keep_refused: bool = False,
         finest: bool = False,
+        runs: Mapping[str, int] | None = None,
+        memory: str = "auto",
+        like: VariantSet | None = None,
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -146,12 +171,19 @@ class VariantSet:
         self.missing: tuple[str, ...] = ()
         self._settings = settings
         self._threads, self._clock = threads, clock
+        limit_opencv(threads)  # of preprocessing
         self._limit_bytes = int(memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
         self._finest = finest
+        self._runs = dict(runs or {})
+        self._memory = memory
         self._envelope: Envelope | None = None
         self._asked_stages = stages
-        self._network = Network(model, stages or self._count_stages(specs), library)
+        if like is None:
+            self._network = Network(model, stages or self._count_stages(specs), library)
+        else:
+            self._network = like._network
+            self._runs |= {name: len(p.segments) for name, p in like.pipelines.items()}
         self.stage_names = name_stages(self._network.stages)
         try:
             for spec in specs:
@@ -164,6 +196,12 @@ class VariantSet:
             self.close()
             raise
         self.default = next(iter(self.pipelines))
+        try:
+            for name in self.pipelines:
+                self.settle(name)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, name: str) -> Pipeline:
         """Load one more variant; may be called while the others run, from any one thread.
@@ -195,6 +233,81 @@ class VariantSet:
         envelope = Envelope(self.model, self._settings, segments[0].runner.allocate_input())
         return Pipeline(self.pipelines[name].spec, envelope, segments, self.stage_names)
 
+    def graph(self, name: str) -> fx.GraphModule:
+        """The graph of the network of a loaded variant; not to be changed.
+
+        Raises
+        ------
+        ModelError
+            When the network has none.
+        """
+        return self._network.graph(self.pipelines[name].spec.decomposition)
+
+    def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
+        """Let the variants read a slot of a batch group's input buffer; nobody may run them."""
+        assert self._envelope is not None
+        self._envelope.move(whole, slot)
+        for name in self.pipelines:
+            self.settle(name)
+
+    def make_batch_runners(self, name: str, size: int) -> list[Runner]:
+        """Make the segments of a loaded variant ready for several images at once.
+
+        After `move_input`: those for a full batch read the input in place, where the device can.
+
+        Raises
+        ------
+        BackendUnavailableError, ModelError
+            When the back end cannot run the network so, or its engine is not in the library.
+        """
+        make_runner = self._make_factory(self.pipelines[name].spec)
+        runners: list[Runner] = []
+        try:
+            segments = self.pipelines[name].segments
+            for segment in segments:
+                runners.append(make_runner(BatchedPart(segment.piece.part, size)))
+            whole = None if self._envelope is None else self._envelope.whole_image
+            if whole is not None and len(whole) == size:
+                pairs = zip(segments, runners, strict=True)
+                adopt_image([Segment(segment.piece, runner) for segment, runner in pairs], whole)
+        except BaseException:
+            for runner in runners:
+                runner.close()
+            raise
+        return runners
+
+    def settle(self, name: str) -> None:
+        """Let a variant read the shared input in place, where the device can; nobody may run it.
+
+        After `rehearse` for one that was added: in there it read another.
+        """
+        assert self._envelope is not None
+        adopt_image(self.pipelines[name].segments, self._envelope.image)
+
+    @property
+    def memory(self) -> str:
+        """Kind of the memory of the input: ``mapped``, ...; empty without a CUDA device."""
+        return find_memory(self.pipelines[self.default].segments)
+
+    def describe_input(self) -> str:
+        """Where the input lies and who converts frames, for people."""
+        assert self._envelope is not None
+        kind = self.memory
+        if not kind:
+            return "in the CPU's memory"
+        if self._envelope.device_fault:
+            return (
+                f"in {kind} memory, frames are converted by the CPU: {self._envelope.device_fault}"
+            )
+        converter = "device" if self._envelope.reads_on_device else "CPU"
+        return f"in {kind} memory, frames are converted by the {converter}"
+
+    def read_frames_on_device(self) -> Allocate | None:
+        """Let the device convert camera frames; gives what makes memory for them, if it does."""
+        assert self._envelope is not None
+        segments = self.pipelines[self.default].segments
+        return read_frames_on_device(self._envelope, segments, self.model.preprocessing)
+
     def drop(self, name: str, reason: str) -> None:
         """Close a variant that turned out to be of no use; nobody may run it."""
         dropped = self.pipelines[name]
@@ -211,6 +324,8 @@ class VariantSet:
         """Close every pipeline; a second call does nothing."""
         for pipeline in self.pipelines.values():
             pipeline.close()
+        if self._envelope is not None:
+            self._envelope.close()
 
     def _try_add(self, spec: VariantSpec) -> None:
         try:
@@ -278,7 +393,7 @@ class VariantSet:
                 f"variant {spec} of {self.model.source} is left out: {found.refused}"
             )
 
-    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+    def _make_factory(self, spec: VariantSpec) -> Callable[[Part], Runner]:
         make_runner = make_runner_factory(
             self.model,
             spec,
@@ -287,9 +402,28 @@ class VariantSet:
             library=self.library,
             build=self._build_engines,
         )
+
+        def make(part: Part) -> Runner:
+            runner = make_runner(part)
+            if isinstance(runner, CudaRunner):
+                try:
+                    runner.use_memory(self._memory)
+                except ConfigurationError:
+                    runner.close()
+                    raise
+            return runner
+
+        return make
+
+    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+        make_runner = self._make_factory(spec)
         if spec.backend != "torch":
             return choose_cover(
-                self._network, spec.decomposition, make_runner, finest=self._finest
+                self._network,
+                spec.decomposition,
+                make_runner,
+                finest=self._finest,
+                runs=self._runs.get(str(spec), 0),
             )
         # torch runs operator by operator, whatever the cuts: stages cost it little.
         segments: list[Segment] = []

@@ -16,8 +16,8 @@ from torch import nn
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.preprocessing import Preprocessor
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.splitting import split
 from jetson_dnn_rt.results import Segmentation

@@ -135,7 +135,7 @@ def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path: Path) -> N
     with sqlite3.connect(file) as database:
         database.execute("DROP TABLE messages")
     database.close()
-    with pytest.raises(SourceError, match=r"cannot be read|message 0"):
+    with pytest.raises(SourceError, match=r"nothing can be read of damaged\.db3: no such table"):
         list(open_frames(f"bag:{damaged}", 3))
 
 
@@ -144,7 +144,7 @@ def test_without_rosbags_the_mend_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)
     )
-    with pytest.raises(ConfigurationError, match="pip install rosbags"):
+    with pytest.raises(ConfigurationError, match="pip install 'jetson_dnn_rt"):
         open_frames(f"bag:{tmp_path}", 3)
 
 

@@ -68,6 +68,14 @@ def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> Non
     assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
 
 
+def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch) -> None:
+    """Nothing is measured: another cover could give other bits."""
+    monkeypatch.setattr(covering, "measure_segments", pytest.fail)
+    for runs in (4, 2, 1):
+        with closing(make_set(model, [ONNX], stages=4, runs={ONNX: runs})) as variants:
+            assert len(variants.pipelines[ONNX].segments) == runs
+
+
 def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch) -> None:
     # One run alone would be much the fastest.
     monkeypatch.setattr(covering, "measure_segments", lambda segments: len(segments) ** 2)

@@ -1,0 +1,276 @@
+"""Frames and inputs of variants on a made-up CUDA device: where they lie, who converts them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from fake_cuda import IntegratedCuda
+from fake_tensorrt import make_tensorrt
+from host_kernel import HostKernel, compile_for_host
+from networks import Classifier, make_model
+
+from jetson_dnn_rt.backends.cuda import CudaError
+from jetson_dnn_rt.backends.cuda_memory import regions
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
+from jetson_dnn_rt.frames import Frame, FramePool
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants import input_memory
+from jetson_dnn_rt.variants.envelope import OUTPUTS, ROWS
+from jetson_dnn_rt.variants.variant_set import VariantSet
+
+VARIANTS = ("full@tensorrt-fp32", "full@tensorrt-fp16")
+SIZE = (32, 48)
+FRAME = (64, 96, 3)  # no padding, which the device writes in every frame
+INPUT_BYTES = 3 * SIZE[0] * SIZE[1] * 4
+FRAME_BYTES = 64 * 96 * 3
+
+
+@pytest.fixture(scope="module")
+def function(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compile_for_host(tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture
+def kernel(function: Any, monkeypatch: pytest.MonkeyPatch) -> HostKernel:
+    kernel = HostKernel(function)
+    monkeypatch.setattr(input_memory, "load_kernel", lambda: kernel)
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_model(Classifier(), SIZE)
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
+    monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
+    for name in ("backends.cuda", "backends.tensorrt", "backends.memory", "variants.input_memory"):
+        monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
+
+    def create(memory: str = "auto", names: tuple[str, ...] = VARIANTS[:1]) -> VariantSet:
+        return VariantSet(model, names, DecoderSettings(), threads=1, memory=memory)
+
+    return create
+
+
+def make_pixels(seed: int = 0) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, FRAME, np.uint8)
+
+
+def run(variants: VariantSet, frame: Frame, name: str = VARIANTS[0]) -> tuple[Any, Work]:
+    """What the network returns, and the work it was done for."""
+    work = Work(frame)
+    for stage in variants.pipelines[name].stages[:-1]:
+        stage.run(work)
+    outputs: Any = work.scratch[OUTPUTS]
+    return outputs[0].copy(), work
+
+
+def borrow(pool: FramePool, seed: int = 0) -> Frame:
+    loan = pool.borrow()
+    loan.buffer[:] = make_pixels(seed)
+    return Frame(loan.buffer, "bgr8", 0, 0, owner=loan, device_address=loan.device_address)
+
+
+def test_every_way_gives_the_same_to_the_bit(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    plain = Frame(make_pixels(), "bgr8", 0, 0)
+    reference, work = run(load("pageable"), plain)
+    copied = {"pageable": work.copied_bytes}
+    for memory in ("mapped", "pinned"):
+        variants = load(memory)
+        assert variants.memory == memory
+        allocate = variants.read_frames_on_device()
+        assert allocate is not None
+        pool = FramePool(FRAME, allocate=allocate)
+        for name, frame in ((memory, plain), (f"{memory} frames", borrow(pool))):
+            outputs, work = run(variants, frame)
+            np.testing.assert_array_equal(outputs, reference)
+            copied[name] = work.copied_bytes
+        variants.close()
+    assert kernel.launches == 2
+    results = copied["pageable"] - 2 * INPUT_BYTES
+    assert copied == {
+        "pageable": 2 * INPUT_BYTES + results,  # the pass, and the copy to the device
+        "mapped": INPUT_BYTES + results,  # the pass
+        "mapped frames": INPUT_BYTES + results,  # the pass, on the device
+        "pinned": 2 * INPUT_BYTES + results,
+        "pinned frames": FRAME_BYTES + INPUT_BYTES + results,
+    }
+
+
+def test_frames_out_of_reach_are_the_cpus(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    variants = load("mapped")
+    assert variants.read_frames_on_device() is not None
+    run(variants, Frame(make_pixels(), "bgr8", 0, 0))
+    assert not kernel.launches
+
+
+def test_in_pageable_memory_the_device_reads_no_frames(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    assert load("pageable").read_frames_on_device() is None
+
+
+def test_without_a_kernel_the_cpu_converts_and_it_is_said(
+    load: Callable[..., VariantSet],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> Any:
+        raise BackendUnavailableError("NVRTC cannot be used")
+
+    monkeypatch.setattr(input_memory, "load_kernel", fail)
+    assert load("mapped").read_frames_on_device() is None
+    assert "the CPU converts the frames" in caplog.text
+    assert "NVRTC cannot be used" in caplog.text
+
+
+def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu(
+    load: Callable[..., VariantSet],
+    kernel: HostKernel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*arguments: object) -> Any:
+        raise RuntimeError("the pointer is not registered")
+
+    monkeypatch.setattr(IntegratedCuda, "view", refuse)
+    variants = load("mapped")
+    assert variants.read_frames_on_device() is None
+    assert f"{input_memory.ON_THE_CPU}: the pointer is not registered" in caplog.text
+    run(variants, Frame(make_pixels(), "bgr8", 0, 0))
+
+
+def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(
+    load: Callable[..., VariantSet], kernel: HostKernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    variants = load("mapped")
+    assert variants.describe_input() == "in mapped memory, frames are converted by the CPU"
+    allocate = variants.read_frames_on_device()
+    assert allocate is not None
+    assert variants.describe_input() == "in mapped memory, frames are converted by the device"
+    frame = borrow(FramePool(FRAME, allocate=allocate))
+    reference, _ = run(variants, frame)
+    kernel.error = CudaError("cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED (719)")
+    for _ in range(2):
+        np.testing.assert_array_equal(run(variants, frame)[0], reference)
+    errors = [record for record in caplog.records if "any more, the CPU does" in record.message]
+    assert len(errors) == 1
+    assert "CUDA_ERROR_LAUNCH_FAILED" in errors[0].getMessage()
+    assert variants.describe_input().endswith("by the CPU: " + str(kernel.error))
+    assert kernel.launches == 1
+
+
+def test_the_cpu_pads_anew_after_the_device(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    variants = load("mapped")
+    allocate = variants.read_frames_on_device()
+    assert allocate is not None
+    tall = Frame(make_pixels()[:, :40], "bgr8", 0, 0)  # bars at its sides
+    expected, _ = run(load("pageable"), tall)
+    frame = borrow(FramePool(FRAME, allocate=allocate))  # no bars
+    for _ in range(2):
+        np.testing.assert_array_equal(run(variants, tall)[0], expected)
+        run(variants, frame)
+
+
+def test_a_bad_frame_is_the_frames_fault(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    variants = load("mapped")
+    variants.read_frames_on_device()
+    bad = Frame(make_pixels(), "mono8", 0, 0, device_address=1)
+    with pytest.raises(FrameError, match="needs 1 channels"):
+        run(variants, bad)
+    good = Frame(make_pixels(), "bgr8", 0, 0)
+    good.device_address = int(good.image.ctypes.data)
+    run(variants, good)
+    assert kernel.launches == 1
+
+
+def test_all_variants_read_one_input_in_place(load: Callable[..., VariantSet]) -> None:
+    variants = load("mapped", VARIANTS)
+    frame = Frame(make_pixels(), "bgr8", 0, 0)
+    for name in VARIANTS:
+        _, work = run(variants, frame, name)
+        outputs: Any = work.scratch[OUTPUTS]
+        assert work.copied_bytes == INPUT_BYTES + sum(output.nbytes for output in outputs)
+
+
+def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(
+    load: Callable[..., VariantSet], caplog: pytest.LogCaptureFixture
+) -> None:
+    variants, late = load("mapped"), VARIANTS[1]
+    frame = Frame(make_pixels(), "bgr8", 0, 0)
+    run(variants, frame)
+    image = variants.pipelines[VARIANTS[0]].envelope.image
+    before = image.copy()
+    variants.add(late)
+    rehearsal = variants.rehearse(late)
+    other = Work(Frame(make_pixels(9), "bgr8", 0, 0))
+    for stage in rehearsal.stages[:-1]:
+        stage.run(other)
+    np.testing.assert_array_equal(image, before)  # the running task's is left alone
+    variants.settle(late)
+    _, work = run(variants, frame, late)
+    outputs: Any = work.scratch[OUTPUTS]
+    assert work.copied_bytes == INPUT_BYTES + sum(output.nbytes for output in outputs)
+    assert "other memory" not in caplog.text
+
+
+@pytest.mark.parametrize("memory", ["mapped", "pinned"])
+def test_a_slot_of_a_group_is_written_by_the_device_too(
+    load: Callable[..., VariantSet], kernel: HostKernel, memory: str
+) -> None:
+    variants = load(memory)
+    allocate = variants.read_frames_on_device()
+    assert allocate is not None
+    frame = borrow(FramePool(FRAME, allocate=allocate))
+    reference, _ = run(variants, frame)
+    whole = variants.pipelines[VARIANTS[0]].segments[0].runner.allocate_input(3)
+    variants.move_input(whole, 1)
+    outputs, work = run(variants, frame)
+    np.testing.assert_array_equal(outputs, reference)
+    assert kernel.launches == 2
+    assert not whole[0].any()
+    assert bool(whole[1].any()) == (memory == "mapped")  # else it is in a buffer of the device
+    assert bool(cast("dict[str, Any]", work.scratch[ROWS])) == (memory == "mapped")
+
+
+def test_frames_are_found_by_their_addresses(
+    load: Callable[..., VariantSet], kernel: HostKernel
+) -> None:
+    variants = load("mapped")
+    allocate = variants.read_frames_on_device()
+    assert allocate is not None
+    image, address = allocate(FRAME)
+    assert image.shape == FRAME
+    assert address == regions.find(image) != 0
+    variants.close()
+    assert allocate(FRAME)[1]  # a camera may outlive the task
+
+
+def test_a_kind_that_is_none(load: Callable[..., VariantSet]) -> None:
+    with pytest.raises(ConfigurationError, match="memory must be one of auto, mapped"):
+        load("managed")
+
+
+def test_without_a_cuda_device_there_is_nothing_to_choose(model: Model) -> None:
+    variants = VariantSet(model, ["full@onnxruntime-fp32"], DecoderSettings(), threads=1)
+    assert variants.memory == ""
+    assert variants.describe_input() == "in the CPU's memory"
+    assert variants.read_frames_on_device() is None
+    variants.close()
