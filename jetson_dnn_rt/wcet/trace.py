@@ -1,22 +1,16 @@
-"""Job records as lines of JSON: the trace of a run."""
+"""Traces of version 1, a job record in JSON on every line: read, but not written any more."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 
-def format_job(record: JobRecord) -> str:
-    """One line of JSON with every field of the record; times stay integers in nanoseconds."""
-    return json.dumps(asdict(record), separators=(",", ":"))
-
-
 def parse_job(line: str) -> JobRecord:
-    """Read what `format_job` wrote.
+    """A job of a line that has every field of the record; times in nanoseconds.
 
     Raises
     ------
@@ -47,9 +41,3 @@ def read_trace(path: Path) -> Iterator[JobRecord]:
                 yield parse_job(line)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from error
-
-
-def write_trace(path: Path, records: Iterable[JobRecord]) -> None:
-    """Write job records to a file, one a line."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(format_job(record) + "\n" for record in records)

@@ -9,7 +9,6 @@ import pytest
 
 from jetson_dnn_rt.wcet.online import (
     LARGEST,
-    WINDOW,
     OnlineStatistics,
     count_exceeding,
 )
@@ -55,12 +54,40 @@ def test_figures_of_a_small_sample() -> None:
 
 
 def test_percentiles_forget_and_the_high_water_mark_does_not() -> None:
-    statistics = OnlineStatistics()
-    statistics.observe(1_000_000)
-    for _ in range(WINDOW):
+    statistics = OnlineStatistics(half_life=100.0)
+    for _ in range(10):
+        statistics.observe(1_000_000)
+    assert statistics.percentiles_ns(50.0, 99.9) == (1_000_000, 1_000_000)
+    for _ in range(2000):
         statistics.observe(7)
-    assert statistics.percentile_ns(100.0) == 7
-    assert statistics.hwm_ns == 1_000_000
+    assert statistics.percentiles_ns(50.0, 99.9) == (7, 7)
+    assert (statistics.hwm_ns, statistics.count) == (1_000_000, 2010)
+    assert statistics.histogram.percentile_ns(99.9) == 1_000_000
+
+
+def test_parts_of_a_stream_merge() -> None:
+    generator = random.Random(2)
+    times_ns = [int(generator.expovariate(1.0) * 1e6) for _ in range(3000)]
+    whole, first, second = (OnlineStatistics(1e-2, math.inf) for _ in range(3))
+    for index, time_ns in enumerate(times_ns):
+        whole.observe(time_ns)
+        (first if index < 1000 else second).observe(time_ns)
+    first.merge(second)
+    assert first.histogram == whole.histogram
+    percents = (1.0, 50.0, 99.0, 99.9, 100.0)
+    assert first.percentiles_ns(*percents) == whole.percentiles_ns(*percents)
+    assert first.pwcet_ns() == whole.pwcet_ns()
+    with pytest.raises(ValueError, match=r"exceedance must be 0.01: 0.001"):
+        first.merge(OnlineStatistics(1e-3, math.inf))
+
+
+def test_memory_does_not_grow() -> None:
+    statistics = OnlineStatistics()
+    size = statistics.aged.__sizeof__(), len(statistics.histogram._counts)
+    for time_ns in range(0, 10_000_000, 1_000):
+        statistics.observe(time_ns)
+    assert size == (statistics.aged.__sizeof__(), len(statistics.histogram._counts))
+    assert len(statistics._largest) == LARGEST
 
 
 def test_bound_holds_as_often_as_promised() -> None:

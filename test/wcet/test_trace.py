@@ -1,4 +1,4 @@
-"""The job trace: every field survives, damage is named."""
+"""Traces of version 1: every field survives, damage is named."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from traced_jobs import format_job, write_lines
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.wcet.trace import format_job, parse_job, read_trace, write_trace
+from jetson_dnn_rt.wcet.trace import parse_job, read_trace
 
 
 def make_record(sequence: int = 3) -> JobRecord:
@@ -41,7 +42,7 @@ def test_line_holds_every_field_exactly() -> None:
 
 def test_file_is_read_in_order(tmp_path: Path) -> None:
     records = [make_record(i) for i in range(3)]
-    write_trace(tmp_path / "jobs.jsonl", records)
+    write_lines(tmp_path / "jobs.jsonl", records)
     assert list(read_trace(tmp_path / "jobs.jsonl")) == records
 
 

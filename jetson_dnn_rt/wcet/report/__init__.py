@@ -1,0 +1,1 @@
+"""The report of a trace: figures, words and one HTML page."""

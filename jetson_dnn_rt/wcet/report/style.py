@@ -1,0 +1,328 @@
+"""How the figures look: few colours, each with one meaning, in a wide and a narrow layout.
+
+Red is the deadline and what is beyond it; blue is what was measured; purple is what is inferred.
+Colours are told apart by the colour-blind as well (Okabe & Ito; Paul Tol), and by their place.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.tasks import Outcome
+
+INK, MUTED, GRID, PALE = "#1c2733", "#66727f", "#e6eaee", "#f4f6f8"
+MEASURED, MEASURED_PALE = "#2b6cb0", "#a9c7e6"
+DEADLINE = "#c62828"
+BOUND = "#6d3fa0"
+BEFORE = "#8d99a6"
+BESIDE = "#e08e0b"
+"""Time that other tasks took."""
+
+CONDITION_COLORS = (BEFORE, "#2b6cb0", "#e08e0b", "#2a8c6f", "#b5488f", "#111111")
+"""The first condition, which the others are compared with, and those."""
+
+OUTCOME_COLORS = {
+    Outcome.MET: MEASURED,
+    Outcome.LATE: DEADLINE,
+    Outcome.SKIPPED: "#e08e0b",
+    Outcome.ABORTED: "#b5488f",
+    Outcome.SUPERSEDED: "#8d99a6",
+    Outcome.FAILED: "#111111",
+}
+VARIANT_COLORS = ("#2b6cb0", "#e08e0b", "#2a8c6f", "#8d99a6")
+"""The three most used variants, and all others."""
+
+PIXELS_PER_INCH = 100
+_SCALE = 2
+"""Real pixels for each of the page's: sharp on a phone and on paper."""
+
+_KEY_SIZE = 8.2
+_PADDING: dict[str, Any] = {"w_pad": 0.06, "h_pad": 0.06, "wspace": 0.03, "hspace": 0.04}
+
+_SETTINGS = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.8,
+    "axes.titlesize": 9.2,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8.0,
+    "axes.titlecolor": INK,
+    "axes.labelsize": 8.8,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": "#b6bfc8",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": "#b6bfc8",
+    "ytick.color": "#b6bfc8",
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8.4,
+    "ytick.labelsize": 8.4,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.4,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "white",
+    "svg.hashsalt": "jetson_dnn_rt",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """For which width a figure is drawn.
+
+    Attributes
+    ----------
+    width_px : int
+        On the page.
+    columns : int
+        Panels side by side.
+    """
+
+    width_px: int
+    columns: int
+
+    @property
+    def narrow(self) -> bool:
+        """For a phone."""
+        return self.columns == 1
+
+    def panels(
+        self,
+        figure: Any,
+        count: int,
+        height_px: int,
+        *,
+        widths: Sequence[float] = (),
+        narrow_px: int = 0,
+    ) -> list[Any]:
+        """Make panels side by side, or below each other on a phone.
+
+        Parameters
+        ----------
+        figure : matplotlib.figure.Figure
+            Its size is set.
+        count : int
+            Of panels.
+        height_px : int
+            Of one row of panels.
+        widths : sequence of float
+            Relative ones, of panels side by side.
+        narrow_px : int
+            Height of a panel below another; as `height_px` by default.
+        """
+        columns = min(count, self.columns)
+        rows = -(-count // columns)
+        row_px = narrow_px or height_px if self.narrow else height_px
+        figure.set_size_inches(self.width_px / PIXELS_PER_INCH, rows * row_px / PIXELS_PER_INCH)
+        ratios = list(widths) if len(widths) == columns == count else [1.0] * columns
+        panels = figure.subplots(
+            rows, columns, squeeze=False, gridspec_kw={"width_ratios": ratios}
+        ).ravel()
+        for spare in panels[count:]:
+            spare.remove()
+        return list(panels[:count])
+
+
+WIDE, NARROW = Layout(1040, 2), Layout(350, 1)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as PNG, for a screen and for a phone.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without suffix.
+    wide, narrow : bytes
+        PNG files.
+    alt : str
+        What it shows, for those who cannot see it.
+    """
+
+    name: str
+    wide: bytes
+    narrow: bytes
+    alt: str
+
+
+Draw = Callable[[Any, Layout], None]
+
+
+def require_matplotlib() -> Any:
+    """Import matplotlib.
+
+    Raises
+    ------
+    ConfigurationError
+        With the install line when it is missing.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigurationError(
+            "figures need matplotlib, which is not installed: pip install 'jetson_dnn_rt[plots]'"
+        ) from error
+    return matplotlib
+
+
+def render(name: str, alt: str, draw: Draw) -> Picture:
+    """Draw a figure in both layouts.
+
+    Parameters
+    ----------
+    name, alt : str
+        As in `Picture`.
+    draw : callable
+        Draws into a figure of the layout it is given.
+    """
+    return Picture(name, _render(draw, WIDE), _render(draw, NARROW), alt)
+
+
+def _render(draw: Draw, layout: Layout) -> bytes:
+    matplotlib = require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.image import imsave
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(dpi=_SCALE * PIXELS_PER_INCH, constrained_layout=_PADDING)
+        canvas = FigureCanvasAgg(figure)
+        draw(figure, layout)
+        # `savefig` would draw everything twice, once for the layout alone.
+        canvas.draw()
+        file = io.BytesIO()
+        nameless: dict[str, Any] = {"Software": None}
+        imsave(file, np.asarray(canvas.buffer_rgba()), format="png", metadata=nameless)
+    return file.getvalue()
+
+
+def mark_deadline(panel: Any, deadline_ms: float, text: str, *, top: float = 1.0) -> None:
+    """A red upright line with its name, when it is on the axis; else an arrow to where it is."""
+    low, high = panel.get_xlim()
+    style = {"color": DEADLINE, "fontsize": 8.4, "transform": panel.get_xaxis_transform()}
+    if low <= deadline_ms <= high:
+        panel.axvline(deadline_ms, color=DEADLINE, lw=1.4, zorder=3)
+        right = deadline_ms > low + 0.6 * (high - low)
+        panel.annotate(
+            text,
+            (deadline_ms, top),
+            xycoords=panel.get_xaxis_transform(),
+            xytext=(-4 if right else 4, -3),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="top",
+            color=DEADLINE,
+            fontsize=8.4,
+            zorder=6,
+            bbox={"color": "white", "alpha": 0.8, "pad": 0.6},
+        )
+    elif deadline_ms > high:
+        panel.text(high, top - 0.02, f"{text} →", ha="right", va="top", zorder=6, **style)
+    else:
+        panel.text(low, top - 0.02, f"← {text}", ha="left", va="top", zorder=6, **style)
+
+
+def write_title(
+    panel: Any,
+    title: str,
+    layout: Layout,
+    key: Sequence[tuple[str, str]] = (),
+    *,
+    width: float = 1.0,
+) -> None:
+    """A title, and below it a key whose words have the colours of the marks; lines break.
+
+    Parameters
+    ----------
+    panel : Axes
+        The title stands above it, from its left edge.
+    title : str
+        May be empty.
+    layout : Layout
+        Of the figure.
+    key : sequence of (str, str)
+        Words and their colours.
+    width : float
+        Share of the figure that the panel has.
+    """
+    room_px = layout.width_px * width - (100.0 if layout.narrow else 66.0)
+    renderer = panel.figure.canvas.get_renderer()
+    lines: list[list[tuple[float, str, str]]] = []
+    at = room_px
+    for text, color in key:
+        length = _measure(renderer, text)
+        if not lines or at + length > room_px:
+            lines.append([])
+            at = 0.0
+        lines[-1].append((at, text, color))
+        at += length + 14.0
+    points = 72.0 / PIXELS_PER_INCH
+    for number, line in enumerate(reversed(lines)):
+        for start, text, color in line:
+            panel.annotate(
+                text,
+                (0, 1),
+                xycoords="axes fraction",
+                xytext=(start * points, 6 + 12.5 * number),
+                textcoords="offset points",
+                va="bottom",
+                color=color,
+                fontsize=_KEY_SIZE,
+            ).set_in_layout(False)
+    broken = "\n".join(textwrap.wrap(title, max(12, int(room_px / 7.4))))
+    # A title of blanks keeps the room for the key, which is not part of the layout.
+    panel.set_title(broken or " ", pad=7.0 + 12.5 * len(lines) - (0 if broken else 12.0))
+
+
+def _measure(renderer: Any, text: str) -> float:
+    """Width of a text of a key, in pixels of the page."""
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(family="DejaVu Sans", size=_KEY_SIZE)
+    width, _, _ = renderer.get_text_width_height_descent(text, font, False)
+    return float(width) / _SCALE
+
+
+def format_thousands(value: float, _position: int = 0) -> str:
+    """Label of an axis of counts."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+
+
+def use_log_shares(panel: Any, floor: float) -> None:
+    """A logarithmic upright axis of shares, from all frames down to `floor`."""
+    from matplotlib.ticker import NullLocator
+
+    panel.set_yscale("log")
+    panel.set_ylim(floor, 1.6)
+    panel.yaxis.set_minor_locator(NullLocator())
+    panel.yaxis.set_major_formatter(format_ratio)
+
+
+def format_ratio(share: float, _position: int = 0) -> str:
+    """Label of a logarithmic axis: ``1 in 1,000``."""
+    if share >= 0.999:
+        return "all"
+    if share >= 9.99e-7:
+        return f"1 in {round(1 / share):,}"
+    return f"$10^{{{round(math.log10(share))}}}$"
+
+
+def clear_grid(panel: Any, axis: str) -> None:
+    """Keep only the grid that is read: lines across the other axis go."""
+    panel.grid(False, axis=axis)

@@ -1,0 +1,241 @@
+"""Reads job traces of every version: folders of parts, Parquet, Arrow streams, lines of JSON."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.wcet.trace import read_trace as read_json_lines
+from jetson_dnn_rt.wcet.trace_columns import make_batch
+from jetson_dnn_rt.wcet.trace_schema import (
+    METADATA_KEY,
+    OPTIONAL_COLUMNS,
+    TracedJob,
+    TraceMetadata,
+    from_row,
+    make_schema,
+    require_pyarrow,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+PARQUET, STREAM, LINES = ".parquet", ".arrows", ".jsonl"
+BATCH_ROWS = 4096
+"""Jobs that are read at once, where the file leaves the choice."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace on disk, read batch by batch: memory does not grow with it.
+
+    Attributes
+    ----------
+    path : Path
+        As it was asked for.
+    metadata : TraceMetadata
+        Of its first part; empty for version 1.
+    parts : tuple of Path
+        Its files, in the order of writing.
+    """
+
+    path: Path
+    metadata: TraceMetadata
+    parts: tuple[Path, ...]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of `make_schema`, part by part, or of some of its columns.
+
+        A stream that broke off ends with its last whole batch, which is said in the log.
+
+        Raises
+        ------
+        ValueError
+            When a part is damaged elsewhere than at its end; the text names it.
+        """
+        schema = make_schema(self.metadata)
+        if columns is not None:
+            fields = [schema.field(name) for name in columns]
+            schema = require_pyarrow().schema(fields, metadata=schema.metadata)
+        for part in self.parts:
+            for batch in _read_part(part, columns):
+                yield _conform(batch, schema)
+
+    def jobs(self) -> Iterator[TracedJob]:
+        """Row by row, for those that need all of a job; of version 1 without pyarrow, too."""
+        schema = None
+        for part in self.parts:
+            if part.suffix == LINES:
+                yield from map(TracedJob, read_json_lines(part))
+                continue
+            schema = schema or make_schema(self.metadata)
+            for batch in _read_part(part, None):
+                yield from map(from_row, _conform(batch, schema).to_pylist())
+
+    def table(self) -> pa.Table:
+        """All of it in memory."""
+        return require_pyarrow().Table.from_batches(
+            list(self.batches()), schema=make_schema(self.metadata)
+        )
+
+
+def open_trace(path: Path) -> Trace:
+    """Open a trace: a folder of parts (or the output folder of a command), or one file.
+
+    Raises
+    ------
+    ValueError
+        When there is no trace, or it is of a later version; the text names it.
+    """
+    if not path.exists():
+        raise ValueError(f"{path}: No such file or folder")
+    found = _find_parts(path)
+    if not found:
+        raise ValueError(f"{path} is no job trace: a folder with jobs-*.parquet, or a file of it")
+    parts: list[Path] = []
+    metadata: list[TraceMetadata] = []
+    failure: ValueError | None = None
+    for part in found:
+        try:
+            metadata.append(_read_metadata(part))
+            parts.append(part)
+        except UnreadablePartError as error:
+            # A disk that was full at its first byte: the others are as good as before.
+            failure = error
+            logger.warning("%s", error)
+    if not parts:
+        assert failure is not None
+        raise failure
+    if any(_settled(other) != _settled(metadata[0]) for other in metadata):
+        logger.warning("%s holds several runs; what is said of it is of the first", path)
+    return Trace(path, metadata[0], tuple(parts))
+
+
+def open_traces(paths: Sequence[Path]) -> list[Trace]:
+    """`open_trace` of each."""
+    return [open_trace(path) for path in paths]
+
+
+def _settled(metadata: TraceMetadata) -> TraceMetadata:
+    """Without what differs between two runs of the same."""
+    passing = ("date", "load_average_1min", "command")
+    machine = {name: value for name, value in metadata.machine.items() if name not in passing}
+    return replace(metadata, machine=machine)
+
+
+class UnreadablePartError(ValueError):
+    """A file is not one of a trace, or nothing of it was written."""
+
+
+def _find_parts(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix in (PARQUET, STREAM, LINES) else []
+    for folder in (path, path / "trace"):
+        # A stream beside its Parquet file was being turned into it: the file is whole.
+        whole = {file.stem: file for file in folder.glob(f"jobs-*{PARQUET}")}
+        open_ = {file.stem: file for file in folder.glob(f"jobs-*{STREAM}")}
+        found = open_ | whole
+        if found:
+            return [found[stem] for stem in sorted(found, key=lambda stem: (len(stem), stem))]
+        if (folder / "jobs.jsonl").is_file():
+            return [folder / "jobs.jsonl"]
+    return []
+
+
+def _read_metadata(part: Path) -> TraceMetadata:
+    """Metadata of a part; an ordinary ValueError when its version is too new."""
+    if part.suffix == LINES:
+        return TraceMetadata()
+    pa = require_pyarrow()
+    try:
+        if part.suffix == PARQUET:
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(part)
+        else:
+            with pa.OSFile(os.fspath(part)) as source:
+                schema = pa.ipc.open_stream(source).schema
+        text = (schema.metadata or {})[METADATA_KEY]
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        raise UnreadablePartError(f"{part} is no job trace: {error}") from error
+    try:
+        metadata = TraceMetadata.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from error
+    missing = set(make_schema(metadata).names) - set(schema.names) - OPTIONAL_COLUMNS
+    if missing:
+        raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
+    return metadata
+
+
+def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    pa = require_pyarrow()
+    if part.suffix == PARQUET:
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(part) as file:
+                # Names that the file has not are passed over.
+                yield from file.iter_batches(
+                    BATCH_ROWS, columns=None if columns is None else list(columns)
+                )
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{part} is damaged: {error}") from error
+    elif part.suffix == STREAM:
+        for batch in _read_stream(part):
+            if columns is None:
+                yield batch
+            else:
+                yield batch.select([name for name in columns if name in batch.schema.names])
+    else:
+        for batch in _read_lines(part):
+            yield batch if columns is None else batch.select(list(columns))
+
+
+def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
+    pa = require_pyarrow()
+    with pa.OSFile(os.fspath(part)) as source:
+        stream = iter(pa.ipc.open_stream(source))
+        while True:
+            try:
+                batch = next(stream, None)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                logger.warning("%s breaks off (%s): read up to there", part, error)
+                return
+            if batch is None:
+                return
+            yield batch
+
+
+def _read_lines(part: Path) -> Iterator[pa.RecordBatch]:
+    schema = make_schema(TraceMetadata())
+    records = read_json_lines(part)
+    while rows := [TracedJob(record) for record in islice(records, BATCH_ROWS)]:
+        yield make_batch(rows, schema)
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of this release, in its order: those that others have added are passed over.
+
+    Those that this release has added are empty.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    pa = require_pyarrow()
+    try:
+        arrays: list[Any] = [
+            pa.nulls(batch.num_rows, field.type)
+            if field.name in OPTIONAL_COLUMNS and field.name not in batch.schema.names
+            else batch.column(field.name).cast(field.type)
+            for field in schema
+        ]
+    except (pa.ArrowException, KeyError) as error:
+        raise ValueError(f"not a job trace: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
