@@ -204,11 +204,16 @@ class Coordinator:
         )
         variant = seat.variants.get(variant_name)
         if variant is not None:
-            member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)
-            seat.executed_ns += time_ns
             scales = seat.scales(self.cohort.clocks)[variant_name]
+            before_ns = seat.expected_ns
             for covered in range(stage, job.next_stage):
                 seat.expected_ns += seat.medians_ns[variant][covered] * scales[covered]
+            if job.stages[-1].batch > 1:
+                # The time of several frames says nothing about how fast one runs.
+                time_ns = round(seat.expected_ns - before_ns)
+            else:
+                member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)
+            seat.executed_ns += time_ns
             member.pace = seat.executed_ns / seat.expected_ns
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -141,21 +140,16 @@ def _run_beside(
     return times_ns
 
 
-def measure_beside_load(
-    measure_times: Callable[[], Mapping[_K, Integers]], processes: int | None = None
+def compare_beside(
+    alone: Mapping[_K, Integers], beside: Mapping[_K, Integers]
 ) -> dict[_K, Beside]:
-    """Measure alone, and again beside busy processes.
+    """How much slower frames are beside something.
 
     Parameters
     ----------
-    measure_times : callable
-        Gives times of runs, [S, R], by what was run.
-    processes : int, optional
-        How many; by default one for each core that this process may use.
+    alone, beside : mapping to int64 [S, R]
+        Times of runs in nanoseconds, by what was run; a row per frame.
     """
-    alone = measure_times()
-    with cpu_load(processes or len(os.sched_getaffinity(0))):
-        beside = measure_times()
 
     def ratio(key: _K, share: float) -> float:
         before, after = (
@@ -163,12 +157,12 @@ def measure_beside_load(
         )
         return float(after / max(1, before))
 
-    return {key: Beside(ratio(key, 0.5), ratio(key, 0.99)) for key in alone}
+    return {key: Beside(ratio(key, 0.5), ratio(key, 0.99)) for key in beside}
 
 
 @contextlib.contextmanager
-def cpu_load(processes: int) -> Iterator[None]:
-    """Keep so many cores busy from other processes while the context lasts."""
+def cpu_load(processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Keep so many cores busy from other processes while the context lasts; gives those."""
     command = [sys.executable, "-S", "-c", _BUSY]
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -179,7 +173,7 @@ def cpu_load(processes: int) -> Iterator[None]:
         for process in started:
             assert process.stdout is not None
             process.stdout.readline()  # it runs from here on
-        yield
+        yield started
     finally:
         for process in started:
             process.kill()

@@ -12,11 +12,14 @@ import logging
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.coordinator.journal import Journal
+from jetson_dnn_rt.coordinator.profile_runs import ALONE, Chunk, RunsKey, load_chunk
 from jetson_dnn_rt.coordinator.tables import Integers
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -27,7 +30,7 @@ from jetson_dnn_rt.variants.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measurement import approximates
 from jetson_dnn_rt.variants.pipeline import Pipeline
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
-from jetson_dnn_rt.variants.timing import measure_in_turn
+from jetson_dnn_rt.variants.timing import TimedRun, run_in_turn
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
 logger = logging.getLogger(__name__)
@@ -39,7 +42,9 @@ POWER_NS = 1_000_000_000
 IDLE_STEP_NS = 20_000_000
 POWER_PERIOD_S = 0.02
 CHUNK = 50
-"""Frames between two words about how far it is."""
+"""Frames between two words about how far it is; so much is lost when a profile is broken off."""
+CURRENT = "current"
+"""Stands for clocks that nobody set."""
 
 Key = tuple[str, str]
 """A task and one of its variants."""
@@ -102,6 +107,8 @@ class Profiler:
         Steady clock.
     progress : callable, optional
         Told how far it is.
+    journal : Journal, optional
+        Keeps what was measured, and knows what needs no measuring any more.
 
     Raises
     ------
@@ -116,11 +123,13 @@ class Profiler:
         platform: Platform,
         clock: Clock,
         progress: Progress = ignore_progress,
+        journal: Journal | None = None,
     ) -> None:
         if not tasks or not frames:
             raise ValueError(f"tasks and frames must be at least one: {len(tasks)}, {len(frames)}")
         self._frames, self._platform, self._clock = frames, platform, clock
         self._progress = progress
+        self.journal = Journal() if journal is None else journal
         self._pipelines: dict[Key, Pipeline] = {
             (task.name, name): pipeline
             for task in tasks
@@ -144,16 +153,24 @@ class Profiler:
         """
         found: dict[Key, Agreement] = {}
         for task in self._tasks:
-            names = list(task.variants.pipelines)
-            exact = [n for n in names if not approximates(task.variants.pipelines[n].spec)]
-            if not exact:
-                logger.warning("task %s has no full variant to compare others with", task.name)
-                continue
-            results = {name: self._run_all((task.name, name)) for name in names}
-            for name in names:
-                kind, full = task.variants.model.kind, results[exact[0]]
-                found[task.name, name] = compare(kind, full, results[name], exact[0])
+            done = self.journal.get(f"agreement|{task.name}")
+            if done is None:
+                compared = self._compare(task)
+                done = {name: asdict(agreement) for name, agreement in compared.items()}
+                self.journal.put(f"agreement|{task.name}", done)
+            for name, fields in done.items():
+                found[task.name, name] = Agreement(**fields)
         return found
+
+    def _compare(self, task: ProfiledTask) -> dict[str, Agreement]:
+        names = list(task.variants.pipelines)
+        exact = [n for n in names if not approximates(task.variants.pipelines[n].spec)]
+        if not exact:
+            logger.warning("task %s has no full variant to compare others with", task.name)
+            return {}
+        results = {name: self._run_all((task.name, name)) for name in names}
+        kind, full = task.variants.model.kind, results[exact[0]]
+        return {name: compare(kind, full, results[name], exact[0]) for name in names}
 
     def _run_all(self, key: Key) -> list[Result]:
         results = []
@@ -210,7 +227,9 @@ class Profiler:
         self._done, self._total = 0, sum(counts) * len(self._tasks)
         points: dict[int, ClockPoint] = {}
         for position, count in zip(wanted, counts, strict=True):
-            present = self._set_clocks(position)
+            label = CURRENT if position is None else str(position)
+            known = self.journal.get(f"point|{label}")
+            present = self._set_clocks(position) if known is None else int(known["position"])
             if need_first and not points and present != position:
                 space = self._platform.space
                 raise ConfigurationError(
@@ -221,42 +240,85 @@ class Profiler:
             if present in points:
                 self._done += count * len(self._tasks)
                 continue
-            times_ns = self._measure_times(count)
-            points[present] = ClockPoint(present, times_ns, *self._measure_power())
+            times_ns = self._measure_times(count, ALONE, label, present)
+            if known is None:
+                power_w, idle_w = self._measure_power()
+                named = {"|".join(key): watts for key, watts in power_w.items()}
+                known = {"position": present, "power_w": named, "idle_w": idle_w}
+                self.journal.put(f"point|{label}", known)
+            points[present] = _make_point(times_ns, known)
         return list(points.values())
 
-    def measure_times(self, runs: int) -> dict[Key, Integers]:
+    def measure_times(
+        self,
+        runs: int,
+        condition: str = ALONE,
+        tasks: Sequence[ProfiledTask] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> dict[Key, Integers]:
         """Times of runs of stages at the present clocks, [S, R] for each task and variant.
 
         Variants of a task run frame by frame in turn, so that a row is one frame in all of them.
-        """
-        self._done, self._total = 0, runs * len(self._tasks)
-        return self._measure_times(runs)
 
-    def _measure_times(self, runs: int) -> dict[Key, Integers]:
+        Parameters
+        ----------
+        runs : int
+            Frames of each variant, >= 1.
+        condition : str
+            What runs beside, for the journal.
+        tasks : sequence of ProfiledTask, optional
+            Some of them; by default all.
+        check : callable
+            Called after some frames: raises when the condition did not hold during them.
+        """
+        chosen = self._tasks if tasks is None else tasks
+        self._done, self._total = 0, runs * len(chosen)
+        present = self._platform.space.nearest(self._platform.read())
+        return self._measure_times(runs, condition, CURRENT, present, chosen, check)
+
+    def _measure_times(
+        self,
+        runs: int,
+        condition: str,
+        label: str,
+        present: int,
+        tasks: Sequence[ProfiledTask] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> dict[Key, Integers]:
+        space = self._platform.space
+        clocks = space.describe(present)
+        phase = "measuring" if condition == ALONE else f"measuring beside {condition}"
         times_ns: dict[Key, Integers] = {}
-        for task in self._tasks:
-            pipelines = task.variants.pipelines
-            rows: list[list[tuple[int, ...]]] = [[] for _ in pipelines]
+        for task in self._tasks if tasks is None else tasks:
+            chunks = []
             for first in range(0, runs, CHUNK):
                 count = min(CHUNK, runs - first)
-                self._progress("measuring", self._done, self._total)
-                at = first % len(self._frames)
-                frames = [*self._frames[at:], *self._frames[:at]]
-                try:
-                    measured = measure_in_turn(
-                        [p.stages for p in pipelines.values()], frames, count, self._clock
-                    )
-                except Exception as error:
-                    raise ModelError(
-                        f"task {task.name} fails while it is timed: {error}"
-                    ) from error
-                for kept, new in zip(rows, measured, strict=True):
-                    kept += new
-                self._done += count
-            for name, of_variant in zip(pipelines, rows, strict=True):
-                times_ns[task.name, name] = np.array(of_variant, dtype=np.int64)
+                key = RunsKey(condition, label, task.name, first)
+                chunk = load_chunk(self.journal, key)
+                if chunk is None:
+                    self._progress(phase, self._done, self._total)
+                    chunk = Chunk(key, clocks, self._run_chunk(task, first, count))
+                    check()
+                    self.journal.put(str(key), chunk.to_json())
+                    self._done += count
+                else:  # nothing left to do, and nothing to tell the time by
+                    self._total -= count
+                chunks.append(chunk)
+            for name in task.variants.pipelines:
+                rows = [run.times_ns for c in chunks for run in c.runs[name] if not run.cold]
+                times_ns[task.name, name] = np.array(rows, dtype=np.int64)
         return times_ns
+
+    def _run_chunk(self, task: ProfiledTask, first: int, count: int) -> dict[str, list[TimedRun]]:
+        pipelines = task.variants.pipelines
+        at = first % len(self._frames)
+        frames = [*self._frames[at:], *self._frames[:at]]
+        stages = [pipeline.stages for pipeline in pipelines.values()]
+        try:
+            measured = run_in_turn(stages, frames, count, self._clock)
+        except Exception as error:
+            raise ModelError(f"task {task.name} fails while it is timed: {error}") from error
+        return dict(zip(pipelines, measured, strict=True))
 
     def _set_clocks(self, position: int | None) -> int:
         """Set clocks, wait until they hold, and return what they are."""
@@ -340,3 +402,9 @@ class Profiler:
         finally:
             stop.set()
             thread.join()
+
+
+def _make_point(times_ns: Mapping[Key, Integers], known: Mapping[str, Any]) -> ClockPoint:
+    """Of a journal's piece, and the times that belong to it."""
+    power_w = {key: known["power_w"]["|".join(key)] for key in times_ns if known["power_w"]}
+    return ClockPoint(int(known["position"]), times_ns, power_w, known["idle_w"])

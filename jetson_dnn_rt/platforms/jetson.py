@@ -48,8 +48,6 @@ class JetsonPlatform(SettablePlatform):
     Attributes
     ----------
     board : Board
-    active_mode : str
-        The power mode that nvpmodel set last; empty when that cannot be seen.
     """
 
     def __init__(

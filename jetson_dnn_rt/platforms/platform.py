@@ -55,6 +55,8 @@ class Platform(ABC):
         What cannot be seen, measured or set, with the mend.
     modes : tuple of PowerMode
         Power modes that are known by name.
+    active_mode : str
+        The one that was set last; empty when there is none, or it cannot be seen.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Platform(ABC):
     permitted: bool = False
     notes: tuple[str, ...] = ()
     modes: tuple[PowerMode, ...] = ()
+    active_mode: str = ""
 
     @abstractmethod
     def read(self) -> ClockConfiguration:

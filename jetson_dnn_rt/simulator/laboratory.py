@@ -246,6 +246,7 @@ class Laboratory:
             activity=np.stack([activity for _, activity, _ in physics]),
             loss=networks.losses(task.network),
             overhead_ns=np.zeros((len(arrivals), len(stages)), np.int64),
+            wake_ns=np.zeros(len(arrivals), np.int64),
         )
 
     def _arrivals(

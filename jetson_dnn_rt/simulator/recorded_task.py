@@ -7,10 +7,10 @@ as the frame itself ran, as that part did: each counts with its share of the fra
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from jetson_dnn_rt.coordinator.tables import Integers
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.simulator.network import Floats
-from jetson_dnn_rt.tasks import JobRecord, StageRecord
-from jetson_dnn_rt.wcet.trace import read_trace
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.wcet.trace_reader import open_trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,11 @@ class RecordedTask:
         Recorded time over the median.
     overhead_ns : int64 [N, K]
         From when a stage could have begun, with a worker free, to when it did.
+    wake_ns : int64 [N]
+        From the release to when an idle worker looked for work.
+    warm_up_ns : mapping of str to list of tuple of int
+        For each variant the times of its runs in warm-up frames, where they are known: the first
+        budgets came from them.
     """
 
     name: str
@@ -61,6 +66,22 @@ class RecordedTask:
     base_ns: Floats
     noise: Floats
     overhead_ns: Integers
+    wake_ns: Integers
+    warm_up_ns: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Starts and ends of the stages of all tasks, both rising."""
+
+    starts_ns: Sequence[int]
+    ends_ns: Sequence[int]
+
+    @classmethod
+    def of(cls, records: Iterable[JobRecord]) -> Timeline:
+        """That of all jobs of a trace."""
+        stages = [stage for record in records for stage in record.stages]
+        return cls(sorted(s.start_ns for s in stages), sorted(s.end_ns for s in stages))
 
 
 def read_recording(path: Path) -> list[RecordedTask]:
@@ -73,29 +94,28 @@ def read_recording(path: Path) -> list[RecordedTask]:
     """
     jobs: dict[str, list[JobRecord]] = defaultdict(list)
     try:
-        for record in read_trace(path):
-            jobs[record.task].append(record)
+        for job in open_trace(path).jobs():
+            jobs[job.record.task].append(job.record)
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
     if not jobs:
         raise ConfigurationError(f"trace {path}: holds no job")
-    stages = (stage for records in jobs.values() for job in records for stage in job.stages)
-    ends_ns = sorted(stage.end_ns for stage in stages)
+    timeline = Timeline.of(record for records in jobs.values() for record in records)
     try:
-        return [read_task(records, ends_ns) for _, records in sorted(jobs.items())]
+        return [read_task(records, timeline) for _, records in sorted(jobs.items())]
     except ValueError as error:
         raise ConfigurationError(f"trace {path}: {error}") from error
 
 
-def read_task(records: Sequence[JobRecord], ends_ns: Sequence[int]) -> RecordedTask:
+def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
     """What the records of one task say.
 
     Parameters
     ----------
     records : sequence of JobRecord
         At least one, all of one task.
-    ends_ns : sequence of int
-        Ends of the stages of all tasks in the trace, rising: then a worker became free.
+    timeline : Timeline
+        Of all tasks in the trace: when workers were busy.
 
     Raises
     ------
@@ -124,7 +144,8 @@ def read_task(records: Sequence[JobRecord], ends_ns: Sequence[int]) -> RecordedT
         sequences=np.array([job.sequence for job in jobs], np.int64),
         base_ns=base_ns,
         noise=_find_noise(runs, variants, base_ns),
-        overhead_ns=_find_overheads(jobs, runs, ends_ns, len(stages)),
+        overhead_ns=_find_overheads(jobs, runs, timeline.ends_ns, len(stages)),
+        wake_ns=_find_wakes(jobs, timeline),
     )
 
 
@@ -221,6 +242,9 @@ def _find_overheads(
     """Time before each stage in which a worker was free and the frame ready.
 
     With several workers a lower bound: the worker that became free last need not be this one.
+    Where the first stage waited for nobody, the time is that of an idle worker to wake up. A frame
+    that was aborted was so at a boundary that came when it came: what was lost until then is lost
+    before the stage that it did not run.
     """
     overheads = np.full((len(jobs), count), np.nan)
     for row, (job, located) in enumerate(zip(jobs, runs, strict=True)):
@@ -228,16 +252,47 @@ def _find_overheads(
         for first, span, stage in located:
             place = bisect_right(ends_ns, stage.start_ns)
             free_ns = ends_ns[place - 1] if place else ready_ns
-            overheads[row, first] = stage.start_ns - max(ready_ns, free_ns)
+            if first or free_ns > ready_ns:
+                overheads[row, first] = stage.start_ns - max(ready_ns, free_ns)
             overheads[row, first + 1 : first + span] = 0.0
             ready_ns = stage.end_ns
+        next_stage = sum(span for _, span, _ in located)
+        if job.outcome is Outcome.ABORTED and 0 < next_stage < count:
+            free_ns = ends_ns[bisect_right(ends_ns, job.completion_ns) - 1]
+            overheads[row, next_stage] = job.completion_ns - max(ready_ns, free_ns)
     return np.maximum(0.0, _interpolate(overheads)).astype(np.int64)
 
 
+def _find_wakes(jobs: Sequence[JobRecord], timeline: Timeline) -> Integers:
+    """Time from a release to the first decision of a worker that was idle then.
+
+    That is the first start after it, of whichever task, or the end of a frame that was skipped at
+    its start. Where no worker was idle for sure, or the frame was skipped at its release, nothing
+    is known. An idle worker decides so late: by then a budget may fit no more.
+    """
+    wakes = np.full((len(jobs), 1), np.nan)
+    starts_ns, ends_ns = timeline.starts_ns, timeline.ends_ns
+    for row, job in enumerate(jobs):
+        release_ns, first = job.release_ns, bisect_left(starts_ns, job.release_ns)
+        running = first - bisect_right(ends_ns, release_ns)
+        if running > 0 or (job.start_ns is None and job.completion_ns == release_ns):
+            continue
+        decided_ns = job.completion_ns if job.start_ns is None else job.start_ns
+        if first < len(starts_ns):
+            decided_ns = min(decided_ns, starts_ns[first])
+        wakes[row] = decided_ns - release_ns
+    return np.maximum(0.0, _interpolate(wakes)).astype(np.int64)[:, 0]
+
+
 def _interpolate(values: Floats) -> Floats:
-    """Fill what is NaN with the mean of the last known value before and the first one after."""
-    filled = np.empty_like(values)
+    """Fill what is NaN with the mean of the last known value before and the first one after.
+
+    Where nothing is known at all, it is 0.
+    """
+    filled = np.zeros_like(values)
     for column in range(values.shape[1]):
+        if np.isnan(values[:, column]).all():
+            continue
         before, after = _nearest(~np.isnan(values[:, column]))
         filled[:, column] = (values[before, column] + values[after, column]) / 2.0
     return filled

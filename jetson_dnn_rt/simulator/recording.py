@@ -1,6 +1,6 @@
 """A recorded run as a world: its arrivals as they were, its execution times in blocks put anew.
 
-A job trace (``jobs.jsonl`` of ``jetson-dnn-rt run --output``) says when every frame was released
+A job trace (of ``jetson-dnn-rt run --output``) says when every frame was released
 and how long each of its stages took. In the simulator the frames come again at the same times, and
 take the times of other recorded frames: recorded time is cut into blocks, and blocks drawn at
 random are put one after the other. Inside a block nothing is torn apart, so bursts survive; all
@@ -10,6 +10,7 @@ of Politis & Romano, 1992).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +33,9 @@ class RecordedLaboratory:
     ----------
     scenario : Scenario
         One with a recording.
+    recorded : sequence of RecordedTask, optional
+        What was recorded, or what would have been; by default it is read from the scenario's
+        trace.
 
     Raises
     ------
@@ -39,12 +43,12 @@ class RecordedLaboratory:
         When the trace is missing, damaged, or too short to say anything.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, recorded: Sequence[RecordedTask] | None = None) -> None:
         if scenario.recording is None or scenario.trace is None:
             raise ConfigurationError(f"scenario {scenario.name} has no recording")
         self.scenario = scenario
         self._recording = scenario.recording
-        self.recorded = read_recording(scenario.trace)
+        self.recorded = read_recording(scenario.trace) if recorded is None else list(recorded)
         for variant in self._recording.loss:
             if not any(variant in task.variants for task in self.recorded):
                 raise ConfigurationError(
@@ -175,6 +179,7 @@ class RecordedLaboratory:
             activity=activity,
             loss=self._loss(task),
             overhead_ns=task.overhead_ns[rows],
+            wake_ns=task.wake_ns[rows],
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.simulator.board import Board, Compute, Noise, Thermal
 from jetson_dnn_rt.simulator.fields import build, read_yaml
 from jetson_dnn_rt.simulator.network import NetworkFile, NetworkVariant
@@ -185,8 +186,10 @@ class _ScenarioFile:
             raise ValueError(f"frames must be >= 1: {self.frames}")
         if self.workers < 0:
             raise ValueError(f"workers must be >= 0: {self.workers}")
-        if self.discipline not in ("edf", "fifo"):
-            raise ValueError(f"discipline must be edf or fifo: {self.discipline!r}")
+        if self.discipline not in DISCIPLINES:
+            raise ValueError(
+                f"discipline must be one of {', '.join(DISCIPLINES)}: {self.discipline!r}"
+            )
         if self.clocks not in CLOCKS:
             raise ValueError(f"clocks must be one of {', '.join(CLOCKS)}: {self.clocks!r}")
         if not 0.0 < self.budget_quantile <= 1.0:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Protocol
 
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
@@ -34,6 +35,9 @@ WARM_UP_RUNS = 32
 """Profiled frames that the first budgets of a task come from, as from warm-up runs."""
 
 Observer = Callable[[SimulatedFrame], None]
+
+WarmUpTimes = Mapping[str, list[tuple[int, ...]]]
+"""For each variant, run by run, the times of its stages in ns."""
 
 
 class Source(Protocol):
@@ -118,6 +122,7 @@ def simulate(
     observer: Observer | None = None,
     watch: Callable[[Simulation, Coordinator], None] | None = None,
     made: Policy | None = None,
+    warm_up_ns: Mapping[str, WarmUpTimes] | None = None,
 ) -> Tally:
     """Run one seed of a scenario under a policy.
 
@@ -139,6 +144,8 @@ def simulate(
         Called with the simulation and the coordinator before the run.
     made : Policy, optional
         From `make_policy` for this source; policies have no state, so that one does for all seeds.
+    warm_up_ns : mapping of str to WarmUpTimes, optional
+        By task, where the first budgets came from; by default the first profiled frames.
 
     Returns
     -------
@@ -173,7 +180,7 @@ def simulate(
         timer=time.perf_counter_ns,
     )
     simulation.engine.selector = coordinator
-    seed_budgets(simulation, tables)
+    seed_budgets(simulation, tables, warm_up_ns or {})
     if watch is not None:
         watch(simulation, coordinator)
     with _without_garbage_collection():
@@ -189,11 +196,22 @@ def simulate(
     return tally
 
 
-def seed_budgets(simulation: Simulation, tables: Sequence[TaskTable]) -> None:
-    """First budgets from profiled frames, as the executor has them from warm-up runs."""
+def seed_budgets(
+    simulation: Simulation,
+    tables: Sequence[TaskTable],
+    warm_up_ns: Mapping[str, WarmUpTimes] = MappingProxyType({}),
+) -> None:
+    """First budgets from profiled frames, as the executor has them from warm-up runs.
+
+    Where the times of those runs are known, they are taken.
+    """
     for table in tables:
         spans = simulation.engine.tasks[table.task].spans
+        known = warm_up_ns.get(table.task, {})
         for index, variant in enumerate(table.variants):
+            if variant in known:
+                simulation.engine.seed_budgets(table.task, variant, known[variant])
+                continue
             rows = table.times_ns[index, :, :WARM_UP_RUNS].T.tolist()
             entries = [stage for stage, span in enumerate(spans[variant]) if span]
             times = [

@@ -22,7 +22,7 @@ from jetson_dnn_rt.simulator.thermal import ThermalState
 from jetson_dnn_rt.simulator.world import World, WorldTask
 from jetson_dnn_rt.tasks import JobRecord, Work
 
-CLOCKS, SURROUNDINGS, STAGE_END, RELEASE = range(4)
+CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
 """Kinds of events, in the order in which those of one instant go."""
 
 _NO_IMAGE = np.zeros((0, 0), np.uint8)
@@ -42,6 +42,7 @@ class _Task:
     """[level][variant][clocks][stage]"""
     loss: list[list[float]]
     overhead_ns: list[list[int]]
+    wake_ns: list[int]
     arrived: int = 0
     rows: dict[int, int] = field(default_factory=dict)
     frame_loss: float = 0.0
@@ -137,6 +138,7 @@ class Simulation:
         self._co_runner = 1.0
         self._co_runner_w = 0.0
         self._clock_event = 0
+        self._wake_ns = 0
         self._meter = EnergyMeter()
         self._interference = [world.interference_of(n) for n in range(1, world.workers + 1)]
         self._idle_w = world.idle_w.tolist()
@@ -202,7 +204,12 @@ class Simulation:
                 self._advance_energy()
                 self._release(what)  # type: ignore[arg-type]
                 if not (heap and heap[0][0] == now_ns and heap[0][1] == RELEASE):
-                    self._dispatch()
+                    self._wake_worker()
+                continue
+            if kind == WAKE:
+                self.now_ns = now_ns
+                self._advance_energy()
+                self._dispatch(awake=True)
                 continue
             if now_ns > world.end_ns and not self._running:
                 continue
@@ -225,6 +232,7 @@ class Simulation:
     def _release(self, task: _Task) -> None:
         release_ns, capture_ns, sequence = task.truth.arrivals[task.arrived]
         task.rows[sequence] = task.arrived
+        self._wake_ns = max(self._wake_ns, task.wake_ns[task.arrived])
         task.arrived += 1
         if task.arrived < len(task.truth.arrivals):
             self._push(task.truth.arrivals[task.arrived][0], RELEASE, task)
@@ -232,18 +240,26 @@ class Simulation:
         self.engine.release(task.truth.name, release_ns, capture_ns, Work(frame))
         self._take_ended()
 
-    def _dispatch(self) -> None:
-        """Give every free worker a stage."""
+    def _wake_worker(self) -> None:
+        """After the releases of one instant: an idle worker decides when it is awake."""
+        wake_ns, self._wake_ns = self._wake_ns, 0
+        if wake_ns and len(self._running) < self.world.workers:
+            self._push(self.now_ns + wake_ns, WAKE, None)
+        else:
+            self._dispatch()
+
+    def _dispatch(self, *, awake: bool = False) -> None:
+        """Give every free worker a stage; one that has just woken up has lost its time already."""
         engine, now_ns = self.engine, self.now_ns
         while (job := engine.next(now_ns)) is not None:
             if not job.path:
                 # The frame that it follows may just have ended: its figures are taken first.
                 self._take_ended()
-            self._start_stage(job)
+            self._start_stage(job, awake=awake)
         self._take_ended()
         self._set_power()
 
-    def _start_stage(self, job: Job) -> None:
+    def _start_stage(self, job: Job, *, awake: bool) -> None:
         task = self._tasks[job.task]
         variant = task.variants[job.variant]
         stage = job.next_stage
@@ -261,7 +277,7 @@ class Simulation:
             work_ns += base_ns[covered] * noise[covered]
             task.frame_loss += loss[covered]
         work_ns *= rate * self._interference[len(self._running)]
-        start_ns = self.now_ns + task.overhead_ns[row][stage]
+        start_ns = self.now_ns + (0 if awake else task.overhead_ns[row][stage])
         end_ns = start_ns + max(1, round(work_ns))
         quiet = task.quiet[self._level][variant][self.clocks][stage]
         run = _Run(task, job, variant, stage, span, start_ns, end_ns, rate, quiet)
@@ -371,4 +387,5 @@ def _unpack(truth: WorldTask) -> _Task:
         quiet=(1.0 - truth.activity).transpose(0, 1, 3, 2, 4).tolist(),
         loss=truth.loss.tolist(),
         overhead_ns=truth.overhead_ns.tolist(),
+        wake_ns=truth.wake_ns.tolist(),
     )

@@ -44,6 +44,9 @@ class WorldTask:
         Accuracy lost by each stage in each variant.
     overhead_ns : int64 [N, K]
         From a free worker to the start of a frame's stage.
+    wake_ns : int64 [N]
+        From a frame's release to when an idle worker looks for work; then its first stage has no
+        overhead.
     """
 
     parameters: TaskParameters
@@ -55,6 +58,7 @@ class WorldTask:
     activity: Floats
     loss: Floats
     overhead_ns: Integers
+    wake_ns: Integers
 
     @property
     def name(self) -> str:

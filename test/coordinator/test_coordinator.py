@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from virtual_drive import drive, make_task
+from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, StageSample
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome
 
@@ -322,3 +323,33 @@ def test_it_takes_over_in_the_middle_of_a_frame():
 def test_two_tables_for_one_task_are_refused():
     with pytest.raises(ValueError, match="each task has one table"):
         Bench(always(0, 0), make_table("a"), make_table("a"))
+
+
+def test_a_batch_says_nothing_about_the_pace():
+    """Two frames at once take 25 and 35: each is at its profile's 20 and 30."""
+    bench = Bench(always(0, 0), make_table("a", deadline=200), make_table("b", deadline=200))
+    bench.engine = Engine()
+    bench.engine.selector = bench.coordinator
+    for name in "ab":
+        task = make_task(
+            name,
+            200,
+            stages=STAGES,
+            variants=(FULL, LOW),
+            variant=FULL,
+            batch_group="g",
+        )
+        bench.engine.add_task(task, dict.fromkeys((FULL, LOW), [Run(batches=True)] * 2))
+        bench.engine.seed_budgets(name, FULL, [(20, 30)])
+        for stage, time_ns in enumerate((25, 35)):
+            bench.engine.seed_batch_budgets(name, FULL, stage, 2, [time_ns])
+    for name in "ab":
+        bench.engine.release(name, 0, 0, make_work())
+    job = bench.engine.next(0)
+    assert [mate.task for mate in job.mates] == ["b"]
+    bench.engine.boundary(job, 25, 0, 25)
+    a, b = bench.cohort.members
+    assert (a.pace, b.pace) == (1.0, 1.0)
+    assert a.last_stage is None
+    # What is behind is seen all the same: the sub-deadlines are 80 and 120.
+    assert (a.lag_ns, b.lag_ns) == (55, 55)

@@ -170,7 +170,7 @@ def test_fixed_clocks_are_one_configuration() -> None:
     assert table.idle_w.tolist() == [2.5]
 
 
-# -- the library, with a real model ------------------------------------------------------------
+# -- the library, with a real network ----------------------------------------------------------
 
 
 def test_without_a_library_the_warm_up_is_what_is_known() -> None:
@@ -187,11 +187,13 @@ def test_without_a_library_the_warm_up_is_what_is_known() -> None:
 
 @pytest.mark.slow
 def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
-    """The built-in detector, built and measured: times of real frames, agreement, refusal."""
+    """A network, built and measured: times of real frames, agreement, refusal."""
     pytest.importorskip("torch")
+    from networks import Classifier, make_model
+
     library = Library(tmp_path)
-    model = load_model("builtin:detector")
-    names = [FULL, "svd-0.50@torch-fp32"]
+    model = make_model(Classifier().eval(), (32, 48))
+    names = [FULL, "tucker-ratio-0.50@torch-fp32"]
     plan = TaskPlan(
         "detector", model, tuple(map(VariantSpec.parse, names)), DecoderSettings(), 1, 2
     )

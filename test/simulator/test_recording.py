@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from traced_jobs import write_lines
 from worlds import MS, make_task, make_world, run
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -17,7 +18,6 @@ from jetson_dnn_rt.simulator.scenario import load_scenario, record_scenario
 from jetson_dnn_rt.simulator.session import simulate
 from jetson_dnn_rt.simulator.simulation import SimulatedFrame
 from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.wcet.trace import write_trace
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def records() -> list[JobRecord]:
 
 def write(tmp_path: Path, records: Sequence[JobRecord]) -> Path:
     path = tmp_path / "jobs.jsonl"
-    write_trace(path, records)
+    write_lines(path, records)
     return path
 
 
@@ -128,8 +128,26 @@ def test_overhead_is_from_a_free_worker_to_the_start(tmp_path: Path) -> None:
     ]
     a = replace(one, stages=tuple(other), start_ns=2 * MS)
     tasks = {task.name: task for task in read_recording(write(tmp_path, [a, b]))}
-    assert (tasks["b"].overhead_ns / MS).tolist() == [[0.5, 2.0]]
+    assert (tasks["b"].overhead_ns / MS).tolist() == [[0.0, 2.0]]
     assert (tasks["a"].overhead_ns / MS).tolist() == [[0.0, 0.0]]
+    # The worker was idle when both came: it looked for work 0.5 ms later.
+    assert (tasks["b"].wake_ns / MS).tolist() == [0.5]
+    assert (tasks["a"].wake_ns / MS).tolist() == [0.5]
+
+
+def test_a_frame_that_was_skipped_at_its_start_shows_when_the_worker_woke(tmp_path: Path) -> None:
+    ran = job(0, 0.0, [("inference-1", "full", 2.0)])
+    skipped = replace(
+        job(1, 10.0, []),
+        outcome=Outcome.SKIPPED,
+        reason="budget",
+        start_ns=None,
+        completion_ns=round(10.7 * MS),
+    )
+    at_release = replace(skipped, sequence=2, release_ns=20 * MS, completion_ns=20 * MS)
+    task = read_recording(write(tmp_path, [ran, skipped, at_release]))[0]
+    # Of the last nothing is known: the nearest frame stands for it.
+    assert (task.wake_ns / MS).tolist() == [0.0, 0.7, 0.7]
 
 
 def test_one_frame_is_enough() -> None:

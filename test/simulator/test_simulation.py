@@ -104,6 +104,24 @@ def test_overhead_comes_before_every_stage() -> None:
     assert frames[0].record.overhead_ns == 1 * MS
 
 
+def test_an_idle_worker_decides_when_it_is_awake() -> None:
+    """5 ms of work fit into 5.2 at the release, but no more half a millisecond later."""
+    budgeted = make_task("a", [0.0, 10.0], (5.0,), deadline_ms=5.2, wake_ms=0.5)
+    _, frames = run(make_world(budgeted))
+    records = [frame.record for frame in frames]
+    assert records[0].start_ns == round(0.5 * MS)
+    assert records[0].outcome is Outcome.LATE
+    assert records[1].outcome is Outcome.SKIPPED
+    assert records[1].completion_ns == round(10.5 * MS)
+
+
+def test_a_busy_worker_needs_not_wake_up() -> None:
+    tasks = [make_task(name, [0.0], (2.0,), wake_ms=0.5, overhead_ms=0.1) for name in "ab"]
+    _, frames = run(make_world(*tasks))
+    starts = [frame.record.stages[0].start_ns for frame in frames]
+    assert starts == [round(0.5 * MS), round(2.6 * MS)]
+
+
 def test_energy_is_exact() -> None:
     """Idle for 10 ms of 15, on the GPU and a quarter on the memory for the other 5."""
     task = make_task("a", [5.0], activity=(1.0, 0.0, 0.25))
