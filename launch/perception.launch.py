@@ -5,18 +5,21 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from ament_index_python.packages import get_package_share_directory
 from launch.actions import (
     DeclareLaunchArgument,
     ExecuteProcess,
+    IncludeLaunchDescription,
     LogInfo,
     OpaqueFunction,
     SetEnvironmentVariable,
 )
+from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
+from jetson_dnn_rt.nodes.launch_tools import has_package, is_true
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"
@@ -37,38 +40,40 @@ ARGUMENTS = (
     ("use_sim_time", "false", "take the time from /clock (bags, simulation)"),
     ("autostart", "true", "configure and activate at once"),
     ("composed", "true", "all nodes in one process; false = one process each"),
-    ("plot", "false", "show the timing in rqt_plot"),
-    ("record", "", "record results and timing into a bag of this name"),
+    ("plot", "false", "show latency, deadline and misses in rqt_plot (plot.launch.py)"),
+    ("record", "false", "trace every job: for `jetson-dnn-rt report`, `wcet` and `export`"),
+    ("trace_dir", "", "folder of the traces; empty = ~/.ros/jetson_dnn_rt with record:=true"),
+    ("record_bag", "", "record results and timing into a bag of this name"),
     ("log_level", "info", "debug, info, warn, error or fatal"),
 )
-TIMING = ("processing_time_ms", "pipeline_latency_ms", "lateness_ms", "wcet_ms", "pwcet_ms")
+TIMING = (
+    *("processing_time_ms", "pipeline_latency_ms", "lateness_ms", "deadline_ms"),
+    *("wcet_ms", "pwcet_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms", "drift"),
+    *("deadline_misses", "deadline_miss_ratio"),
+)
 RESULTS = ("detections", "class_mask", "label_info", "camera_info")
-
-
-def is_true(text):
-    if text.lower() in ("true", "1", "yes", "on"):
-        return True
-    if text.lower() in ("false", "0", "no", "off"):
-        return False
-    raise ValueError(f"true or false expected, not {text!r}")
-
-
-def has_package(name):
-    try:
-        get_package_share_directory(name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def set_profile():
     """Point Fast DDS to the profile that loses no images, unless the user has one of his own."""
-    profile = str(SHARE / "config" / "fastdds_profile.xml")
-    # The first name is Humble's and Jazzy's, the second that of later distributions.
+    # One name only: with both a later Fast DDS reads the profile twice, and says so.
+    fast_dds_2 = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     if any(name in os.environ for name in names):
         return []
-    return [SetEnvironmentVariable(name, profile) for name in names]
+    profile = str(SHARE / "config" / "fastdds_profile.xml")
+    return [SetEnvironmentVariable(names[0] if fast_dds_2 else names[1], profile)]
+
+
+def find_trace_dir(arguments):
+    """Where jobs are traced; empty = nothing is asked for, the parameter file decides."""
+    home = os.environ.get("ROS_HOME") or "~/.ros"
+    try:
+        record = is_true(arguments["record"])
+    except ValueError as error:
+        raise ValueError(f"record: {error}; a bag is recorded with record_bag:=NAME") from error
+    given = arguments["trace_dir"] or (f"{home}/jetson_dnn_rt" if record else "")
+    return str(Path(given).expanduser()) if given else ""
 
 
 def write_overrides(arguments, tasks, with_camera):
@@ -84,8 +89,12 @@ def write_overrides(arguments, tasks, with_camera):
         "detector": {**task, "model": arguments["model"]},
         "segmenter": {**task, "model": arguments["segmenter_model"]},
     }
+    owners = ["perception"]  # of an executor, whose jobs are traced together
     if not is_true(arguments["composed"]):
         nodes["coordinator"]["tasks"] = list(tasks)  # rcl knows no aliases
+        owners = tasks
+    for owner in owners:
+        nodes[owner]["trace_dir"] = find_trace_dir(arguments)
     content = {
         f"/**/{node}": {"ros__parameters": {k: v for k, v in values.items() if v != ""}}
         for node, values in nodes.items()
@@ -126,20 +135,19 @@ def start_tools(arguments, tasks):
     prefix = space.rstrip("/") + "/"
     actions = []
     if is_true(arguments["plot"]):
-        topics = [f"{prefix}{task}/debug/{name}/data" for task in tasks for name in TIMING[:3]]
-        if has_package("rqt_plot"):
-            actions.append(ExecuteProcess(cmd=["ros2", "run", "rqt_plot", "rqt_plot", *topics]))
-        else:
-            actions.append(LogInfo(msg="plot: rqt_plot is not installed (ros-<distro>-rqt-plot)"))
-    if arguments["record"]:
+        source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "plot.launch.py"))
+        given = {"namespace": arguments["namespace"], "plot_tasks": ",".join(tasks)}
+        actions.append(IncludeLaunchDescription(source, launch_arguments=given.items()))
+    if arguments["record_bag"]:
         topics = [prefix + name for name in RESULTS]
         topics += [f"{prefix}{task}/debug/{name}" for task in tasks for name in TIMING]
         topics += ["/diagnostics", "/statistics"]
         if has_package("ros2bag"):
-            command = ["ros2", "bag", "record", "-o", arguments["record"], *topics]
+            command = ["ros2", "bag", "record", "-o", arguments["record_bag"], *topics]
             actions.append(ExecuteProcess(cmd=command, output="screen"))
         else:
-            actions.append(LogInfo(msg="record: ros2bag is not installed (ros-<distro>-ros2bag)"))
+            text = "record_bag: ros2bag is not installed (ros-<distro>-ros2bag)"
+            actions.append(LogInfo(msg=text))
     return actions
 
 

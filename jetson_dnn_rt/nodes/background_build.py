@@ -168,6 +168,7 @@ class BackgroundBuild:
         """
         command = [sys.executable, "-m", "jetson_dnn_rt.nodes.low_priority", str(os.getpid())]
         command += ["build", "--params", "/dev/stdin", "--json"]
+        command += ["--batch", str(self._loaded.batch_tasks)]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         # Files without names: nothing is left behind, however this process ends.

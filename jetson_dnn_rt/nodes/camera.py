@@ -15,7 +15,7 @@ from jetson_dnn_rt.cameras.camera import Camera
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.cameras.sources import open_source
 from jetson_dnn_rt.executor.realtime import Realtime
-from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.frames import Allocate, Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals
 from jetson_dnn_rt.nodes.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.conversion import ImageWriter, fill_header
@@ -122,6 +122,7 @@ class CameraNode(ManagedNode):
         self.fanout = Fanout(lambda *frame: host().submit(*frame) if host else None)
         self.ended = threading.Event()
         self._camera: Camera | None = None
+        self._device_tasks: set[str] = set()
         self._arrivals = Arrivals()
         self._topics: list[Any] = []
         self._mailbox: Mailbox[Frame] | None = None
@@ -151,6 +152,13 @@ class CameraNode(ManagedNode):
     def frames(self) -> int:
         """Frames delivered since it was configured."""
         return 0 if self._camera is None else self._camera.state.frames
+
+    def use_memory(self, task: str, allocate: Allocate) -> None:
+        """Let the next frames lie in other memory, which the device of a task reads."""
+        assert self._camera is not None, "the camera is not configured"
+        self._device_tasks.add(task)
+        # Of each task one frame runs and one waits; one is read and one is next.
+        self._camera.use_memory(allocate, 2 * len(self._device_tasks) + 2)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
@@ -197,6 +205,7 @@ class CameraNode(ManagedNode):
             return
         self._camera.close()
         self._camera = None
+        self._device_tasks.clear()
         self._close_mailbox()
         while self._topics:
             self.destroy_publisher(self._topics.pop())

@@ -1,4 +1,4 @@
-"""The thread that owns a platform: it writes clocks and reads power, so that nobody else waits."""
+"""The thread that owns a platform: it writes clocks, reads clocks and power; nobody else waits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from jetson_dnn_rt.coordinator.tables import ClockTable
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.nodes.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.wcet.clock_log import ClockLog
+from jetson_dnn_rt.wcet.trace_metadata import find_configuration
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,13 @@ class ClockThread:
         original clocks come back.
     clock_table : ClockTable
         What the positions in requests mean.
+
+    Attributes
+    ----------
+    log : ClockLog
+        Clocks as the hardware ran, for traces: what was set and read back, and what came of it.
+    settings : ClockLog
+        Clocks as they were set; empty where nobody sets them.
     """
 
     def __init__(self, platform: Platform, clock_table: ClockTable) -> None:
@@ -61,7 +70,9 @@ class ClockThread:
         self._wake = threading.Event()
         self._stopping = False
         self._report = PowerReport()
-        self._last_ns = 0
+        self._last_ns = self._effective_ns = 0
+        self.log = ClockLog(find_configuration(platform))
+        self.settings = ClockLog(clock_table.describe(self._position) if platform.writable else "")
         self._thread = threading.Thread(target=self._run, name="clocks", daemon=True)
         self.writes = 0
         self.fault = ""
@@ -109,6 +120,9 @@ class ClockThread:
                     self._apply(wanted)
                 self._sample()
         finally:
+            # From here on nobody looks.
+            for log in (self.log, self.settings):
+                log.append(time.monotonic_ns(), "")
             self._platform.close()
 
     def _apply(self, position: int) -> None:
@@ -120,19 +134,28 @@ class ClockThread:
             return
         self.writes += 1
         space = self._platform.space
+        delay_ns = self._clock_table.delay_ns(self._position, position)
+        self._effective_ns = time.monotonic_ns() + delay_ns
+        words = space.describe(space.nearest(found))
+        self.settings.append(self._effective_ns, words)
+        self.log.append(self._effective_ns, words)
         if found == space[index]:
             self._position, self.fault = position, ""
             return
         self._position = nearest_position(self._clock_table, self._platform)
-        self._say(
-            f"the clocks did not become {space.describe(index)}: "
-            f"{space.describe(space.nearest(found))} was read back"
-        )
+        self._say(f"the clocks did not become {space.describe(index)}: {words} was read back")
+
+    def _look(self) -> None:
+        """Note the clocks as they are: a board that throttles is slower than what was set."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._effective_ns:  # else they are still those of before
+            self.log.append(now_ns, find_configuration(self._platform))
 
     def _sample(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._last_ns < SAMPLE_S * 1e9 / 2:
             return  # woken by a request only
+        self._look()
         try:
             power, counter_j = self._platform.power(), self._platform.energy_j()
         except (JetsonDnnRtError, OSError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables import TaskTable
-from jetson_dnn_rt.nodes.cohort_tables import table_of_task
+from jetson_dnn_rt.nodes.cohort_tables import ALONE, table_of_task
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome
 
@@ -42,6 +42,11 @@ class ComposedCohort:
     def workers(self) -> int:
         """Stages that run side by side."""
         return self._host.workers
+
+    @property
+    def interference(self) -> tuple[float, ...]:
+        """The slow-down side by side, as far as it was measured when the tasks were loaded."""
+        return tuple(self._host.cohort_slowdown.values()) or ALONE
 
     @property
     def met(self) -> int:

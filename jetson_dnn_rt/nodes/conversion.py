@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.image_messages import CHANNELS, stamp_to_ns
+from jetson_dnn_rt.cameras.image_messages import stamp_to_ns
 from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.models.encodings import ENCODINGS
 from jetson_dnn_rt.results import Detections
 
 if TYPE_CHECKING:
@@ -77,13 +78,13 @@ class ImageWriter:
     Parameters
     ----------
     encoding : str
-        Of the images to be written.
+        Of the images to be written; one whose colours lie together.
     """
 
     def __init__(self, encoding: str) -> None:
         from sensor_msgs.msg import Image as ImageMessage
 
-        self._channels = CHANNELS[encoding]
+        self._channels = ENCODINGS[encoding].pixel_bytes
         self.message: ImageMessage = ImageMessage(encoding=encoding)
         self._view: Image = np.zeros((0, 0), np.uint8)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from jetson_dnn_rt.nodes.host import Host
     from jetson_dnn_rt.nodes.task_node import TaskNode
+    from jetson_dnn_rt.wcet.clock_log import ClockLog
 
 REPORT_PERIOD_S = 0.1
 """Between two messages of a topic, and between two looks at what the tasks have become."""
@@ -54,6 +55,10 @@ class TaskCohort(Protocol):
     @property
     def workers(self) -> int:
         """Stages that run side by side."""
+
+    @property
+    def interference(self) -> tuple[float, ...]:
+        """How much slower a stage is with 1, 2, ... side by side, as was measured here."""
 
     @property
     def met(self) -> int:
@@ -149,6 +154,11 @@ class CoordinatorNode(ManagedNode):
     def clocks(self) -> ClockThread | None:
         """Who writes the clocks; None while unconfigured."""
         return self._clocks
+
+    @property
+    def clock_log(self) -> ClockLog | None:
+        """Which clocks held when; None while unconfigured."""
+        return None if self._clocks is None else self._clocks.log
 
     @property
     def power(self) -> PowerReport:
@@ -252,7 +262,7 @@ class CoordinatorNode(ManagedNode):
             tables,
             policy,
             workers=self._cohort.workers,
-            interference=basis.interference,
+            interference=self._interference,
             clocks=clocks.position,
             request_clocks=clocks.request if basis.platform.writable else None,
         )
@@ -277,10 +287,17 @@ class CoordinatorNode(ManagedNode):
                 tables,
                 values.settings(),
                 workers=self._cohort.workers,
-                interference=basis.interference,
+                interference=self._interference,
             )
         except (ValueError, ArithmeticError) as error:
             raise ConfigurationError(f"policy {values.policy}: {error}") from error
+
+    @property
+    def _interference(self) -> tuple[float, ...]:
+        """As the files have it, else as it was measured when the tasks were loaded."""
+        assert self._basis is not None
+        in_files = self._basis.interference
+        return in_files if len(in_files) > 1 else self._cohort.interference
 
     # -- reports -------------------------------------------------------------------------------
 

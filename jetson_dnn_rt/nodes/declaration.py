@@ -30,6 +30,7 @@ def parameter(
     unit: str = "",
     limits: tuple[float, float] | None = None,
     choices: Sequence[str] = (),
+    words: Sequence[str] = (),
     dynamic: bool = False,
     read_only: bool = False,
 ) -> Any:
@@ -49,6 +50,8 @@ def parameter(
         Smallest and largest value of a number.
     choices : sequence of str
         The only values of a string.
+    words : sequence of str
+        What a number may be instead; the field is annotated ``int | str``.
     dynamic : bool
         May change while the node is configured.
     read_only : bool
@@ -59,6 +62,7 @@ def parameter(
         "description": description + (f" [{unit}]" if unit else ""),
         "limits": limits,
         "choices": tuple(choices),
+        "words": tuple(words),
         "dynamic": dynamic,
         "read_only": read_only,
     }
@@ -78,6 +82,7 @@ class Item:
     choices: tuple[str, ...]
     dynamic: bool
     read_only: bool
+    words: tuple[str, ...] = ()
 
     def to_ros(self, value: Any) -> Any:
         """The value as ROS has it: a list is never empty."""
@@ -89,10 +94,13 @@ class Item:
         """Return the value in the field's type, or raise ConfigurationError with the reason."""
         if self.kind in _EMPTY:
             return self._check_list(value)
+        if isinstance(value, str) and value in self.words:
+            return value
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
-            raise ConfigurationError(f"{self.name} must be a {self.kind.__name__}: {value!r}")
+            kind = " or ".join((self.kind.__name__, *self.words))
+            raise ConfigurationError(f"{self.name} must be a {kind}: {value!r}")
         if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
             low, high = self.limits
             raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
@@ -122,13 +130,14 @@ def describe(declaration: type[Any]) -> list[Item]:
         Item(
             field=field.name,
             name=field.metadata["name"] or field.name,
-            kind=kinds[field.name],
+            kind=int if field.metadata["words"] else kinds[field.name],
             default=field.default,
             description=field.metadata["description"],
             limits=field.metadata["limits"],
             choices=field.metadata["choices"],
             dynamic=field.metadata["dynamic"],
             read_only=field.metadata["read_only"],
+            words=field.metadata["words"],
         )
         for field in dataclasses.fields(declaration)
     ]

@@ -1,27 +1,40 @@
-"""What the tasks of one process share: the executor, the image subscriptions, the verdict."""
+"""What the tasks of one process share: executor, image subscriptions, verdict, trace, clocks."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.executor.core_split import CoreSplit
+from jetson_dnn_rt.executor.device_limits import parse_device_limits
 from jetson_dnn_rt.executor.executor import Executor
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.nodes.batch_groups import BatchGroups
+from jetson_dnn_rt.nodes.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.fanout import FrameListener
 from jetson_dnn_rt.nodes.image_input import ImageInput, InputKey
-from jetson_dnn_rt.nodes.parameters import parameter
+from jetson_dnn_rt.nodes.job_trace import JobTrace, describe_tasks
+from jetson_dnn_rt.nodes.parameters import parameter, read_parameters
+from jetson_dnn_rt.nodes.task_parameters import AUTO, TaskNodeParameters
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.queue import DISCIPLINES
+from jetson_dnn_rt.wcet.clock_log import ClockLog
+from jetson_dnn_rt.wcet.trace_metadata import describe_run
 
 if TYPE_CHECKING:
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.camera import CameraNode
+    from jetson_dnn_rt.nodes.clock_thread import ClockThread
+    from jetson_dnn_rt.nodes.task_node import TaskNode
 
 
 @dataclass(frozen=True)
@@ -83,12 +96,20 @@ class HostParameters(RealtimeItems):
         1, "Worker threads: stages of different tasks that run side by side", limits=(1, 64)
     )
     discipline: str = parameter(
-        "edf", "Order of ready stages: earliest deadline first, or first come", choices=DISCIPLINES
+        "edf",
+        "Order of ready stages: earliest deadline first, first come, or the tasks' priorities",
+        choices=DISCIPLINES,
+    )
+    max_inflight: str = parameter(
+        "", "Stages at once on a device, such as cuda=2 or cuda=2, dla0=1; empty = no limit"
     )
     on_unschedulable: str = parameter(
         "warn",
         "When the analysis says that deadlines cannot be kept: go on, or stay inactive",
         choices=("warn", "refuse"),
+    )
+    trace_dir: str = parameter(
+        "", "Folder below which every job is traced, for report and wcet; empty = no trace"
     )
     autostart: bool = parameter(
         False, "Configure and activate by itself when the process starts", read_only=True
@@ -104,14 +125,30 @@ class Host:
         Owns the image subscriptions.
     cameras : mapping of str to CameraNode
         Cameras of this process, by name.
+    find_clocks : callable
+        Returns the owner of the clocks, where it is in this process and configured.
     """
 
-    def __init__(self, node: Node, cameras: Mapping[str, CameraNode] | None = None) -> None:
-        self._node = node
+    def __init__(
+        self,
+        node: Node,
+        cameras: Mapping[str, CameraNode] | None = None,
+        find_clocks: Callable[[], ClockThread | None] = lambda: None,
+    ) -> None:
+        self._node, self._find_clocks = node, find_clocks
+        self._tasks: dict[str, TaskNode] = {}
+        self._trace: JobTrace | None = None
+        self._clock_watch: ClockWatch | None = None
+        self._clock_log = ClockLog()
+        self._watch_wanted = False
         self.cameras = dict(cameras or {})
         self.cascading = False
+        self.cores = 1
         self.verdict: Verdict | None = None
-        self.workers = 1
+        self.split = CoreSplit(1, 1)
+        self.cohort_slowdown: dict[int, float] = {}
+        self.models: dict[str, Model] = {}
+        self.batches = BatchGroups()
         self.build_turn = threading.Lock()
         self._refuse = False
         self._executor: Executor | None = None
@@ -139,27 +176,120 @@ class Host:
         """The image subscriptions there are now."""
         return tuple(self._inputs.values())
 
-    def start(self, parameters: HostParameters) -> None:
-        """Start the executor."""
-        self.workers = parameters.workers
+    @property
+    def workers(self) -> int:
+        """Of the executor."""
+        return self.split.workers
+
+    def start(self, parameters: HostParameters, threads: int | str = 0) -> None:
+        """Start the executor.
+
+        Parameters
+        ----------
+        parameters : HostParameters
+            Of the process.
+        threads : int or str
+            Of one inference of tasks that name no number: a number, 0 = the cores divided by the
+            workers, ``auto`` = all cores and one worker until `share_cores` is called.
+        """
+        workers = 1 if threads == AUTO else parameters.workers
         self._refuse = parameters.on_unschedulable == "refuse"
-        executor = Executor(parameters.workers, parameters.discipline, parameters.realtime())
+        executor = Executor(
+            workers,
+            parameters.discipline,
+            parameters.realtime(),
+            max_inflight=parse_device_limits(parameters.max_inflight),
+        )
+        if parameters.trace_dir:
+            self._watch_wanted = True
+            self._trace = JobTrace(
+                Path(parameters.trace_dir).expanduser(), self._node.get_name(), self.clocks_at
+            )
+            executor.add_observer(self._trace.observe)
         executor.start()
         self._executor = executor
+        with executor.realtime.as_worker():
+            self.cores = count_cores()
+        own = threads if isinstance(threads, int) else 0
+        self.split = CoreSplit(workers, own or max(1, self.cores // workers))
 
-    def stop(self, timeout_s: float = 1.0) -> None:
-        """Drop all subscriptions and stop the executor; a host that is not started stays so."""
+    def share_cores(self, split: CoreSplit, models: Mapping[str, Model]) -> None:
+        """Take what a trial found best, and the models that it loaded; before the tasks load."""
+        self.split, self.models = split, dict(models)
+        self.executor.set_workers(split.workers)
+
+    def count_threads(self, values: TaskNodeParameters) -> int:
+        """Threads of one inference of a task."""
+        return values.fixed_threads or self.split.threads
+
+    def set_slowdown(self, slowdown: dict[int, float]) -> None:
+        """Let budgets begin with the slow-down that was measured; before tasks are activated."""
+        self.cohort_slowdown = slowdown
+        self.executor.set_cohort_slowdown(slowdown)
+
+    def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
+        """Drop all subscriptions and stop the executor; a host that is not started stays so.
+
+        Parameters
+        ----------
+        timeout_s : float
+            For stages that still run.
+        quickly : bool
+            The process ends: leave the trace as it is on disk.
+        """
         for key in list(self._inputs):
             self._inputs.pop(key).close()
         self.verdict = None
+        self.cohort_slowdown, self.models = {}, {}
         if self._executor is not None:
             executor, self._executor = self._executor, None
             if not executor.stop(timeout_s):
                 self._node.get_logger().error("a stage hangs: its thread is left behind")
+            trace, self._trace = self._trace, None
+            if trace is not None:
+                trace.close(quickly=quickly)
+            watch, self._clock_watch = self._clock_watch, None
+            if watch is not None:
+                watch.stop(timeout_s)
+            self._watch_wanted = False
             if executor.realtime.parameters.gc_freeze:
                 # Else the cycles among what was frozen would never be freed.
                 gc.unfreeze()
                 gc.collect()
+
+    # -- tasks and what is known of them -------------------------------------------------------
+
+    def join(self, task: str, node: TaskNode) -> None:
+        """A task becomes active."""
+        self._tasks[task] = node
+
+    def leave(self, task: str) -> None:
+        """A task is active no more."""
+        self._tasks.pop(task, None)
+
+    def want_clocks(self) -> None:
+        """Look at the clocks from the next `commit` on, where nobody in this process does."""
+        self._watch_wanted = True
+
+    def clocks_at(self, time_ns: int) -> str:
+        """Clock configuration that the hardware had at a steady time; empty = not known."""
+        return self._find_log().at(time_ns)
+
+    def _find_log(self) -> ClockLog:
+        source = self._find_clocks() or self._clock_watch
+        if source is not None:
+            # Kept: of the last jobs it is asked when its owner has gone already.
+            self._clock_log = source.log
+        return self._clock_log
+
+    def clocks_set_at(self, time_ns: int) -> str:
+        """Clock configuration that this process had set; empty = it sets none."""
+        thread = self._find_clocks()
+        return "" if thread is None else thread.settings.at(time_ns)
+
+    def describe_trace(self) -> tuple[str, dict[str, object]]:
+        """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
+        return ("", {}) if self._trace is None else self._trace.describe()
 
     def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
         """Bring frames to a task: from a camera of this process, else from a topic.
@@ -226,13 +356,16 @@ class Host:
         return self.cameras[name]
 
     def commit(self) -> None:
-        """All tasks are there: say whether they fit, and leave them out of garbage collection.
+        """All tasks are there: say whether they fit, trace them, exempt them from collection.
 
         Raises
         ------
         UnschedulableError
             When they do not and the configuration refuses that.
+        ConfigurationError
+            When they are to be traced and the folder cannot be written.
         """
+        self.batches.seed(self.executor)
         verdict = self.verdict = self.executor.analyse()
         logger = self._node.get_logger()
         if verdict.schedulable:
@@ -245,6 +378,22 @@ class Host:
                 "choose a faster variant or a smaller model"
             )
         self.executor.realtime.freeze()
+        if self._watch_wanted and self._clock_watch is None and self._find_clocks() is None:
+            self._clock_watch = ClockWatch()
+        self._find_log()
+        nodes: dict[str, Node] = {self._node.get_name(): self._node, **self.cameras, **self._tasks}
+        if self._trace is not None:
+            self._trace.begin(
+                describe_run(
+                    "nodes",
+                    describe_tasks(self._tasks),
+                    settings=self.executor.realtime.settings,
+                    parameters={
+                        "workers": self.workers,
+                        **{name: read_parameters(node) for name, node in nodes.items()},
+                    },
+                )
+            )
         for setting in self.executor.realtime.settings:
             if not setting.applied:
                 logger.warning(f"{setting.name} is not applied: {setting.detail}")

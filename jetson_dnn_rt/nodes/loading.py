@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.executor.executor import Stages
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -25,6 +25,8 @@ from jetson_dnn_rt.variants.variant_set import VariantSet
 
 StageTimes = list[tuple[int, ...]]
 
+BatchKey = tuple[object, ...]
+
 
 class LoadedTask:
     """A model with its variants, warmed up.
@@ -35,12 +37,17 @@ class LoadedTask:
         Which model and which variants.
     size : tuple of int
         Height and width of the frames that will come.
-    workers : int
-        Workers of the executor, which share the cores.
+    threads : int
+        Of one inference, >= 1.
     clock : Clock
         Measures, and paces null models.
     log : callable
         Takes a line per step: building may take long.
+    find_like : callable
+        Returns the task, where there is one, that this one may run batches with: it is loaded in
+        the same way then.
+    model : Model, optional
+        What `parameters` name, where it is loaded already.
 
     Attributes
     ----------
@@ -50,12 +57,22 @@ class LoadedTask:
         Thresholds of all variants.
     threads : int
         Of one inference.
+    frame : Frame
+        Of the warm-up, in the size of those that will come.
     left_out : dict of str to str
         Variants that the parameters name and the task does not have, with the reason.
     missing : tuple of str
         Those of them that can be built into the library.
     warm_up_times_ns : dict
         For each variant that is ready the stage times of its warm-up runs.
+    batch_group : str
+        Name of the group that it runs batches in; empty = none.
+    batch_tasks : int
+        Tasks of the process, this one included, that it may run batches with.
+    batch_bytes : int
+        Its share of the memory of that group.
+    allocate_frame : callable or None
+        Makes memory that its device reads frames of a camera of this process from.
 
     Raises
     ------
@@ -68,24 +85,39 @@ class LoadedTask:
         parameters: TaskNodeParameters,
         size: tuple[int, int],
         *,
-        workers: int,
+        threads: int,
         clock: Clock,
         log: Callable[[str], None],
+        find_like: Callable[[BatchKey], LoadedTask | None] = lambda key: None,
+        model: Model | None = None,
     ) -> None:
         self._parameters, self._clock, self._log = parameters, clock, log
-        self._frame = Frame(np.full((*size, 3), 114, np.uint8), "bgr8", 0, 0)
-        self.threads = count_threads(parameters, workers)
+        self.frame = Frame(np.full((*size, 3), 114, np.uint8), "bgr8", 0, 0)
+        self.threads = threads
         self.settings = DecoderSettings()
         self.apply_thresholds(parameters)
         self.library = parameters.open_library()
-        self.model: Model = load_task_model(parameters)
+        self.model: Model = model or load_task_model(parameters)
         # Held while variants are made, so that two threads never do that at once.
         self._lock = threading.Lock()
         self._closed = False
         self.warm_up_times_ns: dict[str, StageTimes] = {}
+        self.batch_group = ""
+        self.batch_bytes = 0
+        self.batch_tasks = 1
+        like = find_like(self.batch_key) if self.may_batch else None
         self._variants = self._load(
-            parameters.variants, parameters.stages, parameters.memory_limit_mb
+            parameters.variants,
+            parameters.stages,
+            parameters.memory_limit_mb,
+            None if like is None else like.variants,
         )
+        self._say_memory()
+        if self.allocate_frame is not None:
+            # Measured as frames of the camera will come.
+            image, address = self.allocate_frame(self.frame.image.shape)
+            image[:] = self.frame.image
+            self.frame = Frame(image, self.frame.encoding, 0, 0, device_address=address)
         self.left_out = dict(self._variants.left_out)
         self.missing = tuple(self._variants.missing) if self.library is not None else ()
         try:
@@ -114,9 +146,59 @@ class LoadedTask:
         return {name: pipelines[name].stages for name in self.variant_names}
 
     @property
+    def default(self) -> str:
+        """The variant that runs first, as far as it is ready."""
+        return self.choose_variant(self._parameters.variant)
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether it only takes the times of a script."""
+        return isinstance(self.model.origin, NullOrigin)
+
+    @property
     def memory_bytes(self) -> int:
-        """What the loaded variants take together."""
-        return self._variants.memory_bytes
+        """What the loaded variants take together, with a share of what batches take."""
+        return self._variants.memory_bytes + self.batch_bytes
+
+    @property
+    def variants(self) -> VariantSet:
+        """What is loaded."""
+        return self._variants
+
+    # -- batches -------------------------------------------------------------------------------
+
+    @property
+    def may_batch(self) -> bool:
+        """Whether it may run batches with tasks of the same `batch_key`."""
+        return self._parameters.batch == "auto" and not self.is_scripted
+
+    @property
+    def batch_key(self) -> BatchKey:
+        """What tasks that run batches together have in common."""
+        values = self._parameters
+        return (
+            self.model.model_hash,
+            self.model.head,
+            self.model.preprocessing,
+            tuple(str(VariantSpec.parse(name)) for name in values.variants),
+            values.stages,
+            values.finest_stages,
+            values.memory_limit_mb,
+            values.memory,
+            values.engine_cache,
+            self.threads,
+        )
+
+    @property
+    def warmup_runs(self) -> int:
+        """Measured runs of whatever is loaded."""
+        return self._parameters.warmup_runs
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What `memory_limit_mb` leaves; None = no limit."""
+        limit_mb = self._parameters.memory_limit_mb
+        return max(0, int(limit_mb * 1e6) - self.memory_bytes) if limit_mb else None
 
     # -- which one runs ------------------------------------------------------------------------
 
@@ -181,6 +263,7 @@ class LoadedTask:
             self._variants.add(name)
             try:
                 times_ns = self._warm_up(name, self._variants.rehearse(name))
+                self._variants.settle(name)
             except ModelError as error:
                 self._variants.drop(name, str(error))
                 raise
@@ -217,6 +300,8 @@ class LoadedTask:
             # As many stages as the executor knows, also where they were counted automatically.
             stages = len(self.stage_names) - 2
             self._variants = self._load(self.variant_names, stages, memory_limit_mb=0.0)
+            # What hangs may still use the runners and the buffer of the batches.
+            self.batch_group, self.batch_bytes = "", 0
             ready = self._variants.pipelines
             self.left_out = {**self.left_out, **self._variants.left_out}
             self.warm_up_times_ns = {n: t for n, t in self.warm_up_times_ns.items() if n in ready}
@@ -230,8 +315,14 @@ class LoadedTask:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def _load(self, names: Sequence[str], stages: int, memory_limit_mb: float) -> VariantSet:
-        return VariantSet(
+    def _load(
+        self,
+        names: Sequence[str],
+        stages: int,
+        memory_limit_mb: float,
+        like: VariantSet | None = None,
+    ) -> VariantSet:
+        variants = VariantSet(
             self.model,
             names,
             self.settings,
@@ -243,13 +334,30 @@ class LoadedTask:
             build=self.library is None,
             memory_limit_mb=memory_limit_mb,
             finest=self._parameters.finest_stages,
+            like=like,
+            memory=self._parameters.memory,
         )
+        # Messages lie in memory of the middleware's, which no device reaches.
+        in_process = bool(self._parameters.camera)
+        try:
+            self.allocate_frame = variants.read_frames_on_device() if in_process else None
+        except BaseException:
+            variants.close()
+            raise
+        return variants
+
+    def _say_memory(self) -> None:
+        asked = self._parameters.memory
+        if self._variants.memory:
+            self._log(f"the input lies {self._variants.describe_input()}")
+        elif asked != "auto":
+            self._log(f"memory: {asked} has no effect, {self._variants.default} runs on the CPU")
 
     def _warm_up(self, name: str, pipeline: Pipeline) -> StageTimes:
         begin_ns = time.monotonic_ns()
         try:
             runs = measure_stages(
-                pipeline.stages, [self._frame], self._parameters.warmup_runs, self._clock
+                pipeline.stages, [self.frame], self._parameters.warmup_runs, self._clock
             )
         except Exception as error:
             raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error
@@ -257,7 +365,7 @@ class LoadedTask:
         seconds = (time.monotonic_ns() - begin_ns) / 1e9
         self._log(
             f"variant {name}: {median_ms:.2f} ms (median of {len(runs)} runs at "
-            f"{self._frame.width}x{self._frame.height}), warmed up in {seconds:.1f} s"
+            f"{self.frame.width}x{self.frame.height}), warmed up in {seconds:.1f} s"
         )
         return runs
 
@@ -281,8 +389,3 @@ def apply_thresholds(settings: DecoderSettings, parameters: TaskNodeParameters) 
     settings.confidence = parameters.confidence_threshold
     settings.nms_iou = parameters.nms_iou_threshold
     settings.max_detections = parameters.max_detections
-
-
-def count_threads(parameters: TaskNodeParameters, workers: int) -> int:
-    """Threads of one inference: what is asked for, else the cores shared by the workers."""
-    return parameters.threads or max(1, len(os.sched_getaffinity(0)) // workers)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rclpy.node import Node
     from rclpy.parameter import Parameter
 
-__all__ = ["ParameterSet", "describe", "make_descriptor", "parameter"]
+__all__ = ["ParameterSet", "describe", "make_descriptor", "parameter", "read_parameters"]
 
 
 def make_descriptor(item: Item) -> ParameterDescriptor:
@@ -32,6 +32,8 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
     descriptor = ParameterDescriptor(description=item.description, read_only=item.read_only)
     if item.choices:
         descriptor.additional_constraints = "one of " + ", ".join(item.choices)
+    if item.words:
+        descriptor.additional_constraints = "a number, or " + ", ".join(item.words)
     if item.limits is not None and item.kind is int:
         low, high = item.limits
         descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
@@ -41,7 +43,7 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
             FloatingPointRange(from_value=float(low), to_value=float(high))
         ]
     # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
-    descriptor.dynamic_typing = item.kind in (float, tuple[float, ...])
+    descriptor.dynamic_typing = item.kind in (float, tuple[float, ...]) or bool(item.words)
     return descriptor
 
 
@@ -115,3 +117,13 @@ class ParameterSet(Generic[Values]):
         except (ConfigurationError, ValueError) as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
+
+
+def read_parameters(node: Node) -> dict[str, Any]:
+    """All parameters of a node, with values as JSON has them."""
+    values = {}
+    for name, held in node.get_parameters_by_prefix("").items():
+        value = held.value
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        values[name] = value if plain else list(value)
+    return values

@@ -11,12 +11,15 @@ from rclpy.node import Node
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.camera import CameraNode
+from jetson_dnn_rt.nodes.clock_thread import ClockThread
 from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, DiagnosticsPublisher, make_status
+from jetson_dnn_rt.nodes.core_split import TrialTask, measure_slowdown, share_cores
+from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, WARN, DiagnosticsPublisher, make_status
 from jetson_dnn_rt.nodes.host import Host, HostParameters
 from jetson_dnn_rt.nodes.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
 from jetson_dnn_rt.nodes.parameters import ParameterSet, parameter
 from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode, TaskNode
+from jetson_dnn_rt.nodes.task_parameters import AUTO, wants_trial
 from jetson_dnn_rt.nodes.task_status import host_values
 from jetson_dnn_rt.tasks import JobRecord, Work
 
@@ -36,6 +39,13 @@ class PerceptionParameters(HostParameters):
     )
     cameras: tuple[str, ...] = parameter(
         ("camera",), "Names of the camera nodes in this process; [''] = none", read_only=True
+    )
+    threads: int | str = parameter(
+        0,
+        "Threads of one inference of the tasks that name no number: 0 = cores divided by workers; "
+        "auto = measured at start-up together with the workers, which `workers` then is not",
+        limits=(0, 1024),
+        words=(AUTO,),
     )
     coordinator: bool = parameter(
         True, "Start the node coordinator, which decides for all tasks together", read_only=True
@@ -122,7 +132,7 @@ class PerceptionNode(ManagedNode):
             )
             for camera in values.cameras
         }
-        self.host = Host(self, self.cameras)
+        self.host = Host(self, self.cameras, self._find_clocks)
         for task in values.tasks:
             kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
             spaces = {posixpath.dirname(other) for other in self.tasks}
@@ -166,15 +176,55 @@ class PerceptionNode(ManagedNode):
     def configure(self) -> None:
         """Open the cameras, then load the tasks: they are measured on frames of that size."""
         self._check_topics()
-        self.host.start(self._declared.value)
-        for word, nodes in (("camera", self.cameras), ("task", self.tasks)):
-            for name, node in nodes.items():
-                if node.is_unconfigured and node.trigger_configure() != SUCCESS:
-                    raise ConfigurationError(f"{word} {name}: {node.fault}")
+        values = self._declared.value
+        trial = wants_trial(values.threads, (task.parameters for task in self.tasks.values()))
+        self.host.start(values, AUTO if trial else values.threads)
+        self._configure("camera", self.cameras)
+        if trial:
+            self._share_cores(values)
+        self._configure("task", self.tasks)
+        self._measure_slowdown()
+        with self.host.executor.realtime.as_worker():
+            self.host.batches.form(
+                self.host.workers, self.host.executor.clock, self.get_logger().info
+            )
         leader = self.coordinator
         waits = leader is not None and leader.is_unconfigured
         if leader is not None and waits and leader.trigger_configure() != SUCCESS:
             raise ConfigurationError(f"coordinator: {leader.fault}")
+
+    def _configure(self, word: str, nodes: Mapping[str, ManagedNode]) -> None:
+        for name, node in nodes.items():
+            if node.is_unconfigured and node.trigger_configure() != SUCCESS:
+                raise ConfigurationError(f"{word} {name}: {node.fault}")
+
+    def _share_cores(self, values: PerceptionParameters) -> None:
+        """Try the splits of the cores with the tasks' default variants, and take the best."""
+        tasks = {
+            name: TrialTask(
+                node.parameters, node.frame_size, int(1e9 / node.frequency_hz), node.deadline_ns
+            )
+            for name, node in self.tasks.items()
+        }
+        executor = self.host.executor
+        if values.workers != 1:
+            self.get_logger().warning(
+                f"workers: {values.workers} is not looked at: threads: auto decides on them"
+            )
+        with executor.realtime.as_worker():
+            split, models = share_cores(
+                tasks, self.host.cores, values.discipline, executor.clock, self.get_logger().info
+            )
+        self.host.share_cores(split, models)
+
+    def _measure_slowdown(self) -> None:
+        loaded = {n: task.loaded for n, task in self.tasks.items() if task.loaded is not None}
+        executor = self.host.executor
+        with executor.realtime.as_worker():
+            slowdown = measure_slowdown(
+                loaded, self.host.workers, executor.clock, self.get_logger().info
+            )
+        self.host.set_slowdown(slowdown)
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge, then let the frames come."""
@@ -216,9 +266,12 @@ class PerceptionNode(ManagedNode):
             camera.trigger_shutdown()
         if self.coordinator is not None:
             self.coordinator.trigger_shutdown()
-        self.host.stop(timeout_s=0.2)
+        self.host.stop(timeout_s=0.2, quickly=True)
         for task in self.tasks.values():
             task.trigger_shutdown()
+
+    def _find_clocks(self) -> ClockThread | None:
+        return None if self.coordinator is None else self.coordinator.clocks
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -245,6 +298,9 @@ class PerceptionNode(ManagedNode):
             values[COORDINATOR] = self.coordinator.state_name
         values["image_subscriptions"] = ", ".join(i.key.topic for i in self.host.inputs) or "none"
         values |= host_values(self.host)
+        lack, _ = self.host.describe_trace()
+        if level == OK and lack:
+            level, message = WARN, lack
         return [make_status(f"{self.get_name()}: perception_status", level, message, values)]
 
 

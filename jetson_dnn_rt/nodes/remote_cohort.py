@@ -18,6 +18,7 @@ from rcl_interfaces.msg import ParameterEvent
 
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables import TaskTable
+from jetson_dnn_rt.nodes.cohort_tables import ALONE
 from jetson_dnn_rt.nodes.composed_cohort import decides, fastest
 from jetson_dnn_rt.nodes.remote_task import RemoteTask
 
@@ -59,6 +60,11 @@ class RemoteCohort:
     def workers(self) -> int:
         """Each task has a process, and workers, of its own."""
         return max(1, len(self._names))
+
+    @property
+    def interference(self) -> tuple[float, ...]:
+        """Nobody measured tasks of other processes side by side."""
+        return ALONE
 
     @property
     def met(self) -> int:

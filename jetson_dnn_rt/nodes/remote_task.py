@@ -210,7 +210,10 @@ class RemoteTask:
         result = response.results[0]
         variant = self._asked
         if result.successful:
-            self._note_running(variant)
+            # Events go another way than answers: one that came meanwhile is newer, and may be of
+            # somebody who has set another variant since.
+            if self._since_ns <= self._asked_ns:
+                self._note_running(variant)
             self.refusals.pop(variant, None)
             return
         if self.refusals.get(variant) != result.reason:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.executor.executor import TaskSnapshot
 from jetson_dnn_rt.executor.realtime import Setting
+from jetson_dnn_rt.models.heads import Kind
 from jetson_dnn_rt.nodes.runtime import Spinner
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 if TYPE_CHECKING:
+    from rclpy.node import Node
+
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
 Overrides = Mapping[str, Mapping[str, object]]
@@ -43,10 +46,14 @@ class TaskInfo:
         The one that runs first.
     camera : str
         The in-process camera it looks at; empty where frames come from a topic.
+    model_hash : str
+        SHA-256 of the model.
+    stages : tuple of str
+        Their names.
     """
 
     name: str
-    kind: str
+    kind: Kind
     model: str
     labels: tuple[str, ...]
     deadline_ms: float
@@ -54,6 +61,8 @@ class TaskInfo:
     variants: tuple[str, ...]
     variant: str
     camera: str
+    model_hash: str
+    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,12 +80,18 @@ class CameraReport:
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """What is known when everything is active and the first frame is about to come."""
+    """What is known when everything is active and the first frame is about to come.
+
+    `parameters` are those of every node, as they are now; `clocks_at` says which clock
+    configuration the hardware had at a steady time in ns, also when all has ended.
+    """
 
     tasks: dict[str, TaskInfo]
     cameras: dict[str, CameraReport]
     verdict: Verdict
     settings: tuple[Setting, ...]
+    parameters: dict[str, dict[str, Any]]
+    clocks_at: Callable[[int], str]
 
 
 @dataclass(frozen=True)
@@ -214,6 +229,7 @@ def _run(
             on_ready(info[0])
 
     node.on_tasks_ready = announce
+    node.host.want_clocks()
     if not spinner.call(node.autostart):
         raise ConfigurationError(node.fault)
     begin_ns = time.monotonic_ns()
@@ -244,6 +260,8 @@ def _run(
 
 
 def _describe(node: PerceptionNode) -> SessionInfo:
+    from jetson_dnn_rt.nodes.parameters import read_parameters
+
     assert node.host.verdict is not None
     assert node.host.realtime is not None
     tasks = {}
@@ -252,7 +270,7 @@ def _describe(node: PerceptionNode) -> SessionInfo:
         values = task.parameters
         tasks[name] = TaskInfo(
             name=name,
-            kind=values.kind,
+            kind=task.loaded.model.kind,
             model=values.model,
             labels=task.labels,
             deadline_ms=task.deadline_ns / 1e6,
@@ -260,9 +278,24 @@ def _describe(node: PerceptionNode) -> SessionInfo:
             variants=task.loaded.variant_names,
             variant=task.loaded.choose_variant(values.variant),
             camera=values.camera,
+            model_hash=task.loaded.model.model_hash,
+            stages=task.loaded.stage_names,
         )
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
-    return SessionInfo(tasks, cameras, node.host.verdict, node.host.realtime.settings)
+    nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
+    if node.coordinator is not None:
+        nodes[node.coordinator.get_name()] = node.coordinator
+    parameters = {name: read_parameters(one) for name, one in nodes.items()}
+    # As they are, where a trial has decided.
+    parameters[node.get_name()]["workers"] = node.host.workers
+    return SessionInfo(
+        tasks,
+        cameras,
+        node.host.verdict,
+        node.host.realtime.settings,
+        parameters,
+        node.host.clocks_at,
+    )
 
 
 def _describe_camera(name: str, camera: Any) -> CameraReport:

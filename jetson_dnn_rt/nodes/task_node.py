@@ -16,6 +16,7 @@ from jetson_dnn_rt.nodes.arrivals import Arrivals
 from jetson_dnn_rt.nodes.background_build import JOIN_TIMEOUT_S, BackgroundBuild
 from jetson_dnn_rt.nodes.debug_image import DebugImage, DebugItem
 from jetson_dnn_rt.nodes.diagnostics import DiagnosticsPublisher, camera_status, processing_status
+from jetson_dnn_rt.nodes.drift_watch import DriftWatch
 from jetson_dnn_rt.nodes.host import Host, HostParameters
 from jetson_dnn_rt.nodes.image_input import InputKey
 from jetson_dnn_rt.nodes.lifecycle import ManagedNode
@@ -28,12 +29,12 @@ from jetson_dnn_rt.nodes.task_parameters import (
     TaskNodeParameters,
     defaults_of,
 )
-from jetson_dnn_rt.nodes.task_status import processing_limits, task_status
-from jetson_dnn_rt.nodes.task_timing import FINISHED, METRICS, TaskTiming
-from jetson_dnn_rt.nodes.timing_topics import StatisticsTopic, TimingTopics
+from jetson_dnn_rt.nodes.task_status import drift_status, processing_limits, task_status
+from jetson_dnn_rt.nodes.task_timing import FINISHED, TaskTiming
+from jetson_dnn_rt.nodes.time_profiles import load_time_profiles
+from jetson_dnn_rt.nodes.timing_reports import TimingReports
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 
-STATISTICS_PERIOD_S = 1.0
 BUILD_PERIOD_S = 0.5
 """How often it is looked for variants that have been built."""
 
@@ -102,6 +103,7 @@ class TaskNode(ManagedNode):
         self._enabled = True
         self._arrivals = Arrivals()
         self.timing = TaskTiming(self.parameters.wcet_exceedance)
+        self._reports: TimingReports | None = None
         self.published = 0
         self.create_service(SetBool, "~/enable", self._on_enable)
         self._diagnostics = DiagnosticsPublisher(self, self._statuses)
@@ -144,6 +146,23 @@ class TaskNode(ManagedNode):
         return rate_hz or DEFAULT_FREQUENCY_HZ
 
     @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of the frames that will come, as far as it is known.
+
+        Raises
+        ------
+        ConfigurationError
+            When its camera is not in the process, or not configured.
+        """
+        values = self.parameters
+        if not values.camera:
+            return values.image_height, values.image_width
+        size = self.host.camera(values.camera).size
+        if size is None:
+            raise ConfigurationError(f"camera {values.camera!r} is not configured")
+        return size
+
+    @property
     def deadline_ns(self) -> int:
         """Relative deadline; costs are rounded up, deadlines down."""
         return self._deadline_ns(self.parameters)
@@ -153,8 +172,9 @@ class TaskNode(ManagedNode):
     def configure(self) -> None:
         """Load the model, build and measure every variant, make the publishers."""
         if self._host_parameters is not None:
-            self.host.start(self._host_parameters.value)
+            self.host.start(self._host_parameters.value, self.parameters.threads)
         values = self.parameters
+        self.timing = self._make_timing(values)
         executor = self.host.executor
         logger = self.get_logger()
 
@@ -168,13 +188,17 @@ class TaskNode(ManagedNode):
         with executor.realtime.as_worker():
             self._loaded = LoadedTask(
                 values,
-                self._frame_size(),
-                workers=self.host.workers,
+                self.frame_size,
+                threads=self.host.count_threads(values),
                 clock=executor.clock,
                 log=log,
+                find_like=self.host.batches.find_like,
+                model=self.host.models.pop(self.task, None),
             )
+        self.host.batches.join(self.task, self._loaded)
         self._loaded.choose_variant(values.variant)
-        self.timing = TaskTiming(values.wcet_exceedance)
+        if self._loaded.allocate_frame is not None:
+            self.host.camera(values.camera).use_memory(self.task, self._loaded.allocate_frame)
         self._arrivals = Arrivals()
         self.published = 0
         qos = make_qos(values.output_qos, values.output_qos_depth)
@@ -184,16 +208,8 @@ class TaskNode(ManagedNode):
         self._debug_image = DebugImage(
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
-        self._topics = TimingTopics(self)
-        self._statistics = StatisticsTopic(self, METRICS)
-        self._statistics_timer = self.create_timer(
-            STATISTICS_PERIOD_S,
-            self._statistics.publish,
-            clock=Clock(clock_type=ClockType.STEADY_TIME),
-        )
-        self._closables = [
-            self._results, self._labels, self._debug_image, self._topics, self._statistics
-        ]  # fmt: skip
+        self._reports = TimingReports(self)
+        self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
 
     def activate(self) -> None:
@@ -212,6 +228,8 @@ class TaskNode(ManagedNode):
                 max_age_ns=int(values.max_age_ms * 1e6),
                 budget_quantile=values.budget_quantile,
                 precedence=self._precedence,
+                priority=values.priority,
+                batch_group=self.host.batches.find_group(self.task),
             ),
             loaded.stages,
             self._on_record,
@@ -220,6 +238,7 @@ class TaskNode(ManagedNode):
             stage_timeout_ns=int(values.stage_timeout_ms * 1e6),
         )
         self._added = True
+        self.host.join(self.task, self)
         if not self.host.cascading:
             self.host.commit()
         self.host.connect(self.task, self, values.camera, self.input_key)
@@ -228,6 +247,7 @@ class TaskNode(ManagedNode):
     def deactivate(self) -> None:
         """Stop the frames, end the jobs, forget the task."""
         self.host.disconnect(self.task)
+        self.host.leave(self.task)
         if self._added:
             self._added = False
             self.host.executor.remove_task(self.task)
@@ -240,6 +260,7 @@ class TaskNode(ManagedNode):
         self._end_build()
         if self._loaded is not None:
             self._loaded.close()
+            self.host.batches.leave(self.task)
             self._loaded = None
         if self._host_parameters is not None:
             self.host.stop()
@@ -252,16 +273,14 @@ class TaskNode(ManagedNode):
             self._build.stop()
         self._end_build()
         if self._host_parameters is not None:
-            self.host.stop(timeout_s=0.2)
+            self.host.stop(timeout_s=0.2, quickly=True)
         # With their threads, which would keep the node and its DDS participant alive.
         self._close_topics()
 
     def _close_topics(self) -> None:
-        if self._closables:
-            self.destroy_timer(self._statistics_timer)
         while self._closables:
             self._closables.pop().close()
-        self._results = None
+        self._results = self._reports = None
 
     # -- variants that are built meanwhile -----------------------------------------------------
 
@@ -341,24 +360,8 @@ class TaskNode(ManagedNode):
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
         now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
-        publish = self._topics.publish
-        publish("deadline_misses", now.misses)
-        publish("deadline_miss_ratio", now.miss_ratio)
-        if finished:
-            publish("processing_time_ms", now.processing_ms)
-            publish("cyclic_time_ms", now.cyclic_ms)
-            publish("pipeline_latency_ms", now.output_latency_ms)
-            publish("lateness_ms", record.lateness_ns / 1e6)
-            publish("lag_ms", record.lag_ns / 1e6)
-            publish("wcet_ms", self.timing.hwm_ms(record.variant))
-            if self._topics.wants("pwcet_ms"):
-                publish("pwcet_ms", self.timing.pwcet_ms(record.variant))
-            self._statistics.observe(
-                processing_time=now.processing_ms,
-                response_time=record.response_time_ns / 1e6,
-                message_age=now.output_latency_ms,
-                message_period=now.cyclic_ms,
-            )
+        if self._reports is not None:
+            self._reports.observe(record, now, finished)
         if valid and work.result is not None and self._debug_image.wanted:
             caption = (
                 f"{self.task}  {record.variant}  {record.response_time_ns / 1e6:.1f} ms  "
@@ -396,15 +399,16 @@ class TaskNode(ManagedNode):
         response.message = "frames are taken" if request.data else "frames are ignored"
         return response
 
-    def _frame_size(self) -> tuple[int, int]:
-        """Height and width of the frames that will come, as far as it is known."""
-        values = self.parameters
-        if not values.camera:
-            return values.image_height, values.image_width
-        size = self.host.camera(values.camera).size
-        if size is None:
-            raise ConfigurationError(f"camera {values.camera!r} is not configured")
-        return size
+    def _make_timing(self, values: TaskNodeParameters) -> TaskTiming:
+        """Statistics that begin anew, and the profile that they are compared with."""
+        host, profiles = self.host, load_time_profiles(values.profile, self.task)
+        if not profiles.source:
+            drift = DriftWatch(profiles, host.clocks_set_at)
+        else:
+            if profiles.by_clocks:
+                host.want_clocks()
+            drift = DriftWatch(profiles, lambda ns: host.clocks_set_at(ns) or host.clocks_at(ns))
+        return TaskTiming(values.wcet_exceedance, values.statistics_half_life, drift)
 
     def _rebuild(self) -> Any:
         """Replace the stages after one hung; called on a thread of the executor."""
@@ -454,6 +458,7 @@ class TaskNode(ManagedNode):
                 extra=extra,
             ),
             task_status(self, timing),
+            drift_status(self.get_name(), timing.drift),
         ]
 
     @property

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.backends.cuda_memory import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.declaration import QOS_NAMES, TRANSPORTS, parameter
+from jetson_dnn_rt.nodes.declaration import QOS_NAMES, TRANSPORTS, describe, parameter
 from jetson_dnn_rt.variants.variant_set import MAX_STAGES
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.variants.library import Library
+
+AUTO = "auto"
+"""Value of `threads` with which workers and threads are measured."""
+
+BATCH_MODES = ("auto", "off")
+"""Values of `batch`."""
 
 NO_CACHE = "none"
 """Value of `engine_cache` with which nothing is kept."""
@@ -71,8 +79,12 @@ class TaskNodeParameters:
     variant: str = parameter(
         "", "The one that runs from the next frame on; empty = the first", dynamic=True
     )
-    threads: int = parameter(
-        0, "Threads of one inference; 0 = cores divided by workers", limits=(0, 1024)
+    threads: int | str = parameter(
+        0,
+        "Threads of one inference; 0 = those of the process, by default the cores divided by "
+        "workers; auto = measured at start-up, together with the workers of the process",
+        limits=(0, 1024),
+        words=(AUTO,),
     )
     warmup_runs: int = parameter(
         20, "Measured runs of every variant before it is used", limits=(0, 10_000)
@@ -93,6 +105,18 @@ class TaskNodeParameters:
         "Memory of all variants together; what does not fit is left out; 0 = no limit",
         unit="MB",
         limits=(0.0, 1e6),
+    )
+    batch: str = parameter(
+        "auto",
+        "Run frames of tasks of this process that have the same model, variants and stages as one "
+        "batch, where that is measured faster and every deadline allows it",
+        choices=BATCH_MODES,
+    )
+    memory: str = parameter(
+        "auto",
+        "Where the input of variants on a CUDA device lies, and the frames of a camera of this "
+        "process; auto = mapped on an integrated GPU, pinned on others",
+        choices=MEMORY_KINDS,
     )
     engine_cache: str = parameter(
         "",
@@ -151,6 +175,11 @@ class TaskNodeParameters:
         limits=(0.0, 60_000.0),
         dynamic=True,
     )
+    priority: int = parameter(
+        0,
+        "With the discipline priority, the highest goes first",
+        limits=(-1000, 1000),
+    )
     late_results: str = parameter(
         "drop",
         "What becomes of a result after its deadline",
@@ -179,6 +208,16 @@ class TaskNodeParameters:
         "Probability that one frame takes longer than ~/debug/pwcet_ms says",
         limits=(1e-9, 0.5),
     )
+    statistics_half_life: int = parameter(
+        2048,
+        "Frames after which one counts half in the percentiles of execution times",
+        limits=(16, 10_000_000),
+    )
+    profile: str = parameter(
+        "",
+        "Folder of `jetson-dnn-rt profile --output`, or its tables.json: what diagnostics compare "
+        "the times with; empty = the first 1000 frames",
+    )
     allowed_processing_ms: float = parameter(
         0.0,
         "Processing time above which diagnostics warn; 0 = the deadline",
@@ -202,6 +241,11 @@ class TaskNodeParameters:
         for name in ("preprocess_mean", "preprocess_std"):
             if len(getattr(self, name)) not in (0, 3):
                 raise ConfigurationError(f"preprocessing.{name[11:]} needs three values")
+
+    @property
+    def fixed_threads(self) -> int:
+        """Threads of one inference that hold whatever the process does; 0 = the process'."""
+        return self.threads if isinstance(self.threads, int) else 0
 
     def open_library(self) -> Library | None:
         """The folder of what was built; None where nothing is kept.
@@ -235,3 +279,37 @@ def defaults_of(task: str) -> dict[str, str]:
     if task.rpartition("/")[2] == "segmenter":
         return {"kind": "segmentation", "model": "builtin:segmenter"}
     return {"kind": "detection", "model": "builtin:detector"}
+
+
+def read_process_threads(given: Mapping[str, object]) -> int | str:
+    """`threads` of the process among the values of `perception`, checked.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is neither a number in range nor ``auto``.
+    """
+    (item,) = (item for item in describe(TaskNodeParameters) if item.name == "threads")
+    threads: int | str = item.check(given.get("threads", 0))
+    return threads
+
+
+def wants_trial(threads: int | str, tasks: Iterable[TaskNodeParameters]) -> bool:
+    """Whether the process or one of its tasks leaves workers and threads to a trial."""
+    return AUTO in (threads, *(values.threads for values in tasks))
+
+
+def count_threads(values: TaskNodeParameters, threads: int | str, cores: int, workers: int) -> int:
+    """Threads of one inference of a task.
+
+    Parameters
+    ----------
+    values : TaskNodeParameters
+        Of the task; its number goes first.
+    threads : int or str
+        Of the process; ``auto`` counts as 0.
+    cores, workers : int
+        Shared, where neither names a number.
+    """
+    own = threads if isinstance(threads, int) else 0
+    return values.fixed_threads or own or max(1, cores // workers)

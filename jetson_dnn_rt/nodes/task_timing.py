@@ -6,21 +6,47 @@ import math
 import threading
 from dataclasses import dataclass, field
 
+from jetson_dnn_rt.nodes.drift_watch import DriftSnapshot, DriftWatch
 from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.wcet.aged_histogram import HALF_LIFE, AgedHistogram
 from jetson_dnn_rt.wcet.online import OnlineStatistics
 
 FINISHED = (Outcome.MET, Outcome.LATE)
 
-METRICS = ("processing_time", "response_time", "message_age", "message_period")
-"""Of ``/statistics``; the last two are rclcpp's own names."""
+PERCENTS = (50.0, 99.0, 99.9)
+
+MOST_VARIANTS = 32
+"""Told apart, those joined inside a frame (``full@x+tucker@x``) included: 0.5 MB each."""
+
+OTHERS = "others"
+"""Where all later ones are counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionFigures:
+    """Execution times of a variant, or of a task in all its variants.
+
+    Count, best, mean and the high-water mark are since the start, the percentiles exponentially
+    aged; milliseconds, NaN where nothing is known. `pwcet_ms` is the bound on the high quantile
+    (`OnlineStatistics.pwcet_ns`), of a single variant only.
+    """
+
+    count: int = 0
+    best_ms: float = math.nan
+    mean_ms: float = math.nan
+    p50_ms: float = math.nan
+    p99_ms: float = math.nan
+    p999_ms: float = math.nan
+    hwm_ms: float = math.nan
+    pwcet_ms: float = math.nan
 
 
 @dataclass(slots=True)
 class TimingSnapshot:
     """Figures at one moment, milliseconds, NaN where nothing is known.
 
-    `percentiles` holds p50, p99, hwm, mean, best and the bound for each variant; `last_met` is the
-    variant, or the variants joined by ``+``, of the last frame that kept its deadline.
+    `last_met` is the variant, or the variants joined by ``+``, of the last frame that kept its
+    deadline; `whole` is of all variants together, `drift` how the times compare with the profile.
     """
 
     processing_ms: float = math.nan
@@ -31,7 +57,9 @@ class TimingSnapshot:
     released: int = 0
     misses: int = 0
     last_met: str = ""
-    percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
+    whole: ExecutionFigures = field(default_factory=ExecutionFigures)
+    variants: dict[str, ExecutionFigures] = field(default_factory=dict)
+    drift: DriftSnapshot = field(default_factory=DriftSnapshot)
 
     @property
     def miss_ratio(self) -> float:
@@ -49,18 +77,26 @@ class TaskTiming:
     ----------
     exceedance : float
         Of the bounded quantile.
+    half_life : float
+        Frames after which one counts half in the percentiles.
+    drift : DriftWatch, optional
+        Compares the times with the profile; by default with the first frames.
     """
 
-    def __init__(self, exceedance: float) -> None:
-        self._exceedance = exceedance
+    def __init__(
+        self, exceedance: float, half_life: float = HALF_LIFE, drift: DriftWatch | None = None
+    ) -> None:
+        self._exceedance, self._half_life = exceedance, half_life
         self._lock = threading.Lock()
         self._now = TimingSnapshot()
         self._variants: dict[str, OnlineStatistics] = {}
+        self._aged = AgedHistogram(half_life)
+        self._drift = drift or DriftWatch()
         self._last_completion_ns = 0
         self._slow_since_ns = 0
 
     def observe(self, record: JobRecord, published_ns: int, allowed_ms: float) -> TimingSnapshot:
-        """Take one ended job.
+        """Take one ended job; about five microseconds.
 
         Parameters
         ----------
@@ -74,7 +110,8 @@ class TaskTiming:
         Returns
         -------
         TimingSnapshot
-            Without the percentiles, which cost more; to be read at once, by the same thread.
+            Without `whole`, `variants` and `drift`, which cost more; to be read at once, by the
+            same thread.
         """
         with self._lock:
             now = self._now
@@ -84,12 +121,17 @@ class TaskTiming:
                 return now
             if record.outcome is Outcome.MET:
                 now.last_met = record.variant
-            execution_ns = record.execution_time_ns
-            if record.variant not in self._variants:
-                self._variants[record.variant] = OnlineStatistics(self._exceedance)
-            self._variants[record.variant].observe(execution_ns)
+            execution_ns, inference_ns = _execution_ns(record)
+            batch = max((stage.batch for stage in record.stages), default=1)
+            if batch > 1:
+                # The time of several frames: not the variant's, and nothing to see a drift in.
+                name = f"{record.variant} (batch of {batch})"
+                self._aged.add(self._of(name).observe(execution_ns))
+            else:
+                self._aged.add(self._of(record.variant).observe(execution_ns))
+                self._drift.observe(record.variant, record.release_ns, execution_ns)
             now.processing_ms = execution_ns / 1e6
-            now.inference_ms = _stage_ms(record, "inference")
+            now.inference_ms = inference_ns / 1e6
             now.output_latency_ms = (published_ns - record.capture_ns) / 1e6
             if self._last_completion_ns:
                 now.cyclic_ms = (record.completion_ns - self._last_completion_ns) / 1e6
@@ -121,7 +163,7 @@ class TaskTiming:
             return math.nan if statistics is None else statistics.pwcet_ns() / 1e6
 
     def snapshot(self) -> TimingSnapshot:
-        """Everything, with the percentiles of each variant."""
+        """Everything; some tens of microseconds for each variant."""
         with self._lock:
             now = self._now
             return TimingSnapshot(
@@ -133,20 +175,60 @@ class TaskTiming:
                 now.released,
                 now.misses,
                 now.last_met,
-                {name: _percentiles(s) for name, s in self._variants.items()},
+                self._describe_whole(),
+                {name: _describe(s) for name, s in self._variants.items()},
+                self._drift.snapshot(),
             )
 
+    def _of(self, variant: str) -> OnlineStatistics:
+        """The statistics of a variant; the lock is held."""
+        found = self._variants.get(variant)
+        if found is not None:
+            return found
+        if len(self._variants) >= MOST_VARIANTS:
+            variant = OTHERS
+        return self._variants.setdefault(
+            variant, OnlineStatistics(self._exceedance, self._half_life)
+        )
 
-def _percentiles(statistics: OnlineStatistics) -> dict[str, float]:
-    return {
-        "best": statistics.best_ns / 1e6,
-        "mean": statistics.mean_ns / 1e6,
-        "p50": statistics.percentile_ns(50.0) / 1e6,
-        "p99": statistics.percentile_ns(99.0) / 1e6,
-        "hwm": statistics.hwm_ns / 1e6,
-        "pwcet": statistics.pwcet_ns() / 1e6,
-    }
+    def _describe_whole(self) -> ExecutionFigures:
+        parts = [s.histogram for s in self._variants.values()]
+        if not parts:
+            return ExecutionFigures()
+        count, hwm_ns = sum(part.count for part in parts), max(part.hwm_ns for part in parts)
+        p50_ns, p99_ns, p999_ns = self._aged.percentiles_ns(*PERCENTS)
+        return ExecutionFigures(
+            count=count,
+            best_ms=min(part.best_ns for part in parts) / 1e6,
+            mean_ms=sum(part.total_ns for part in parts) / count / 1e6,
+            # Upper edges of buckets: none is longer than the longest.
+            p50_ms=min(p50_ns, hwm_ns) / 1e6,
+            p99_ms=min(p99_ns, hwm_ns) / 1e6,
+            p999_ms=min(p999_ns, hwm_ns) / 1e6,
+            hwm_ms=hwm_ns / 1e6,
+        )
 
 
-def _stage_ms(record: JobRecord, name: str) -> float:
-    return sum(s.execution_time_ns for s in record.stages if s.name.startswith(name)) / 1e6
+def _describe(statistics: OnlineStatistics) -> ExecutionFigures:
+    p50_ns, p99_ns, p999_ns = statistics.percentiles_ns(*PERCENTS)
+    return ExecutionFigures(
+        count=statistics.count,
+        best_ms=statistics.best_ns / 1e6,
+        mean_ms=statistics.mean_ns / 1e6,
+        p50_ms=p50_ns / 1e6,
+        p99_ms=p99_ns / 1e6,
+        p999_ms=p999_ns / 1e6,
+        hwm_ms=statistics.hwm_ns / 1e6,
+        pwcet_ms=statistics.pwcet_ns() / 1e6,
+    )
+
+
+def _execution_ns(record: JobRecord) -> tuple[int, int]:
+    """Time of all stages, and of those of the network."""
+    whole = inference = 0
+    for stage in record.stages:
+        time_ns = stage.end_ns - stage.start_ns
+        whole += time_ns
+        if stage.name.startswith("inference"):
+            inference += time_ns
+    return whole, inference

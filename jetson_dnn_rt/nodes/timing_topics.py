@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from statistics_msgs.msg import MetricsMessage, StatisticDataPoint, StatisticDataType
@@ -15,49 +18,83 @@ if TYPE_CHECKING:
     from rclpy.node import Node
     from rclpy.publisher import Publisher
 
-DEBUG_TOPICS = (
+JOB_TOPICS = (
     "processing_time_ms",
     "cyclic_time_ms",
     "pipeline_latency_ms",
     "lateness_ms",
     "lag_ms",
+    "deadline_ms",
     "wcet_ms",
     "pwcet_ms",
     "deadline_misses",
     "deadline_miss_ratio",
+    "copied_bytes",
 )
+"""With every frame; the counters with every frame that ends, the others with those that finish."""
+
+FIGURES = ("count", "best_ms", "mean_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms")
+"""Once a second: execution times of the task, in all its variants."""
+
+DRIFT_TOPIC = "drift"
+"""Once a second: the sum of the drift alarm relative to its limit; 1 and more is an alarm."""
+
+VARIANT_FIGURES = ("p50_ms", "p99_ms", "p999_ms", "hwm_ms")
+"""The same of each variant, below ``variants/<variant>/``."""
+
+DEBUG_TOPICS = (*JOB_TOPICS, *FIGURES, DRIFT_TOPIC)
+
+_LOOK_NS = 250_000_000
+"""Between two looks at who subscribes: asking DDS costs 5 us a topic, too much for every frame."""
+
+
+def variant_topics(variant: str) -> dict[str, str]:
+    """Topics of a variant by figure: ``variants/full_torch_fp32/p99_ms``."""
+    name = re.sub("[^A-Za-z0-9]+", "_", variant).strip("_")
+    return {figure: f"variants/{name}/{figure}" for figure in VARIANT_FIGURES}
 
 
 class TimingTopics:
     """``~/debug/...``, one Float64 each, published only while somebody subscribes.
 
+    Who begins to subscribe gets what comes after at most a quarter of a second.
+
     Parameters
     ----------
     node : Node
         The task's node.
+    names : sequence of str
+        Below ``~/debug``.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, names: Sequence[str]) -> None:
         self._node = node
         self._publishers: dict[str, Publisher] = {
-            name: node.create_publisher(Float64, f"~/debug/{name}", RELIABLE)
-            for name in DEBUG_TOPICS
+            name: node.create_publisher(Float64, f"~/debug/{name}", RELIABLE) for name in names
         }
+        self._wanted: frozenset[str] = frozenset()
+        self._look_ns = 0
         self._message = Float64()
 
-    def wants(self, name: str) -> bool:
-        """Whether somebody subscribes to a topic."""
-        return self._publishers[name].get_subscription_count() > 0
+    def wanted(self) -> frozenset[str]:
+        """Topics to which somebody subscribed at the last look."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_ns:
+            self._look_ns = now_ns + _LOOK_NS
+            self._wanted = frozenset(
+                name for name, p in self._publishers.items() if p.get_subscription_count()
+            )
+        return self._wanted
 
     def publish(self, name: str, value: float) -> None:
-        """Publish a value to whoever subscribes."""
-        publisher = self._publishers[name]
-        if publisher.get_subscription_count():
+        """Publish a value to whoever subscribes; of one thread at a time."""
+        if name in self.wanted():
             self._message.data = float(value)
-            publisher.publish(self._message)
+            self._publishers[name].publish(self._message)
 
     def close(self) -> None:
         """Drop the publishers."""
+        self._wanted, self._look_ns = frozenset(), 1 << 62
         for publisher in self._publishers.values():
             self._node.destroy_publisher(publisher)
         self._publishers = {}
@@ -102,29 +139,33 @@ class StatisticsTopic:
     node : Node
         The task's node.
     metrics : tuple of str
-        Names of the metrics, all in milliseconds.
+        Names of the metrics that every window has, all in milliseconds; others are in the windows
+        in which they were observed.
     """
 
     def __init__(self, node: Node, metrics: tuple[str, ...]) -> None:
-        self._node = node
-        self._windows = {metric: Window() for metric in metrics}
+        self._node, self._metrics = node, metrics
+        self._windows = self._make_windows()
         self._lock = threading.Lock()
         self._publisher = node.create_publisher(MetricsMessage, "/statistics", RELIABLE)
         self._start = node.get_clock().now().to_msg()
 
-    def observe(self, **values: float) -> None:
+    def observe(self, values: Mapping[str, float]) -> None:
         """Take one value of each metric named; NaN is none."""
         with self._lock:
             for metric, value in values.items():
                 if not math.isnan(value):
-                    self._windows[metric].observe(value)
+                    window = self._windows.get(metric)
+                    if window is None:
+                        window = self._windows[metric] = Window()
+                    window.observe(value)
 
     def publish(self) -> None:
         """Publish the windows and start new ones."""
         stop = self._node.get_clock().now().to_msg()
         kinds = StatisticDataType
         with self._lock:
-            done, self._windows = self._windows, {metric: Window() for metric in self._windows}
+            done, self._windows = self._windows, self._make_windows()
         for metric, window in done.items():
             points = (
                 (kinds.STATISTICS_DATA_TYPE_AVERAGE, window.mean),
@@ -147,3 +188,6 @@ class StatisticsTopic:
     def close(self) -> None:
         """Drop the publisher."""
         self._node.destroy_publisher(self._publisher)
+
+    def _make_windows(self) -> dict[str, Window]:
+        return {metric: Window() for metric in self._metrics}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ pytest.importorskip("launch_ros", reason="launch_ros is not installed: it comes 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from launching import run_launch
 
 if not os.environ.get("AMENT_PREFIX_PATH"):
     pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
@@ -26,23 +25,6 @@ PARAMETERS = """
   ros__parameters:
     model: {model}
     variants: {variants}
-"""
-
-
-CODE = """
-import sys
-import launch
-from launch.actions import IncludeLaunchDescription
-from launch.launch_description_sources import PythonLaunchDescriptionSource
-
-file, *arguments = sys.argv[1:]
-include = IncludeLaunchDescription(
-    PythonLaunchDescriptionSource(file),
-    launch_arguments=[argument.split(":=", 1) for argument in arguments],
-)
-service = launch.LaunchService(noninteractive=True)
-service.include_launch_description(launch.LaunchDescription([include]))
-sys.exit(service.run())
 """
 
 
@@ -61,12 +43,7 @@ def run(folder: Path, written: str, variants: str, /, **arguments: str) -> tuple
         "build_only": "true",
         **arguments,
     }
-    command = [sys.executable, "-c", CODE, str(SHARE / "launch" / "perception.launch.py")]
-    command += [f"{name}:={value}" for name, value in given.items()]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.returncode, done.stdout
+    return run_launch(SHARE / "launch" / "perception.launch.py", given)
 
 
 @pytest.mark.launch

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import Inbox, Ros
+from ros_graph import TIMEOUT_S, Inbox, Ros
 from sensor_msgs.msg import CameraInfo, Image
 
 from jetson_dnn_rt.cameras.source import FrameSource
@@ -141,7 +141,7 @@ def test_the_end_of_a_stream_is_no_fault(ros: Ros) -> None:
     node = make(ros, frame_limit=3)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     assert ros.call(node.autostart)
-    assert node.ended.wait(20.0)
+    assert node.ended.wait(TIMEOUT_S)
     assert node.frames == 3
     inbox.wait(lambda found: [
         s for m in found for s in m.status if s.message == "the stream has ended"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sysfs_trees import TREES, FakeKernel, read_all, write_tree
 from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
 from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
+from jetson_dnn_rt.nodes.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
@@ -24,7 +26,7 @@ from jetson_dnn_rt.platforms.platform import Platform
 if TYPE_CHECKING:
     from ros_graph import Ros
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 def wait(condition: Callable[[], Any], what: str) -> Any:
@@ -78,6 +80,30 @@ def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) 
     assert read_settings(kernel).items() >= before.items()
 
 
+def test_the_logs_tell_what_was_set_and_what_the_board_made_of_it(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path)
+    platform = open_platform(kernel)
+    clocks = make_clocks(platform.space)
+    thread = ClockThread(platform, clocks)
+    fastest, slowest = clocks.describe(clocks.fastest), clocks.describe(0)
+    assert thread.settings.last == fastest
+    begin_ns = time.monotonic_ns()
+    thread.start()
+    thread.request(0, begin_ns)
+    wait(lambda: thread.log.last == slowest, "the slowest clocks")
+    delay_ns = clocks.delay_ns(clocks.fastest, 0)
+    assert thread.settings.at(begin_ns + delay_ns - 1) == fastest
+    wait(lambda: thread.settings.at(time.monotonic_ns()) == slowest, "the delay's end")
+    # The board throttles: what was set stays, what held does not.
+    thread.request(clocks.fastest, time.monotonic_ns())
+    wait(lambda: thread.position == clocks.fastest, "the fastest clocks")
+    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
+    running.write_text("114750000\n")
+    wait(lambda: thread.log.last not in (fastest, slowest), "the throttled clocks")
+    assert thread.settings.last == fastest
+    assert thread.stop(TIMEOUT_S)
+
+
 def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path)
     platform = open_platform(kernel)
@@ -94,6 +120,19 @@ def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path
     wait(lambda: thread.position == 1, "the middle clocks")
     assert thread.fault == ""
     assert thread.stop(TIMEOUT_S)
+
+
+def test_a_watch_notes_clocks_that_others_change(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path)
+    platform = detect(kernel.root, files=kernel)
+    before = platform.space.describe(platform.space.nearest(platform.read()))
+    watch = ClockWatch(platform)
+    assert watch.log.last == before
+    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
+    running.write_text("1300500000\n")
+    wait(lambda: watch.log.last != before, "the new clocks")
+    assert "gpu 1300.5 MHz" in watch.log.last
+    assert watch.stop(TIMEOUT_S)
 
 
 def test_power_is_measured_and_summed_up(tmp_path: Path) -> None:
@@ -160,14 +199,14 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     return kernel
 
 
-def start(ros: Ros, kernel: FakeKernel, folder: Path, **values: Any) -> Any:
+def start(ros: Ros, kernel: FakeKernel, folder: Path, trace_dir: str = "", **values: Any) -> Any:
     from jetson_dnn_rt.nodes.perception import PerceptionNode
 
     space = detect(kernel.root, switch_cores=False, files=kernel).space
     node = ros.make(
         PerceptionNode,
         overrides={
-            "perception": {"tasks": ["detector"]},
+            "perception": {"tasks": ["detector"], "trace_dir": trace_dir},
             "camera": {"source": "synthetic:64x64", "rate": 50.0},
             "detector": {"model": "null:1", "warmup_runs": 4, "deadline_ms": 1000.0},
             "coordinator": {"tables": [write_tables(folder, make_clocks(space))], **values},
@@ -203,6 +242,35 @@ def test_the_node_changes_clocks_and_gives_them_back_when_it_ends(
     # What a signal does.
     ros.call(node.trigger_shutdown)
     assert read_settings(kernel).items() >= before.items()
+
+
+def test_traces_hold_the_clocks_at_which_stages_ran(
+    ros: Ros, kernel: FakeKernel, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
+    from jetson_dnn_rt.wcet.trace_reader import open_trace
+
+    folder = tmp_path / "traces"
+    node = start(ros, kernel, tmp_path, str(folder), policy="max_q", allow_clock_writes=True)
+    clocks, timing = node.coordinator.clocks, node.tasks["detector"].timing
+    words = [clocks._clock_table.describe(position) for position in (0, 2)]
+    for policy, position in (("max_q", 0), ("max_n", 2)):
+        assert ros.set(node.coordinator, policy=policy).successful
+        ros.wait(lambda at=position: clocks.position == at, f"position {position}")
+        # Of those that ran: a skipped one has no clocks. The first may have begun before.
+        count = timing.snapshot().whole.count
+        ros.wait(lambda n=count: timing.snapshot().whole.count >= n + 6, "six more frames")
+    # Its log is asked for the last jobs when the owner of the clocks has gone.
+    ros.call(node.trigger_shutdown)
+    (trace,) = map(open_trace, folder.iterdir())
+    found = [job.clocks[0] for job in trace.jobs() if job.clocks]
+    changes = [found[0]] + [b for a, b in pairwise(found) if a != b]
+    # At most the beginning is at other clocks than the two asked for.
+    assert changes[-2:] == words
+    assert found[-5:] == [words[1]] * 5
+    # What was learned is told apart by the clocks that were set.
+    drift = timing.snapshot().drift
+    assert {state.clocks for state in drift.states} >= set(words)
 
 
 def test_clocks_are_left_alone_unless_allowed(

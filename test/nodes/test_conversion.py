@@ -29,10 +29,11 @@ from jetson_dnn_rt.results import Detections
 def make_message(
     encoding: str = "bgr8", height: int = 4, width: int = 6, padding: int = 0
 ) -> Image:
-    channels = {"bgr8": 3, "rgb8": 3, "bgra8": 4, "rgba8": 4, "mono8": 1, "8UC3": 3}[encoding]
+    pixel = {"bgr8": 3, "rgb8": 3, "bgra8": 4, "rgba8": 4, "8UC3": 3, "yuv422": 2, "yuyv": 2}
     message = Image(height=height, width=width, encoding=encoding)
-    message.step = width * channels + padding
-    message.data = array.array("B", (i % 251 for i in range(message.step * height)))
+    message.step = width * pixel.get(encoding, 1) + padding
+    rows = height * 3 // 2 if encoding.startswith("nv") else height
+    message.data = array.array("B", (i % 251 for i in range(message.step * rows)))
     message.header.stamp.sec, message.header.stamp.nanosec = 12, 34
     message.header.frame_id = "front"
     return message
@@ -48,12 +49,16 @@ def frame_of(message: Image) -> Frame:
     return view_image(message, 0)
 
 
-@pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "nv12", "nv21", "yuyv", "bayer_gbrg8"],
+)
 @pytest.mark.parametrize("padding", [0, 5])
 def test_view_shows_the_pixels_and_copies_nothing(encoding: str, padding: int) -> None:
     message = make_message(encoding, padding=padding)
     frame = view_image(message, 7)
-    raw = np.asarray(message.data, np.uint8).reshape(4, message.step)
+    raw = np.asarray(message.data, np.uint8).reshape(-1, message.step)
+    assert (frame.height, frame.width, frame.copied_bytes) == (4, 6, 0)
     expected = raw[:, : message.step - padding].reshape(frame.image.shape)
     np.testing.assert_array_equal(frame.image, expected)
     assert np.shares_memory(frame.image, np.frombuffer(message.data, np.uint8))
@@ -67,6 +72,39 @@ def test_opencv_encodings_have_their_names() -> None:
     assert frame_of(make_message("8UC3")).encoding == "bgr8"
 
 
+def test_older_names_of_yuv_are_known() -> None:
+    assert frame_of(make_message("yuv422")).encoding == "uyvy"
+    message = make_message("yuyv")
+    message.encoding = "yuv422_yuy2"
+    assert frame_of(message).encoding == "yuyv"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "height", "width", "text"),
+    [
+        ("nv12", 3, 6, "nv12: the height must be even: 6x3 pixels"),
+        ("nv12", 4, 5, "the width must be even"),
+        ("yuv422", 3, 5, "yuv422: the width must be even: 5x3 pixels"),
+        ("bayer_rggb8", 5, 6, "the height must be even"),
+        ("mono8", 1, 40000, "sides must be in"),
+    ],
+)
+def test_sides_that_the_encoding_does_not_allow(
+    encoding: str, height: int, width: int, text: str
+) -> None:
+    with pytest.raises(BadImageError, match=text) as caught:
+        frame_of(make_message(encoding, height, width))
+    assert caught.value.reason == "size"
+
+
+def test_nv12_without_its_colours_is_truncated() -> None:
+    message = make_message("nv12")
+    message.data = message.data[: 4 * message.step]
+    with pytest.raises(BadImageError, match="24 bytes of data, 6 rows of 6 bytes") as caught:
+        frame_of(message)
+    assert caught.value.reason == "truncated"
+
+
 def test_a_longer_message_than_its_rows_is_read() -> None:
     message = make_message()
     message.data.extend([1, 2, 3])
@@ -76,7 +114,7 @@ def test_a_longer_message_than_its_rows_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "text"),
     [
-        ({"encoding": "yuv422"}, "encoding", "encoding 'yuv422' is not one of"),
+        ({"encoding": "mono16"}, "encoding", "encoding 'mono16' is not one of"),
         ({"encoding": ""}, "encoding", "encoding ''"),
         ({"encoding": "32FC1"}, "encoding", "encoding '32FC1'"),
         ({"height": 0}, "size", "6x0 pixels has no pixel"),

@@ -15,6 +15,8 @@ from ros_graph import Ros
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 
+pytestmark = pytest.mark.freezes
+
 CYCLES = 50
 WARM_UP_CYCLES = 15  # until the allocators have their arenas: +11 MB, then flat
 LIMIT = 1.05

@@ -33,7 +33,7 @@ def load(library: Path, *variants: str, **values: Any) -> LoadedTask:
         variants=variants, warmup_runs=1, engine_cache=str(library), **values
     )
     return LoadedTask(
-        parameters, (48, 64), workers=1, clock=SteadyClock(), log=lambda text: None
+        parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
     )  # fmt: skip
 
 
@@ -135,3 +135,15 @@ def test_nothing_is_added_after_the_end(library: Path) -> None:
     task.close()
     with pytest.raises(ConfigurationError, match="cleaned up"):
         task.add(SECOND)
+
+
+def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library: Path) -> None:
+    lines: list[str] = []
+    parameters = TaskNodeParameters(
+        variants=(FIRST,), warmup_runs=1, engine_cache=str(library), memory="pinned", camera="c"
+    )
+    task = LoadedTask(parameters, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)
+    assert task.variants.memory == ""
+    assert task.allocate_frame is None
+    assert f"memory: pinned has no effect, {FIRST} runs on the CPU" in lines
+    task.close()

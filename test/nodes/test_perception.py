@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from ros_graph import Ros
+from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -37,7 +37,7 @@ class Seen:
 
     def wait(self, count: int) -> list[tuple[JobRecord, Frame]]:
         with self._condition:
-            assert self._condition.wait_for(lambda: len(self.items) >= count, 20.0)
+            assert self._condition.wait_for(lambda: len(self.items) >= count, TIMEOUT_S)
             return list(self.items)
 
     def of(self, task: str) -> list[tuple[JobRecord, Frame]]:

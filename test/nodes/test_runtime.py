@@ -90,7 +90,7 @@ def test_every_executable_comes_up_alone_and_ends(start, executable: str) -> Non
     ("argument", "text"),
     [
         ("workers:=0", "workers"),
-        ("discipline:=rms", "discipline must be one of edf, fifo: 'rms'"),
+        ("discipline:=rms", "discipline must be one of edf, fifo, priority: 'rms'"),
         ("detector:deadline_ms:=soon", "deadline_ms must be a float: 'soon'"),
     ],
 )

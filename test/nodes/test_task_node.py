@@ -52,7 +52,7 @@ def test_masks_have_the_size_of_the_source(ros: Ros) -> None:
 
 
 BAD = {
-    "encoding": {"encoding": "yuv422_yuy2"},
+    "encoding": {"encoding": "mono16"},
     "step": {"step": 10},
     "size": {"height": 0, "width": 0},
     "truncated": {"data": array.array("B", bytes(100))},

@@ -1,0 +1,121 @@
+"""``replay.launch.py``: the nodes on a bag, under its clock, from its first frame to its last."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("launch_ros", reason="launch_ros is not installed: it comes with ROS 2")
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("rosbags", reason="rosbags is not installed: bags need it")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
+
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from bags import PERIOD_NS, TOPIC, make_image, write_bag
+from launching import pretend, run_launch
+
+from jetson_dnn_rt.wcet.trace_reader import open_trace
+
+if not os.environ.get("AMENT_PREFIX_PATH"):
+    pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
+try:
+    FILE = Path(get_package_share_directory("jetson_dnn_rt"), "launch", "replay.launch.py")
+except PackageNotFoundError:
+    pytest.skip("jetson_dnn_rt is not installed in this workspace", allow_module_level=True)
+if not FILE.is_file():
+    pytest.skip("the installed package is older than this test", allow_module_level=True)
+
+PLAYER = Path(__file__).parents[1] / "support" / "play_bag.py"
+BEGIN_NS = 1_600_000_000 * 10**9
+FRAMES = 40
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Path:
+    times_ns = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
+    images = [make_image(k, stamp_ns=time_ns) for k, time_ns in enumerate(times_ns)]
+    return write_bag(tmp_path / "bag", images, log_times_ns=times_ns)
+
+
+def play(folder: Path, subscribers: int = 1) -> dict[str, str]:
+    command = f'exec "{sys.executable}" "{PLAYER}" --subscribers {subscribers} "$@"'
+    return pretend(folder, "ros2bag", command)
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("composed", ["true", "false"])
+def test_every_frame_of_a_bag_runs_under_its_clock(
+    bag: Path, tmp_path: Path, composed: str
+) -> None:
+    arguments = {
+        "bag": str(bag),
+        "namespace": "robot",
+        "composed": composed,
+        "model": "null:1",
+        "segmenter_model": "null:1,segmentation",
+        "engine_cache": "none",
+        "trace_dir": str(tmp_path / "traces"),
+    }
+    # Composed tasks share a subscription; else the player too sees them come one by one.
+    player = play(tmp_path, subscribers=1 if composed == "true" else 2)
+    code, said = run_launch(FILE, arguments, player)
+    assert code == 0, said
+    assert f"waiting for the tasks to subscribe to {TOPIC}" in said
+    assert said.index("schedulable: ") < said.index(f"playing {bag}")
+    assert "the bag has ended" in said
+    traces = [open_trace(folder) for folder in (tmp_path / "traces").iterdir()]
+    names = sorted(trace.path.name.partition("-20")[0] for trace in traces)
+    assert names == (["perception"] if composed == "true" else ["detector", "segmenter"])
+    jobs = [job for trace in traces for job in trace.jobs()]
+    stamps = [BEGIN_NS + place * PERIOD_NS for place in range(FRAMES)]
+    for task in ("detector", "segmenter"):
+        own = [job for job in jobs if job.record.task == task]
+        assert [job.stamp_ns for job in own] == stamps
+        assert {job.camera for job in own} == {TOPIC}
+        # By the bag's clock these frames are new, though they were taken years ago. Of the first
+        # ones the clock may not have come yet.
+        ages_ns = [job.record.release_ns - job.record.capture_ns for job in own[10:]]
+        assert max(ages_ns) < 10**9
+        assert any(ages_ns)
+
+
+@pytest.mark.launch
+def test_a_player_that_fails_fails_the_launch(bag: Path, tmp_path: Path) -> None:
+    environment = pretend(tmp_path, "ros2bag", "echo no storage plugin; exit 7")
+    arguments = {"bag": str(bag), "model": "null:1", "segmenter_model": "none"}
+    code, said = run_launch(FILE, arguments, environment)
+    assert code == 1, said
+    assert "no storage plugin" in said
+    assert "ros2 bag play ended with exit code 7" in said
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "say which bag to play: bag:=FOLDER"),
+        ({"bag": "/nowhere"}, "bag /nowhere is not there"),
+        (
+            {"bag": "BAG", "topic": "/imu"},
+            f"/imu is no image topic of BAG (image topics: {TOPIC})",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_said(
+    bag: Path, tmp_path: Path, arguments: dict[str, str], reason: str
+) -> None:
+    given = {name: value.replace("BAG", str(bag)) for name, value in arguments.items()}
+    code, said = run_launch(FILE, given, play(tmp_path))
+    assert code == 1
+    assert reason.replace("BAG", str(bag)) in said
+
+
+@pytest.mark.launch
+def test_without_metadata_the_topic_must_be_said(bag: Path, tmp_path: Path) -> None:
+    (bag / "metadata.yaml").unlink()
+    code, said = run_launch(FILE, {"bag": str(bag)}, play(tmp_path))
+    assert code == 1
+    assert f"say which topic of {bag} to take, topic:=NAME" in said

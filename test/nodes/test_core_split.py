@@ -1,0 +1,225 @@
+"""Workers and threads of a process: as set, or as the trial at its start finds best."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from networks import make_onnx
+from ros_graph import Ros
+
+from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.executor.core_split import CoreSplit
+from jetson_dnn_rt.nodes import core_split, host, loading
+from jetson_dnn_rt.nodes.core_split import TrialTask, measure_slowdown, share_cores
+from jetson_dnn_rt.nodes.loading import load_task_model
+from jetson_dnn_rt.nodes.perception import PerceptionNode
+from jetson_dnn_rt.nodes.task_node import DetectorNode
+from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters, wants_trial
+from jetson_dnn_rt.nodes.task_status import host_values
+
+# 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
+CAMERA = {"source": "synthetic:64x64", "rate": 30.0}
+DETECTOR = {"model": "null:20", "warmup_runs": 1}
+SEGMENTER = {"model": "null:20,segmentation", "warmup_runs": 1}
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "count_cores", lambda: 2)
+
+
+def make(ros: Ros, perception: dict[str, Any], **tasks: dict[str, Any]) -> PerceptionNode:
+    return ros.make(
+        PerceptionNode, overrides={"perception": perception, "camera": CAMERA, **tasks}
+    )
+
+
+def count_workers() -> int:
+    return sum(thread.name.startswith("rt-worker-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("process", "tasks", "wanted"),
+    [(0, (0, 3), False), ("auto", (0, 3), True), (0, (0, "auto"), True), (4, (), False)],
+)
+def test_one_word_of_anybody_asks_for_the_trial(
+    process: int | str, tasks: tuple[int | str, ...], wanted: bool
+) -> None:
+    given = (TaskNodeParameters(threads=threads) for threads in tasks)
+    assert wants_trial(process, given) is wanted
+
+
+def test_the_trial_decides_on_workers_and_threads(
+    ros: Ros, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+
+    def load(values: TaskNodeParameters) -> Any:
+        loads.append("segmenter" if "segmentation" in values.model else "detector")
+        return load_task_model(values)
+
+    monkeypatch.setattr(core_split, "load_task_model", load)
+    monkeypatch.setattr(loading, "load_task_model", load)
+    node = make(
+        ros,
+        {"workers": 4},
+        detector={**DETECTOR, "threads": "auto"},
+        segmenter={**SEGMENTER, "threads": 3},
+    )
+    assert ros.call(node.autostart), node.fault
+    assert node.host.split == CoreSplit(2, 1)
+    assert node.host.workers == count_workers() == 2
+    assert sorted(loads) == ["detector", "segmenter"]  # for the trial, and kept
+    assert node.host.models == {}
+    loaded = {name: task.loaded for name, task in node.tasks.items()}
+    # Who names a number has it.
+    assert {name: one.threads for name, one in loaded.items() if one} == {
+        "detector": 1,
+        "segmenter": 3,
+    }
+    values = host_values(node.host)
+    assert (values["workers"], values["threads"]) == (2, 1)
+    assert node.coordinator is not None
+    assert node.coordinator.coordinator is not None
+    assert node.coordinator.coordinator.cohort.workers == 2
+    said = capfd.readouterr().err
+    assert "workers: 4 is not looked at: threads: auto decides" in said
+    assert "threads: auto takes 2 x 1 (workers x threads)" in said
+    assert "-> 2 x 1: " in said
+    # Once more from the beginning: the trial is part of it.
+    ros.call(node.trigger_deactivate)
+    ros.call(node.trigger_cleanup)
+    assert count_workers() == 0
+    ros.call(node.trigger_configure)
+    assert node.host.split == CoreSplit(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "process", "task", "split", "threads"),
+    [
+        (1, 0, 0, CoreSplit(1, 2), 2),
+        (2, 0, 0, CoreSplit(2, 1), 1),
+        (3, 0, "auto", CoreSplit(3, 1), 1),
+        (2, 4, 0, CoreSplit(2, 4), 4),
+        (1, 4, 1, CoreSplit(1, 4), 1),
+    ],
+)
+def test_what_is_set_is_taken_without_a_trial(
+    ros: Ros, workers: int, process: int, task: int | str, split: CoreSplit, threads: int
+) -> None:
+    owner = host.Host(ros.probe)
+    owner.start(host.HostParameters(workers=workers), process)
+    try:
+        assert owner.split == split
+        assert count_workers() == owner.workers == workers
+        assert owner.count_threads(TaskNodeParameters(threads=task)) == threads
+    finally:
+        owner.stop()
+
+
+def test_cores_that_the_workers_may_not_use_are_not_shared(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "count_cores", count_cores)
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    owner = host.Host(ros.probe)
+    owner.start(host.HostParameters(cpu_affinity=(core,)))
+    try:
+        assert owner.split == CoreSplit(1, 1)
+        assert os.sched_getaffinity(0) == before
+    finally:
+        owner.stop()
+
+
+def test_a_task_alone_has_all_cores(ros: Ros) -> None:
+    node = ros.make(DetectorNode)
+    assert ros.set(node, workers=2, threads="auto", model="null:1").successful
+    ros.call(node.trigger_configure)
+    assert node.state_name == "inactive", node.fault
+    assert node.host.split == CoreSplit(1, 2)
+    assert node.loaded is not None
+    assert node.loaded.threads == 2
+
+
+def test_threads_are_a_number_or_the_word(ros: Ros) -> None:
+    node = ros.make(DetectorNode)
+    for value in (3, "auto", 0):
+        assert ros.set(node, threads=value).successful
+        assert node.parameters.threads == value
+    for value in ("many", 2.5, True):
+        result = ros.set(node, threads=value)
+        assert (result.successful, result.reason) == (
+            False,
+            f"threads must be a int or auto: {value!r}",
+        )
+    assert "Max: 1024" in ros.set(node, threads=1025).reason
+    descriptor = node.describe_parameter("threads")
+    assert descriptor.additional_constraints == "a number, or auto"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"onnx:{make_onnx(tmp_path_factory.mktemp('network') / 'small.onnx')}"
+
+
+def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
+    ros: Ros, network: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = {
+        "model": network, "kind": "segmentation", "variants": ["full@onnxruntime-fp32"],
+        "warmup_runs": 3, "engine_cache": "none",
+    }  # fmt: skip
+    node = make(
+        ros,
+        {"workers": 2, "tasks": ["detector", "rear/detector"]},
+        **{"detector": task, "rear/detector": task},
+    )
+    ros.call(node.trigger_configure)
+    assert node.state_name == "inactive", node.fault
+    assert list(node.host.cohort_slowdown) == [1, 2]
+    assert node.host.cohort_slowdown[1] == 1.0
+    assert node.host.cohort_slowdown[2] >= 1.0
+    assert "slow-down by the number of stages side by side: 1: 1.00, 2: " in capfd.readouterr().err
+    # Another figure than the machine's, that can be known again.
+    node.host.set_slowdown({1: 1.0, 2: 50.0})
+    camera = node.cameras["camera"]
+    camera.fanout.add = lambda *given: None  # no frame: the budgets stay as they were seeded
+    ros.call(node.trigger_activate)
+    assert node.state_name == "active", node.fault
+    for one in node.tasks.values():
+        assert one.loaded is not None
+        (variant,) = one.loaded.variant_names
+        warm_up_ns = [
+            max(stage) for stage in zip(*one.loaded.warm_up_times_ns[variant], strict=True)
+        ]
+        budgets_ms = one.snapshot.budgets_ms[variant]
+        assert budgets_ms == pytest.approx([50.0 * ns / 1e6 for ns in warm_up_ns])
+    assert node.coordinator is not None
+    assert node.coordinator.coordinator is not None
+    assert tuple(node.coordinator.coordinator.cohort.interference) == (1.0, 50.0)
+    assert host_values(node.host)["cohort_slowdown"] == "1: 1.00, 2: 50.00"
+
+
+def test_one_task_or_one_worker_has_nobody_beside() -> None:
+    assert measure_slowdown({}, 4, SteadyClock(), pytest.fail) == {}
+
+
+def test_a_task_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    given = {
+        name: TrialTask(TaskNodeParameters(model=model, engine_cache="none"), (8, 8), 10**7, 10**7)
+        for name, model in (("front", "null:1"), ("rear", f"onnx:{tmp_path}/none.onnx"))
+    }
+    with pytest.raises(ModelError, match=r"^task rear: .*none\.onnx"):
+        share_cores(given, 2, "edf", SteadyClock(), pytest.fail)

@@ -1,0 +1,142 @@
+"""The traces of nodes: in the schema of all traces, with tasks, parameters and clocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from ros_graph import Ros
+from task_bench import Bench, make_image, wait_for_value
+
+from jetson_dnn_rt.nodes.job_trace import JobTrace
+from jetson_dnn_rt.wcet.trace_reader import open_trace
+from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
+
+
+def find_traces(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def test_every_job_is_in_the_trace_of_its_node(ros: Ros, tmp_path: Path) -> None:
+    bench = Bench(ros, trace_dir=str(tmp_path / "traces"), deadline_ms=500.0)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    image = make_image(ros)
+    bench.send(image, 1)
+    bench.send(make_image(ros, step=1), 2)  # no image
+    assert bench.node.host.executor.wait_idle(5.0)
+    (folder,) = find_traces(tmp_path / "traces")
+    assert folder.name.startswith("detector-20")
+    wait_for_value(inbox, "detector: task_status", "trace", str(folder))
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_cleanup)
+
+    trace = open_trace(folder)
+    assert [part.name for part in trace.parts] == ["jobs-0000.parquet"]
+    met, failed = trace.jobs()
+    assert (met.record.task, met.record.outcome.value) == ("detector", "met")
+    assert met.stamp_ns == image.header.stamp.sec * 10**9 + image.header.stamp.nanosec
+    assert met.warm_up
+    assert (met.camera, failed.record.outcome.value) == ("/image_raw", "failed")
+    metadata = trace.metadata
+    task = metadata.tasks["detector"]
+    assert (task.model, task.variants, task.deadline_ns) == ("null:1", ("full@null",), 500_000_000)
+    assert len(task.model_hash) == 64
+    assert metadata.source == "nodes"
+    assert metadata.parameters["workers"] == 1
+    assert metadata.parameters["detector"]["deadline_ms"] == 500.0
+    assert metadata.realtime["mallopt"]["applied"]
+    assert metadata.realtime["gc_freeze"]["applied"]
+    # The clocks of this machine, whatever they are: the same words in the jobs.
+    assert set(met.clocks) <= {metadata.platform["configuration"]}
+
+
+def test_a_node_that_ends_leaves_a_stream_that_can_be_read(ros: Ros, tmp_path: Path) -> None:
+    bench = Bench(ros, trace_dir=str(tmp_path))
+    bench.start()
+    bench.send(make_image(ros), 1)
+    ros.call(bench.node.trigger_shutdown)
+    (folder,) = find_traces(tmp_path)
+    trace = open_trace(folder)
+    assert [part.name for part in trace.parts] == ["jobs-0000.arrows"]
+    (job,) = trace.jobs()
+    assert job.record.outcome.value == "met"
+
+
+def test_each_configuration_has_a_trace_of_its_own(ros: Ros, tmp_path: Path) -> None:
+    bench = Bench(ros, trace_dir=str(tmp_path))
+    bench.start()
+    bench.send(make_image(ros), 1)
+    # Deactivated alone, the same tasks go on in the same trace.
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_activate)
+    assert len(find_traces(tmp_path)) == 1
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_cleanup)
+    assert ros.call(bench.node.autostart)
+    assert len(find_traces(tmp_path)) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(ros: Ros, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    bench = Bench(ros, trace_dir=str(tmp_path / "file"))
+    assert not ros.call(bench.node.autostart)
+    assert "trace_dir" in bench.node.fault
+    assert "Not a directory" in bench.node.fault
+
+
+def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> None:
+    from jetson_dnn_rt.nodes.perception import PerceptionNode
+
+    task: dict[str, Any] = {"warmup_runs": 2, "deadline_ms": 500.0}
+    node = ros.make(
+        PerceptionNode,
+        overrides={
+            "perception": {"trace_dir": str(tmp_path)},
+            "camera": {"source": "synthetic:64x64", "rate": 50.0},
+            "detector": {"model": "null:1", **task},
+            "segmenter": {"model": "null:1,segmentation", **task},
+        },
+    )
+    assert ros.call(node.autostart), node.fault
+    ros.wait(lambda: all(t.timing.snapshot().whole.count >= 3 for t in node.tasks.values()))
+    node.cameras["camera"].camera.stop()
+    assert node.host.executor.wait_idle(5.0)
+    released = {name: node.host.executor.snapshot(name).released for name in node.tasks}
+    ros.call(node.trigger_deactivate)
+    ros.call(node.trigger_cleanup)
+    (folder,) = find_traces(tmp_path)
+    trace = open_trace(folder)
+    jobs = list(trace.jobs())
+    # Every frame that was released is there, whatever became of it.
+    assert Counter(job.record.task for job in jobs) == released
+    assert set(released) == {"detector", "segmenter"}
+    assert {job.camera for job in jobs} == {"camera"}
+    assert set(trace.metadata.parameters) >= {"perception", "camera", "detector", "segmenter"}
+
+
+def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path: Path) -> None:
+    trace = JobTrace(tmp_path, "perception", lambda ns: "")
+    assert trace.describe() == ("", {"trace": "not begun"})
+    trace.observe(None, None)  # type: ignore[arg-type]
+    trace.begin(TraceMetadata(tasks={"t": TracedTask()}))
+    lack, values = trace.describe()
+    assert lack == "trace: 1 jobs are not in it"
+    assert (values["trace_jobs"], values["trace_lost"]) == (0, 1)
+    trace.close()
+
+
+def test_two_traces_of_one_second_have_two_folders(tmp_path: Path) -> None:
+    trace = JobTrace(tmp_path, "perception", lambda ns: "")
+    for task in ("a", "b", "c"):
+        trace.begin(TraceMetadata(tasks={task: TracedTask()}))
+    trace.close()
+    found = [set(open_trace(folder).metadata.tasks) for folder in find_traces(tmp_path)]
+    assert sorted(map(sorted, found)) == [["a"], ["b"], ["c"]]
