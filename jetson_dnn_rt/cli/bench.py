@@ -12,27 +12,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from jetson_dnn_rt.bench.machine import describe_machine
 from jetson_dnn_rt.cli.environment import prepare_environment
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.platforms.machine import describe_machine
 
 HELP = "run a benchmark; without a name, list them"
 
 
 BENCHMARKS = {
     "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
+    "batching": "one model on several cameras: batches against the same frames one by one",
     "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
     "coordinate": "two networks and a background load that comes and goes: policies in turn",
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
     "decide": "what a decision of each policy costs, over all clock configurations",
+    "evt": "bounds of the worst case against laws whose quantiles are known",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
     "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
+    "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
     "overhead": "what the package adds to a frame, composed and between processes",
+    "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",
     "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
+    "replay": "a long bag through evaluate: no frame lost, real time against simulated",
+    "scale": "1 to 16 tasks: what scheduling costs a stage, and whether the met frames collapse",
     "switching": "what a change of variant between two stages of a frame costs",
     "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
+    "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",
+    "trace": "what the trace adds to a job, with and without in turn",
     "tucker": "decomposed networks: reductions met, error against one equal ratio, time",
+    "zero_copy": "from message to first layer: bytes copied, time, share of the frame",
 }
 """Modules of `jetson_dnn_rt.bench`, each with ``add_arguments(parser)``, ``run(args) -> dict``
 (``passed`` is True, False, or None without a bar) and ``format_table(result) -> str``."""
@@ -50,6 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run a benchmark, print its table or JSON, keep the JSON where asked."""
     if args.name is None:
         return _list_benchmarks()
+    args.name = args.name.replace("-", "_")
     if args.name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
         raise ConfigurationError(f"there is no benchmark {args.name!r}, but {known}")
@@ -66,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _parse(module: ModuleType, name: str, options: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog=f"jetson-dnn-rt bench {name}",
+        prog=f"jetson-dnn-rt bench {_shown(name)}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -76,8 +86,13 @@ def _parse(module: ModuleType, name: str, options: Sequence[str]) -> argparse.Na
     return parser.parse_args(options)
 
 
+def _shown(name: str) -> str:
+    """``multi_dnn`` is a module, ``multi-dnn`` its name on the command line."""
+    return name.replace("_", "-")
+
+
 def _list_benchmarks() -> int:
     for name, summary in BENCHMARKS.items():
-        print(f"{name:10s} {summary}")
+        print(f"{_shown(name):10s} {summary}")
     print("\n`jetson-dnn-rt bench NAME --help` lists the options of one.")
     return 0

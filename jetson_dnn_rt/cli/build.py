@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the library (default: engine_cache of the task, else ~/.cache/jetson_dnn_rt)",
     )
+    add(
+        "--batch",
+        type=parse_count,
+        metavar="N",
+        help="build engines for batches of up to N frames too (default: as many as tasks that are "
+        "built for may run as one batch)",
+    )
     add("--again", action="store_true", help="measure what is there already, too")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -151,7 +159,20 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
         except ConfigurationError as error:
             raise ConfigurationError(f"{file.path}: {task}: {error}") from error
         parameters[task] = values, specs
-    return [_plan_task(args, file, task, *given) for task, given in parameters.items()]
+    alike = Counter(_batch_key(values) for values, _ in parameters.values())
+    return [
+        _plan_task(args, file, task, *given, args.batch or alike[_batch_key(given[0])])
+        for task, given in parameters.items()
+    ]
+
+
+def _batch_key(values: TaskNodeParameters) -> tuple[object, ...]:
+    """What tasks that may run as one batch have in common, as far as their parameters go."""
+    return (
+        values.batch, values.model, values.weights, values.head, values.input_size,
+        tuple(values.preprocessing().items()), values.variants, values.stages,
+        values.finest_stages, values.engine_cache, values.threads,
+    )  # fmt: skip
 
 
 def _plan_task(
@@ -160,10 +181,17 @@ def _plan_task(
     task: str,
     values: TaskNodeParameters,
     specs: tuple[VariantSpec, ...],
+    batch: int,
 ) -> _Job:
+    from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.models.settings import DecoderSettings
-    from jetson_dnn_rt.nodes.loading import apply_thresholds, count_threads, load_task_model
+    from jetson_dnn_rt.nodes.loading import apply_thresholds, load_task_model
+    from jetson_dnn_rt.nodes.task_parameters import (
+        count_threads,
+        read_process_threads,
+        wants_trial,
+    )
     from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.variant_set import choose_default
 
@@ -171,11 +199,18 @@ def _plan_task(
     if library is None:
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
-    workers = file.of_task(PERCEPTION).get("workers", 1)
+    process = file.of_task(PERCEPTION)
+    workers = process.get("workers", 1)
     if type(workers) is not int or workers < 1:
         raise ConfigurationError(
             f"{file.path}: workers must be a whole number above 0: {workers!r}"
         )
+    try:
+        threads = read_process_threads(process)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
+    # The split of the cores is tried when the process starts: until then one worker has them all.
+    workers = 1 if wants_trial(threads, [values]) else workers
     settings = DecoderSettings()
     apply_thresholds(settings, values)
     try:
@@ -185,8 +220,9 @@ def _plan_task(
             model,
             specs or (choose_default(model),),
             settings,
-            count_threads(values, workers),
+            count_threads(values, threads, count_cores(), workers),
             values.stages,
+            batch if values.batch == "auto" else 1,
         )
         builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
     except ConfigurationError:

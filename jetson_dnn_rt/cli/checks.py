@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jetson_dnn_rt.backends.registry import BackendInfo
+from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import (
     PROFILE,
     find_distribution,
@@ -24,12 +25,20 @@ from jetson_dnn_rt.cli.environment import (
     profile_variable,
 )
 from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.executor.core_split import list_splits
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
 
 ROOT = Path("/")
 SHARED_MEMORY_BYTES = 128 << 20
 """One segment of 32 MiB for each ROS process: a camera, this one, a recorder, a viewer."""
+
+# What torch's threads read at their start: the values that do no harm, and what others do.
+_OPENMP = {
+    "OMP_WAIT_POLICY": (("passive",), "lets torch's threads spin on cores that others need"),
+    "OMP_PROC_BIND": (("false",), "binds the threads of all workers to the same first cores"),
+    "GOMP_CPU_AFFINITY": ((), "binds the threads of all workers to the same first cores"),
+}
 
 # L4T release to JetPack, by the first two numbers of the release.
 _JETPACKS = {"35": "5.1", "36.3": "6.0", "36.4": "6.1 or 6.2", "36": "6", "38": "7"}
@@ -103,6 +112,33 @@ def check_module(name: str, mend: str, *, required: bool) -> Check:
     except Exception as error:
         return Check(name, False, f"cannot be imported: {error}", mend, required)
     return Check(name, True, str(getattr(module, "__version__", "present")), required=required)
+
+
+def check_threads(environment: Mapping[str, str], cores: int = 0) -> Check:
+    """How the cores are shared, and what makes OpenMP's threads share them badly.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Of the process.
+    cores : int
+        0 = those that this process may run on.
+    """
+    cores = cores or count_cores()
+    splits = ", ".join(map(str, list_splits(cores, cores)))
+    lacks = [
+        f"{name}={environment[name]} {what}"
+        for name, (fine, what) in _OPENMP.items()
+        if name in environment and environment[name].lower() not in fine
+    ]
+    if lacks:
+        mend = "unset " + " ".join(lack.partition("=")[0] for lack in lacks)
+        return Check("threads", False, "; ".join(lacks), mend)
+    detail = (
+        f"{cores} core(s): 1 x {cores} (workers x threads) by default; with a task for each core "
+        f"threads: auto tries {splits}"
+    )
+    return Check("threads", True, detail)
 
 
 def check_interfaces() -> list[Check]:

@@ -28,6 +28,7 @@ from jetson_dnn_rt.cli.checks import (
     check_rights,
     check_ros,
     check_shared_memory,
+    check_threads,
 )
 from jetson_dnn_rt.cli.environment import prepare_environment
 
@@ -63,6 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 def run_checks() -> list[Check]:
     """Every check, in the order in which they are shown."""
     from jetson_dnn_rt.backends.registry import list_backends
+    from jetson_dnn_rt.cli.memory_checks import check_memory
 
     # The profile as the user's shell has it, before this process sets what is missing.
     profile = check_profile(os.environ)
@@ -76,8 +78,10 @@ def run_checks() -> list[Check]:
         check_module("matplotlib", "pip install matplotlib", required=False),
         *check_backends(list_backends()),
         check_gpu(),
+        *check_memory(),
         check_jetson(),
         *check_rights(),
+        check_threads(os.environ),
         check_governor(),
         *check_platform(),
         profile,

@@ -18,21 +18,24 @@ from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
 
-COMMANDS = ("run", "compress", "build", "profile", "library", "doctor", "simulate", "bench")
+COMMANDS = (
+    *("run", "compress", "build", "profile", "evaluate", "wcet", "compare", "report", "export"),
+    *("library", "doctor", "simulate", "bench"),
+)
 
 FAILED = 1
 BAD_ARGUMENTS = 2
 INTERRUPTED = 130
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(only: str = "") -> argparse.ArgumentParser:
+    """The parser of all commands, or of one alone, which then needs no module of the others."""
     parser = argparse.ArgumentParser(
         prog="jetson-dnn-rt", description="DNNs on camera frames, every frame with a deadline."
     )
     parser.add_argument("--version", action="version", version=f"jetson-dnn-rt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in (only,) if only in COMMANDS else COMMANDS:
         module = importlib.import_module(f"jetson_dnn_rt.cli.{name}")
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -43,7 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; whatever goes wrong is one line on stderr."""
-    args = build_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    args = build_parser(given[0] if given else "").parse_args(given)
     set_library_defaults()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
@@ -94,6 +98,31 @@ def build() -> int:
 def profile() -> int:
     """`ros2 run jetson_dnn_rt profile`."""
     return main(["profile", *sys.argv[1:]])
+
+
+def evaluate() -> int:
+    """`ros2 run jetson_dnn_rt evaluate`."""
+    return main(["evaluate", *sys.argv[1:]])
+
+
+def wcet() -> int:
+    """`ros2 run jetson_dnn_rt wcet`."""
+    return main(["wcet", *sys.argv[1:]])
+
+
+def compare() -> int:
+    """`ros2 run jetson_dnn_rt compare`."""
+    return main(["compare", *sys.argv[1:]])
+
+
+def report() -> int:
+    """`ros2 run jetson_dnn_rt report`."""
+    return main(["report", *sys.argv[1:]])
+
+
+def export() -> int:
+    """`ros2 run jetson_dnn_rt export`."""
+    return main(["export", *sys.argv[1:]])
 
 
 def library() -> int:

@@ -1,8 +1,9 @@
-"""Measure what the coordinator decides by, and keep it in a file of tables.
+"""Measure how long the variants of models take: per layer, stage and model, alone and disturbed.
 
-Runs the variants of one or more models on real frames, stage by stage, at the present clocks, at
-those listed, or at a sample of at most 50 from which all others are predicted, with the error of
-the prediction. Clocks are set only when --clocks asks for it, and come back at the end.
+Runs them on real frames, stage by stage, at the present clocks, at those listed, or at a sample of
+at most 50 from which all others are predicted, with the error of the prediction. Clocks are set
+only when --clocks asks for it, and come back at the end. A profile that was broken off goes on
+where it was when the same command is given again with the same --output folder.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -19,29 +21,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.cli.options import parse_count, parse_deadline, parse_positive
-from jetson_dnn_rt.cli.profile_report import Profiled, describe, format_report
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.coordinator.interference import Beside
-    from jetson_dnn_rt.coordinator.profiling import Key, ProfiledTask, Profiler
+    from jetson_dnn_rt.cli.profile_report import Profiled
+    from jetson_dnn_rt.cli.profile_session import Interference, ProfileSession
+    from jetson_dnn_rt.cli.profile_target import ProfileTarget
+    from jetson_dnn_rt.coordinator.journal import Journal
+    from jetson_dnn_rt.coordinator.profiling import ProfiledTask
     from jetson_dnn_rt.frames import Frame
-    from jetson_dnn_rt.models.model import Model
     from jetson_dnn_rt.platforms.platform import Platform
-    from jetson_dnn_rt.variants.library import Library
-    from jetson_dnn_rt.variants.variant_set import VariantSet
 
-HELP = "measure variants at clocks, into a file of tables for the coordinator"
+HELP = "measure variants: distributions per layer and stage, tables for the coordinator"
 DEFAULT_RUNS = 200
 DEFAULT_FRAMES = "synthetic"
 FRAMES_LIMIT = 64
-ALL = "all"
-CURRENT, SAMPLE = "current", "sample"
 LEAST_RUNS = 10
 """At each point of a sample; a median of fewer is of no use."""
 
 MAX_COHORT = 16
+LAYER, STAGE, MODEL = "layer", "stage", "model"
+DEFAULT_OPERATOR_RUNS = 10
 
 _TASK = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--variants",
-        default=ALL,
+        default="all",
         metavar="all|LIST",
         help="names with commas between; all = what the library has of the model, and the full "
         "model (default)",
@@ -80,19 +81,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--clocks",
-        default=CURRENT,
+        default="current",
         metavar="CONFIG,...|current|sample",
         help="CONFIG = number of a configuration, slowest, fastest, or a power mode as MAXN; "
         "sample = at most 50, the rest is predicted (default current)",
     )
     add(
+        "--per",
+        choices=(LAYER, STAGE, MODEL),
+        default=STAGE,
+        help="how far times are told apart; layer runs the networks once more, layer by layer "
+        "(default stage)",
+    )
+    add(
         "--interference",
         type=_parse_interference,
         default=(),
-        metavar="none,cpu,cohort:N",
-        help="measure beside a load on every core; beside up to N - 1 tasks of the cohort",
+        metavar="none,cpu,memory,gpu,cohort:N",
+        help="measure again beside a load on every core; copies of memory; a load on the GPU; "
+        "N - 1 other tasks, or copies of the task where it is the only one",
     )
-    add("--stages", type=_parse_stages, default=0, metavar="N", help="0 = automatic (default)")
+    add(
+        "--cold",
+        type=_parse_none_or_count,
+        default=0,
+        metavar="K",
+        help="first frames of K fresh processes for each variant, measured apart (default 0)",
+    )
+    add(
+        "--operators",
+        type=_parse_none_or_count,
+        metavar="N",
+        help="frames under the PyTorch profiler, in a pass of its own, for attribution (default "
+        f"{DEFAULT_OPERATOR_RUNS} where --output is a folder or --per is layer, else 0)",
+    )
+    add(
+        "--stages", type=_parse_none_or_count, default=0, metavar="N",
+        help="0 = automatic (default)",
+    )  # fmt: skip
     add(
         "--finest-stages", action="store_true",
         help="one run per stage on every back end, as the task's parameter finest_stages",
@@ -108,7 +134,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="relative deadline (default: one period)",
     )
     add("--engine-cache", type=Path, metavar="DIR", help="the library")
-    add("--output", type=Path, metavar="FILE", help="write the tables here")
+    add(
+        "--weights",
+        default="DEFAULT",
+        metavar="DEFAULT|none|FILE",
+        help="of torchvision: models; none = random ones, as good for times (default DEFAULT)",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR|FILE.json",
+        help="a folder for tables, report and traces, which a second start goes on with; or a "
+        "file for the tables alone",
+    )
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
@@ -120,13 +158,25 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError
         When an option, a model, the frames or the clocks cannot be used.
     """
+    from jetson_dnn_rt.cli.profile_report import describe
+    from jetson_dnn_rt.cli.profile_session import check_interference
+    from jetson_dnn_rt.cli.profile_target import ProfileTarget
+    from jetson_dnn_rt.cli.profile_tasks import (
+        choose_clocks,
+        list_settings,
+        open_platform,
+        open_tasks,
+    )
+    from jetson_dnn_rt.cli.profile_text import format_report
     from jetson_dnn_rt.coordinator.table_files import save_tables
     from jetson_dnn_rt.variants.sample_frames import open_frames
 
     begin_s = time.monotonic()
+    # Before torch is imported: its profiler writes to stderr that there is no GPU.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     models = _name_tasks(args.model)
-    if args.output is not None and not args.output.absolute().parent.is_dir():
-        raise ConfigurationError(f"--output {args.output}: there is no folder for it")
+    target = ProfileTarget(args.output)
+    check_interference(args.interference)
     if args.frames is None:
         logger.warning(
             "no --frames: the built-in road scenes are taken; how long decoding takes depends on "
@@ -136,17 +186,31 @@ def execute(args: argparse.Namespace) -> int:
     frames = list(open_frames(source, FRAMES_LIMIT))
     if not frames:
         raise ConfigurationError(f"--frames {source}: there is not one frame")
+    if len(frames) == 1:
+        logger.warning("--frames %s: one frame, so times vary less than on the road", source)
     with contextlib.ExitStack() as stack:
-        platform = _open_platform(args.clocks, stack)
-        _choose_clocks(args.clocks, platform)  # before a model is loaded for nothing
-        tasks = _open_tasks(args, models, stack)
+        platform = open_platform(args.clocks, stack)
+        choose_clocks(args.clocks, platform)  # before a model is loaded for nothing
+        tasks = open_tasks(args, models, target.settings, stack)
+        journal = stack.enter_context(
+            target.open_journal(list_settings(args, source, len(frames), tasks))
+        )
         progress = stack.enter_context(PhaseProgress())
-        profiled = _profile(args, tasks, frames, platform, progress, stack)
-    report = describe(profiled, frames=source, runs=args.runs, threads=args.threads)
-    report["seconds"] = time.monotonic() - begin_s
-    if args.output is not None:
-        save_tables(args.output, profiled.to_file(report))
-        report["output"] = str(args.output)
+        stack.push(target.say_how_to_go_on)
+        session, profiled = _profile(args, tasks, frames, platform, journal, target, progress)
+        report = describe(
+            profiled, frames=source, runs=args.runs, threads=args.threads, per=args.per
+        )
+        report["resumed"] = journal.resumed > 0
+        report["seconds"] = time.monotonic() - begin_s
+        if target.tables is not None:
+            save_tables(target.tables, profiled.to_file(report))
+            report["output"] = str(args.output)
+        if target.folder is not None:
+            session.write_traces(
+                {"runs": args.runs, "frames": source, "threads": args.threads, "workers": 1}
+            )
+            target.write_report(report)
     print(format_report(report), file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(report))
@@ -174,113 +238,6 @@ def _name_tasks(models: Sequence[str]) -> dict[str, str]:
     return tasks
 
 
-def _open_platform(clocks: str, stack: contextlib.ExitStack) -> Platform:
-    from jetson_dnn_rt.platforms.detect import detect
-    from jetson_dnn_rt.platforms.platform import close_on_signals
-
-    platform = stack.enter_context(detect(allow_writes=clocks != CURRENT, switch_cores=False))
-    if clocks != CURRENT and not platform.writable:
-        raise ConfigurationError(
-            f"--clocks {clocks}: {platform.title}: {platform.reason}; leave them with --clocks "
-            "current"
-        )
-    if platform.writable:
-        close_on_signals(platform)
-    return platform
-
-
-def _choose_clocks(text: str, platform: Platform) -> list[int] | None:
-    """Configurations to set, the fastest of a sample first; None = the clocks stay."""
-    from jetson_dnn_rt.coordinator.clock_model import choose_points
-    from jetson_dnn_rt.coordinator.profile_tables import find_presets
-
-    if text == CURRENT:
-        return None
-    space = platform.space
-    if text == SAMPLE:
-        return [int(position) for position in choose_points(space, include=find_presets(platform))]
-    names = {"slowest": space.slowest, "fastest": space.fastest}
-    positions = []
-    for part in text.split(","):
-        if part in names:
-            positions.append(names[part])
-        elif part.isdecimal() and int(part) < len(space):
-            positions.append(int(part))
-        else:
-            try:
-                positions.append(platform.mode_index(part))
-            except ValueError as error:
-                raise ConfigurationError(
-                    f"--clocks {part}: neither slowest, fastest nor a number below {len(space)}; "
-                    f"{error}"
-                ) from error
-    return list(dict.fromkeys(positions))
-
-
-def _open_tasks(
-    args: argparse.Namespace, models: dict[str, str], stack: contextlib.ExitStack
-) -> list[ProfiledTask]:
-    from jetson_dnn_rt.coordinator.profiling import ProfiledTask
-    from jetson_dnn_rt.models.sources import load_model
-    from jetson_dnn_rt.variants.library import Library
-    from jetson_dnn_rt.variants.measurement import approximates
-
-    library = Library(args.engine_cache)
-    period_ns = round(1e9 / args.rate)
-    deadlines = dict(args.deadline)
-    unknown = sorted(set(deadlines) - set(models))
-    if unknown:
-        raise ConfigurationError(f"--deadline {unknown[0]}: the tasks are {', '.join(models)}")
-    tasks = []
-    for task, name in models.items():
-        model = load_model(name)
-        names = _list_names(args.variants, model, library)
-        variants = _open_variants(args, model, library, stack, names)
-        if all(approximates(pipeline.spec) for pipeline in variants.pipelines.values()):
-            raise ConfigurationError(
-                f"--variants: task {task} needs a full one in fp32, with which the others are "
-                "compared"
-            )
-        deadline_ns = int(deadlines[task] * 1e6) if task in deadlines else period_ns
-        tasks.append(ProfiledTask(task, variants, deadline_ns, period_ns))
-    return tasks
-
-
-def _open_variants(
-    args: argparse.Namespace,
-    model: Model,
-    library: Library | None,
-    stack: contextlib.ExitStack,
-    names: Sequence[str],
-) -> VariantSet:
-    from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.settings import DecoderSettings
-    from jetson_dnn_rt.variants.variant_set import VariantSet
-
-    variants = VariantSet(
-        model,
-        names,
-        DecoderSettings(),
-        threads=args.threads,
-        clock=SteadyClock(),
-        stages=args.stages,
-        finest=args.finest_stages,
-        library=library,
-        build=False,
-    )
-    stack.callback(variants.close)
-    return variants
-
-
-def _list_names(text: str, model: Model, library: Library) -> list[str]:
-    from jetson_dnn_rt.coordinator.library_tables import list_variants
-    from jetson_dnn_rt.variants.variant_set import choose_default
-
-    if text != ALL:
-        return [name for name in text.split(",") if name]
-    return list(dict.fromkeys([str(choose_default(model)), *list_variants(library, model)]))
-
-
 # -- measuring ---------------------------------------------------------------------------------
 
 
@@ -289,9 +246,18 @@ def _profile(
     tasks: Sequence[ProfiledTask],
     frames: Sequence[Frame],
     platform: Platform,
+    journal: Journal,
+    target: ProfileTarget,
     progress: PhaseProgress,
-    stack: contextlib.ExitStack,
-) -> Profiled:
+) -> tuple[ProfileSession, Profiled]:
+    from jetson_dnn_rt.cli.profile_report import Profiled
+    from jetson_dnn_rt.cli.profile_session import ProfileSession
+    from jetson_dnn_rt.cli.profile_tasks import (
+        SAMPLE,
+        choose_clocks,
+        make_opener,
+        make_specifier,
+    )
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.coordinator.profile_tables import (
         make_measured_tables,
@@ -299,65 +265,67 @@ def _profile(
     )
     from jetson_dnn_rt.coordinator.profiling import Profiler
 
-    positions = _choose_clocks(args.clocks, platform)
-    progress.begin("profile")
-    profiler = Profiler(tasks, frames, platform, SteadyClock(), progress)
-    agreements = profiler.compare()
+    operators = args.operators
+    if operators is None:
+        wanted = target.folder is not None or args.per == LAYER
+        operators = DEFAULT_OPERATOR_RUNS if wanted else 0
+    phases = [args.per == LAYER, operators > 0, args.cold > 0]
+    steps = iter(range(1, 2 + len(args.interference) + sum(phases)))
+    total = 1 + len(args.interference) + sum(phases)
+
+    def begin() -> None:
+        progress.begin("profile", next(steps), total)
+
+    clock = SteadyClock()
+    positions = choose_clocks(args.clocks, platform)
+    begin()
+    profiler = Profiler(tasks, frames, platform, clock, progress, journal)
+    session = ProfileSession(
+        tasks, frames, platform, profiler, clock, args.threads, target, progress
+    )
+    found = session.found
+    found.agreements = profiler.compare()
     predict = args.clocks == SAMPLE and len(positions or ()) < len(platform.space)
     of_others = max(LEAST_RUNS, args.runs // 4) if predict else args.runs
-    points = profiler.measure_points(positions, args.runs, of_others, need_first=predict)
+    found.points = profiler.measure_points(positions, args.runs, of_others, need_first=predict)
     make = make_predicted_tables if predict else make_measured_tables
-    result = make(platform, tasks, points, agreements)
+    result = make(platform, tasks, found.points, found.agreements)
+    fastest = int(result.clocks.indices[result.clocks.fastest])
     if positions is not None:
-        platform.apply(int(result.clocks.indices[result.clocks.fastest]))
-    cohort, co_runners = _measure_interference(args, tasks, frames, profiler, progress, stack)
-    return Profiled(tuple(tasks), platform, result, agreements, len(points), cohort, co_runners)
-
-
-def _measure_interference(
-    args: argparse.Namespace,
-    tasks: Sequence[ProfiledTask],
-    frames: Sequence[Frame],
-    profiler: Profiler,
-    progress: PhaseProgress,
-    stack: contextlib.ExitStack,
-) -> tuple[tuple[float, ...], dict[Key, Beside]]:
-    from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.coordinator.interference import measure_beside_load, measure_cohort
-
-    cohort: tuple[float, ...] = (1.0,)
-    co_runners: dict[Key, Beside] = {}
-    for kind, count in args.interference:
-        if kind == "cpu":
-            progress("beside a load on every core", 0, 1)
-            co_runners = measure_beside_load(lambda: profiler.measure_times(args.runs))
-        elif kind == "cohort":
-            members = [tasks[n % len(tasks)].variants for n in range(count)]
-            pipelines = [
-                _open_variants(args, m.model, m.library, stack, [m.default]).pipelines[m.default]
-                for m in members
-            ]
-            cohort = measure_cohort(pipelines, frames, args.runs, SteadyClock(), progress)
-    return cohort, co_runners
+        platform.apply(fastest)
+    alone = next((p for p in found.points if p.position == fastest), found.points[0]).times_ns
+    for interference in args.interference:
+        begin()
+        session.measure_beside(interference, args.runs, alone, make_opener(args))
+    if args.per == LAYER:
+        begin()
+        session.measure_layers(args.runs)
+    if operators:
+        begin()
+        session.profile_operators(operators)
+    if args.cold:
+        begin()
+        session.measure_cold(args.cold, make_specifier(args))
+    return session, Profiled(tuple(tasks), platform, result, alone, found)
 
 
 # -- options -----------------------------------------------------------------------------------
 
 
-def _parse_interference(text: str) -> tuple[tuple[str, int], ...]:
-    found = []
+def _parse_interference(text: str) -> tuple[Interference, ...]:
+    found: list[Interference] = []
     for part in text.split(","):
         kind, colon, count = part.partition(":")
         if kind == "cohort" and count.isdecimal() and 2 <= int(count) <= MAX_COHORT:
             found.append((kind, int(count)))
-        elif kind == "cpu" and not colon:
+        elif kind in ("cpu", "memory", "gpu") and not colon:
             found.append((kind, 0))
         elif part != "none":
             raise argparse.ArgumentTypeError(
-                f"{part!r} must be none, cpu or cohort:N with N in [2, {MAX_COHORT}]"
+                f"{part!r} must be none, cpu, memory, gpu or cohort:N with N in [2, {MAX_COHORT}]"
             )
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
-def _parse_stages(text: str) -> int:
+def _parse_none_or_count(text: str) -> int:
     return 0 if text == "0" else parse_count(text)

@@ -1,23 +1,25 @@
-"""What `profile` found: for the file of tables, for programs and for people."""
+"""What `profile` found, for the file of tables and for programs; `profile_text` is for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.progress import format_duration
-from jetson_dnn_rt.cli.text import Cell, format_rows
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.tables import Integers, order_statistic
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.coordinator.interference import Beside
+    from jetson_dnn_rt.cli.profile_session import Condition, Found, LayerTimes
     from jetson_dnn_rt.coordinator.profile_tables import ProfileResult
     from jetson_dnn_rt.coordinator.profiling import Key, ProfiledTask
     from jetson_dnn_rt.coordinator.table_files import TableFile
     from jetson_dnn_rt.coordinator.tables import TaskTable
     from jetson_dnn_rt.platforms.platform import Platform
-    from jetson_dnn_rt.variants.agreement import Agreement
+    from jetson_dnn_rt.variants.cold_start import ColdStart
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +32,17 @@ class Profiled:
     platform : Platform
     result : ProfileResult
         The tables.
-    agreements : mapping of (str, str) to Agreement
-        By task and variant.
-    points : int
-        Clock configurations that were measured.
-    interference : tuple of float
-        Slow-down with 1, 2, ... tasks side by side.
-    co_runners : mapping of (str, str) to Beside
-        Beside a load on every core; empty where that was not asked for.
+    alone : mapping of (str, str) to int64 [S, R]
+        Times of runs by task and variant, with nothing beside, at the fastest clocks.
+    found : Found
+        Everything beyond the tables.
     """
 
     tasks: tuple[ProfiledTask, ...]
     platform: Platform
     result: ProfileResult
-    agreements: Mapping[Key, Agreement]
-    points: int
-    interference: tuple[float, ...]
-    co_runners: Mapping[Key, Beside]
+    alone: Mapping[Key, Integers]
+    found: Found
 
     def to_file(self, notes: Mapping[str, Any]) -> TableFile:
         """The file of tables, with what else is known."""
@@ -54,13 +50,15 @@ class Profiled:
 
         result = self.result
         return TableFile(
-            result.clocks, result.tables, self.interference, result.power_measured, notes
+            result.clocks, result.tables, self.found.cohort, result.power_measured, notes
         )
 
 
-def describe(profiled: Profiled, *, frames: str, runs: int, threads: int) -> dict[str, Any]:
+def describe(
+    profiled: Profiled, *, frames: str, runs: int, threads: int, per: str = "stage"
+) -> dict[str, Any]:
     """All of it but the tables themselves, as JSON has it; times in ms, power in W."""
-    from jetson_dnn_rt.variants.machine import describe_machine
+    from jetson_dnn_rt.platforms.machine import describe_machine
 
     result, clocks = profiled.result, profiled.result.clocks
     return {
@@ -70,8 +68,9 @@ def describe(profiled: Profiled, *, frames: str, runs: int, threads: int) -> dic
         "frames": frames,
         "runs": runs,
         "threads": threads,
+        "per": per,
         "clocks": {
-            "measured": profiled.points,
+            "measured": len(profiled.found.points),
             "configurations": len(clocks.space),
             "kept": len(clocks),
             "fastest": clocks.describe(clocks.fastest),
@@ -80,7 +79,8 @@ def describe(profiled: Profiled, *, frames: str, runs: int, threads: int) -> dic
             "power_error": None if result.power_error is None else asdict(result.power_error),
         },
         "power_measured": result.power_measured,
-        "interference": list(profiled.interference),
+        "interference": list(profiled.found.cohort),
+        "co_runners": {c.name: dict(c.load) for c in profiled.found.conditions},
         "tasks": [
             _describe_task(task, table, profiled)
             for task, table in zip(profiled.tasks, result.tables, strict=True)
@@ -101,73 +101,103 @@ def _describe_task(task: ProfiledTask, table: TaskTable, profiled: Profiled) -> 
 
 def _describe_variant(table: TaskTable, variant: int, profiled: Profiled) -> dict[str, Any]:
     key = table.task, table.variants[variant]
+    found = profiled.found
     times_ms = table.times_ns[variant] / 1e6
     slowest = table.median_ns[variant] @ table.slowdown[variant]
-    agreement, beside = profiled.agreements.get(key), profiled.co_runners.get(key)
+    agreement = found.agreements.get(key)
     measured = profiled.result.power_measured
+    beside = {condition.name: _describe_condition(condition, key, profiled)
+              for condition in found.conditions}  # fmt: skip
     return {
         "variant": key[1],
         "accuracy": table.accuracy(variant),
         "agreement": None if agreement is None else asdict(agreement),
-        "time_ms": _quantiles(times_ms.sum(axis=0)),
-        "stages": dict(zip(table.stages, map(_quantiles, times_ms), strict=True)),
+        "time_ms": describe_times(times_ms.sum(axis=0)),
+        "stages": dict(zip(table.stages, map(describe_times, times_ms), strict=True)),
         "slowest_clocks": float(slowest[0] / slowest[-1]),
         "power_w": float(table.power_w[variant, :, -1].mean()) if measured else None,
-        "beside_load": None if beside is None else asdict(beside),
+        "beside_load": beside["cpu"]["ratio"] if "cpu" in beside else None,
+        "beside": beside,
+        "points": [
+            {
+                "clocks": profiled.platform.space.describe(point.position),
+                "time_ms": describe_times(point.times_ns[key].sum(axis=1) / 1e6),
+            }
+            for point in found.points
+        ],
+        "layers": None if key not in found.layers else _describe_layers(found.layers[key]),
+        "operators": found.operators.get(key),
+        "cold": None if key not in found.cold else _describe_cold(found.cold[key]),
+        "left_out": found.left_out.get(key, []),
     }
 
 
-def _quantiles(times_ms: Any) -> dict[str, float | int]:
-    """Order statistics: each is a time that occurred."""
-    from jetson_dnn_rt.coordinator.tables import order_statistic
-
+def _describe_condition(condition: Condition, key: Key, profiled: Profiled) -> dict[str, Any]:
+    """Times of the runs of a variant: a back end may do several stages in one."""
+    task = next(task for task in profiled.tasks if task.name == key[0])
+    names = [stage.name for stage in task.variants.pipelines[key[1]].stages]
+    before, after = profiled.alone[key] / 1e6, condition.times_ns[key] / 1e6
+    pairs = zip(names, before.T, after.T, strict=True)
     return {
-        "p50": float(order_statistic(times_ms, 0.5)),
-        "p99": float(order_statistic(times_ms, 0.99)),
+        "ratio": asdict(condition.ratios[key]),
+        "alone_ms": describe_times(before.sum(axis=1)),
+        "time_ms": describe_times(after.sum(axis=1)),
+        "stages": {
+            name: {"alone_ms": describe_times(one), "time_ms": describe_times(other)}
+            for name, one, other in pairs
+        },
+    }
+
+
+def _describe_layers(layers: LayerTimes) -> dict[str, Any]:
+    rows = np.array([run.times_ns for run in layers.runs if not run.cold], np.int64) / 1e6
+    inner = rows[:, 1:-1]  # between preprocessing and decoding
+    total_ms = float(inner.sum(axis=1).mean())
+    return {
+        "network_ms": describe_times(inner.sum(axis=1)),
+        "layers": [
+            {
+                "name": name,
+                "operators": operators,
+                "time_ms": describe_times(column),
+                "share": float(column.mean() / total_ms),
+            }
+            for name, operators, column in zip(
+                layers.names, layers.operators, inner.T, strict=True
+            )
+        ],
+    }
+
+
+def _describe_cold(starts: Sequence[ColdStart]) -> dict[str, Any]:
+    phases = [start.phases_ms for start in starts]
+    return {
+        "starts": len(starts),
+        "phases_ms": {
+            name: describe_times(np.array([row[name] for row in phases])) for name in phases[0]
+        },
+    }
+
+
+def describe_times(times_ms: npt.NDArray[Any]) -> dict[str, float | int]:
+    """Order statistics and the mean: each quantile is a time that occurred.
+
+    Parameters
+    ----------
+    times_ms : ndarray, [N]
+        In milliseconds, at least one.
+
+    Returns
+    -------
+    dict
+        ``count``; ``best``, ``mean``, ``p50``, ``p99``, ``p999`` and ``max`` (the high-water
+        mark) in milliseconds.
+    """
+    shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+    return {
+        "best": float(times_ms.min()),
+        "mean": float(times_ms.mean()),
+        **{name: float(order_statistic(times_ms, share)) for name, share in shares.items()},
         "max": float(times_ms.max()),
         "count": len(times_ms),
     }
-
-
-def format_report(report: Mapping[str, Any]) -> str:
-    """What `describe` gave, for people."""
-    clocks = report["clocks"]
-    rows: list[list[Cell]] = []
-    lines = []
-    for task in report["tasks"]:
-        for variant in task["variants"]:
-            beside = variant["beside_load"]
-            rows.append(
-                [
-                    task["task"],
-                    variant["variant"],
-                    f"{variant['time_ms']['p50']:.2f}",
-                    f"{variant['time_ms']['p99']:.2f}",
-                    f"{variant['accuracy']:.3f}",
-                    f"{variant['slowest_clocks']:.2f}" if clocks["kept"] > 1 else None,
-                    variant["power_w"],
-                    None if beside is None else f"{beside['p50']:.2f}",
-                ]
-            )
-        lines += [f"{task['task']}: left out: {why}" for why in task["left_out"].values()]
-    header = ["task", "variant", "p50 ms", "p99 ms", "accuracy", "at slowest x", "W", "beside x"]
-    lines.insert(0, format_rows(header, rows))
-    lines.append(
-        f"clocks: {clocks['measured']} of {clocks['configurations']} configurations measured, "
-        f"{clocks['kept']} in the tables; times at {clocks['fastest']}"
-    )
-    for what in ("time", "power"):
-        error = clocks[f"{what}_error"]
-        if error is not None:
-            shares = "/".join(f"{100.0 * error[key]:.1f}" for key in ("p50", "p95", "max"))
-            lines.append(f"predicted {what}: off by {shares} % (p50/p95/max of points held out)")
-    if len(report["interference"]) > 1:
-        factors = " ".join(f"{factor:.2f}" for factor in report["interference"])
-        lines.append(f"side by side, 1 to {len(report['interference'])}: {factors}")
-    if not report["power_measured"]:
-        lines.append(
-            "power cannot be read here: 1 W stands for a busy machine, 0 W for an idle one"
-        )
-    written = f", written to {report['output']}" if "output" in report else ""
-    lines.append(f"took {format_duration(report['seconds'])}{written}")
-    return "\n".join(lines)

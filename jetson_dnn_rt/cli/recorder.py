@@ -6,19 +6,19 @@ import json
 import queue
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-import cv2
-import numpy as np
-
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.models.heads import Kind
+from jetson_dnn_rt.models.result_lines import describe_result
+from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.wcet.summary import RunSummary
-from jetson_dnn_rt.wcet.trace import format_job
+from jetson_dnn_rt.wcet.trace_schema import TraceMetadata
+from jetson_dnn_rt.wcet.trace_writer import TraceWriter, describe_no_clocks, load_libraries
 
 QUEUE_LIMIT = 256
 """Jobs that wait for a slow disk before publishing has to wait too: their frames are in memory."""
@@ -26,18 +26,12 @@ QUEUE_LIMIT = 256
 FRAMES_KEPT = 3
 """Latest frames whose results are collected for the picture; each holds a buffer of the camera."""
 
-_EMPTY: dict[str, tuple[str, object]] = {
-    "detection": ("boxes", []),
-    "segmentation": ("class_shares", {}),
-    "classification": ("classes", []),
-}
-
 
 @dataclass(frozen=True)
 class TaskLabels:
     """What a task looks for (``detection``, ``segmentation``, ...), and its classes' names."""
 
-    kind: str
+    kind: Kind
     labels: Sequence[str]
 
 
@@ -62,28 +56,35 @@ class Recorder:
     results : Path, optional
         File of result lines.
     trace : Path, optional
-        File of job records.
-    keep_jobs : bool
-        Keep the records for the plot.
+        Folder of the job trace; an earlier trace in it is replaced.
+    keep_sight : bool
+        Keep a frame and what was found in it, for the picture.
 
     Raises
     ------
     OSError
         When a file cannot be opened.
+    ConfigurationError
+        When a trace is wanted and pyarrow is missing.
     """
 
     def __init__(
-        self, results: Path | None = None, trace: Path | None = None, *, keep_jobs: bool = False
+        self, results: Path | None = None, trace: Path | None = None, *, keep_sight: bool = False
     ) -> None:
         self.summary = RunSummary()
-        self.jobs: dict[str, list[JobRecord]] = {}
         self.best: Sight | None = None
-        self.error: OSError | None = None
+        self.error: Exception | None = None
+        self.lost = 0
         self._labels: Mapping[str, TaskLabels] = {}
-        self._keep_jobs = keep_jobs
+        self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
         self._results = _open(results)
-        self._trace = _open(trace)
+        self._folder = trace
+        self._trace: TraceWriter | None = None
+        if trace is not None:
+            # What is wrong with either is to be said before models are loaded.
+            load_libraries()
+            trace.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[tuple[JobRecord, Work] | None] = queue.Queue(QUEUE_LIMIT)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -94,44 +95,65 @@ class Recorder:
     def __exit__(self, *raised: object) -> None:
         self._queue.put(None)
         self._thread.join()
-        for file in (self._results, self._trace):
-            if file is not None:
-                try:
-                    file.close()
-                except OSError as failure:
-                    self.error = failure
+        if self._results is not None:
+            try:
+                self._results.close()
+            except OSError as failure:
+                self.error = failure
+        if self._trace is not None:
+            self._trace.close()
+            self.lost = self._trace.lost
+            self.error = self.error or self._trace.error
 
-    def introduce(self, labels: Mapping[str, TaskLabels]) -> None:
-        """Name the tasks before their first job."""
+    def introduce(
+        self,
+        labels: Mapping[str, TaskLabels],
+        metadata: TraceMetadata | None = None,
+        clocks: Callable[[int], str] = describe_no_clocks,
+    ) -> None:
+        """Name the tasks, and begin the trace, before their first job.
+
+        Parameters
+        ----------
+        labels : mapping of str to TaskLabels
+            By task.
+        metadata : TraceMetadata, optional
+            Of the trace.
+        clocks : callable
+            Clock configuration that held at a steady time in ns, in words.
+
+        Raises
+        ------
+        OSError
+            When the trace's folder cannot be written.
+        """
         self._labels = labels
         self.summary = RunSummary(labels)
-        self.jobs = {task: [] for task in labels}
+        if self._folder is not None:
+            self._trace = TraceWriter(
+                self._folder, metadata or TraceMetadata(), clocks=clocks, replace=True
+            )
 
     def observe(self, record: JobRecord, work: Work) -> None:
         """Take a job that ended; called on the executor's delivery thread."""
+        if self._trace is not None:
+            self._trace.write(record, work.frame.stamp_ns)
         self._queue.put((record, work))
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             record, work = item
             self.summary.add(record)
-            if self._keep_jobs:
-                self.jobs.setdefault(record.task, []).append(record)
+            if self._keep_sight:
                 self._collect(record, work)
-            if self.error is None:
+            if self._results is not None and self.error is None:
+                line = format_result(record, work, self._labels[record.task])
                 try:
-                    self._write(record, work)
+                    self._results.write(line + "\n")
                 except OSError as error:
                     # The run goes on; what became of the file is said at its end.
                     self.error = error
             del item, record, work
-
-    def _write(self, record: JobRecord, work: Work) -> None:
-        if self._results is not None:
-            line = format_result(record, work, self._labels[record.task])
-            self._results.write(line + "\n")
-        if self._trace is not None:
-            self._trace.write(format_job(record) + "\n")
 
     def _collect(self, record: JobRecord, work: Work) -> None:
         """Keep the latest frame that every task has seen, one with boxes if there is any."""
@@ -169,52 +191,5 @@ def format_result(record: JobRecord, work: Work, task: TaskLabels) -> str:
         "task": record.task,
         "outcome": record.outcome.value,
     }
-    result = work.result
-    if isinstance(result, Detections):
-        line["boxes"] = _list_boxes(result, task.labels)
-    elif isinstance(result, Segmentation):
-        line["class_shares"] = _share_classes(result, task.labels)
-    elif isinstance(result, Classification):
-        line["classes"] = [
-            {
-                "class_id": str(class_id),
-                "label": _name(task.labels, class_id),
-                "score": round(score, 5),
-            }
-            for class_id, score in zip(
-                result.class_ids.tolist(), result.scores.tolist(), strict=True
-            )
-        ]
-    else:
-        key, nothing = _EMPTY[task.kind]
-        line[key] = nothing
+    line |= describe_result(work.result, task.kind, task.labels)
     return json.dumps(line)
-
-
-def _name(labels: Sequence[str], class_id: int) -> str:
-    return labels[class_id] if class_id < len(labels) else f"class_{class_id}"
-
-
-def _list_boxes(result: Detections, labels: Sequence[str]) -> list[dict[str, object]]:
-    return [
-        {
-            "class_id": str(class_id),
-            "label": _name(labels, class_id),
-            "score": round(score, 5),
-            "xyxy": [round(value, 2) for value in corners],
-        }
-        for class_id, score, corners in zip(
-            result.class_ids.tolist(), result.scores.tolist(), result.boxes.tolist(), strict=True
-        )
-    ]
-
-
-def _share_classes(result: Segmentation, labels: Sequence[str]) -> dict[str, float]:
-    # OpenCV's histogram keeps neither the interpreter's lock nor a copy of the mask.
-    mask = np.ascontiguousarray(result.mask)
-    counts = cv2.calcHist([mask], [0], None, [256], [0, 256]).ravel().tolist()
-    return {
-        _name(labels, class_id): round(count / mask.size, 6)
-        for class_id, count in enumerate(counts)
-        if count
-    }

@@ -101,7 +101,7 @@ def execute(args: argparse.Namespace) -> int:
     prepare_environment()
     stop = threading.Event()
     report, recorder = _run(args, stop)
-    from jetson_dnn_rt.cli.report import format_table, to_dict, write_output
+    from jetson_dnn_rt.cli.run_report import format_table, to_dict, write_output
 
     files = write_output(args.output, report, recorder) if args.output else []
     table = format_table(report, recorder.summary)
@@ -132,8 +132,8 @@ def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
 
 
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
-    from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels
-    from jetson_dnn_rt.cli.report import TRACE
+    from jetson_dnn_rt.cli.recorder import Recorder
+    from jetson_dnn_rt.cli.run_report import TRACE
     from jetson_dnn_rt.nodes.runtime import stop_on_signals
     from jetson_dnn_rt.nodes.session import run_session
 
@@ -147,15 +147,13 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
         threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
     ready = threading.Event()
     try:
-        recorder = Recorder(args.results, trace, keep_jobs=args.output is not None)
+        recorder = Recorder(args.results, trace, keep_sight=args.output is not None)
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     with stop_on_signals(stop), recorder, Progress() as progress:
 
         def on_ready(info: SessionInfo) -> None:
-            recorder.introduce(
-                {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
-            )
+            _introduce(recorder, info, traced=trace is not None)
             ready.set()
             _announce(info)
             progress.start(recorder.summary)
@@ -183,6 +181,32 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
     if isinstance(ended, BaseException):
         raise ended
     return ended, recorder
+
+
+def _introduce(recorder: Recorder, info: SessionInfo, *, traced: bool) -> None:
+    from jetson_dnn_rt.cli.recorder import TaskLabels
+
+    labels = {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
+    if not traced:
+        recorder.introduce(labels)
+        return
+    from jetson_dnn_rt.wcet.trace_metadata import describe_run
+    from jetson_dnn_rt.wcet.trace_schema import TracedTask
+
+    tasks = {
+        name: TracedTask(
+            camera=task.camera,
+            model=task.model,
+            model_hash=task.model_hash,
+            variants=task.variants,
+            stages=task.stages,
+            deadline_ns=int(task.deadline_ms * 1e6),
+            period_ns=int(1e9 / task.frequency_hz),
+        )
+        for name, task in info.tasks.items()
+    }
+    metadata = describe_run("run", tasks, settings=info.settings, parameters=info.parameters)
+    recorder.introduce(labels, metadata, info.clocks_at)
 
 
 def _wait(
@@ -219,8 +243,10 @@ def _check(report: SessionReport, recorder: Recorder, *, interrupted: bool) -> N
         seen = recorder.summary.tasks[name].released
         if counts.released != seen:
             raise SourceError(f"{name}: {counts.released} frames released, {seen} accounted for")
-    if recorder.error is not None:
-        raise SourceError(f"results or trace are incomplete: {recorder.error}")
+    if recorder.error is not None or recorder.lost:
+        lost = f"{recorder.lost} jobs are not in the trace" if recorder.lost else ""
+        why = "; ".join(filter(None, (lost, str(recorder.error or ""))))
+        raise SourceError(f"results or trace are incomplete: {why}")
     for camera in report.cameras.values():
         if camera.error:
             raise SourceError(f"{camera.name}: {camera.error}")

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the task with the shortest period (default: the scenario's)",
     )
-    add("--trace", type=Path, metavar="FILE", help="write the job records of the first seed")
+    add("--trace", type=Path, metavar="DIR", help="write the job trace of the first seed")
     add("--plot", type=Path, metavar="DIR", help="draw the policies of --policies side by side")
     add("--policies", metavar="A,B,...", help="for --plot")
     add("--list", action="store_true", help="name the scenarios and the policies, and end")
@@ -70,31 +70,17 @@ def execute(args: argparse.Namespace) -> int:
 def _simulate(args: argparse.Namespace) -> dict[str, Any]:
     from jetson_dnn_rt.cli.scenario_files import make_source, open_scenario
     from jetson_dnn_rt.simulator.session import simulate
-    from jetson_dnn_rt.simulator.simulation import SimulatedFrame
     from jetson_dnn_rt.simulator.tally import summarize
-    from jetson_dnn_rt.wcet.trace import format_job
 
     source = make_source(open_scenario(args.scenario))
-    lines: list[str] = []
-
-    def keep(frame: SimulatedFrame) -> None:
-        lines.append(format_job(frame.record) + "\n")
-
-    tallies = [
-        simulate(
-            source,
-            args.policy,
-            seed=seed,
-            frames=args.frames,
-            observer=keep if args.trace is not None and seed == 0 else None,
-        )
-        for seed in range(args.seeds)
-    ]
+    rest = range(args.seeds)
+    tallies = []
     if args.trace is not None:
-        try:
-            args.trace.write_text("".join(lines), encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {args.trace}: {error.strerror}") from error
+        from jetson_dnn_rt.cli.simulated_trace import simulate_traced
+
+        tallies.append(simulate_traced(source, args.policy, args.frames, args.trace))
+        rest = range(1, args.seeds)
+    tallies += [simulate(source, args.policy, seed=seed, frames=args.frames) for seed in rest]
     return summarize(tallies)
 
 

@@ -64,6 +64,41 @@ def build(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tu
 # -- build -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sizes"),
+    [
+        ([], {"a": 2, "b": 2, "other": 1, "alone": 1}),
+        (["--batch", "5"], {"a": 5, "b": 5, "other": 5, "alone": 1}),
+        (["--task", "a"], {"a": 1}),
+    ],
+)
+def test_batches_are_built_for_as_many_tasks_as_are_alike(
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    sizes: dict[str, int],
+) -> None:
+    file = write_params(tmp_path)
+    file.write_text(
+        "perception: {ros__parameters: {tasks: [a, b, other, alone]}}\n"
+        f"/**: {{ros__parameters: {{model: 'null:0.1', build_frames: 'images:{tmp_path}'}}}}\n"
+        "/**/other: {ros__parameters: {model: 'null:0.2'}}\n"
+        "/**/alone: {ros__parameters: {batch: 'off'}}\n"
+    )
+    found = {}
+
+    def note(builder: building.TaskBuilder, spec: Any, progress: Any) -> building.BuildReport:
+        found[builder.plan.task] = builder.plan.batch
+        return building.BuildReport(builder.plan.task, str(spec), "present", "", False, None, 0.0)
+
+    monkeypatch.setattr(building.TaskBuilder, "build", note)
+    code, _, _ = build(capsys, file, *arguments)
+    assert code == 0
+    assert found == sizes
+
+
 def test_build_builds_then_finds(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +127,28 @@ def test_build_builds_then_finds(
     assert [v["state"] for v in again["variants"]] == ["present", "present"]
     assert [v["date"] for v in again["variants"]] == [v["date"] for v in result["variants"]]
     assert "built 0 in" in errors
+
+
+@pytest.mark.parametrize(
+    ("threads", "workers", "expected"), [("0", 2, 4), ("3", 2, 3), ("auto", 2, 8)]
+)
+def test_threads_are_those_of_the_process(
+    threads: str,
+    workers: int,
+    expected: int,
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What a trial at the start of the process takes is not known yet: all cores.
+    monkeypatch.setattr("jetson_dnn_rt.backends.threads.count_cores", lambda: 8)
+    file = write_params(tmp_path)
+    text = file.read_text().replace("threads: 1", f"threads: {threads}, workers: {workers}")
+    file.write_text(text)
+    code, result, _ = build(capsys, file, "--task", "detector")
+    assert code == 0
+    assert [variant["threads"] for variant in result["variants"]] == [expected]
 
 
 def test_build_prints_a_table_for_people(
@@ -240,7 +297,7 @@ def test_a_terminated_build_ends_at_once_and_leaves_no_half_entry(tmp_path: Path
         if "warming up" in line:
             break
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
     assert out == ""
     assert Library(tmp_path / "here").entries() == []

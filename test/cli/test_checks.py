@@ -77,6 +77,28 @@ def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, 
     assert bool(check.mend) is not ok
 
 
+@pytest.mark.parametrize(
+    ("environment", "ok", "text", "mend"),
+    [
+        ({}, True, "6 core(s): 1 x 6 (workers x threads) by default", ""),
+        ({"OMP_WAIT_POLICY": "PASSIVE", "OMP_PROC_BIND": "false"}, True, "1 x 6, 2 x 3", ""),
+        ({"OMP_WAIT_POLICY": "active"}, False, "spin", "unset OMP_WAIT_POLICY"),
+        (
+            {"OMP_PROC_BIND": "close", "GOMP_CPU_AFFINITY": "0 1"},
+            False,
+            "OMP_PROC_BIND=close binds",
+            "unset OMP_PROC_BIND GOMP_CPU_AFFINITY",
+        ),
+    ],
+)
+def test_threads_that_spin_or_stand_on_each_other(
+    environment: dict[str, str], ok: bool, text: str, mend: str
+) -> None:
+    check = checks.check_threads(environment, cores=6)
+    assert (check.ok, check.mend) == (ok, mend)
+    assert text in check.detail
+
+
 def test_rights_are_tried_in_another_process() -> None:
     policy = os.sched_getscheduler(0)
     names = [check.name for check in checks.check_rights()]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from pathlib import Path
-from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from fake_boards import MODEL, SCRIPT_NS, FakeBoard
+from profile_runs import run, write_frames
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.table_files import load_tables
@@ -42,20 +40,7 @@ def set_platform(monkeypatch: pytest.MonkeyPatch, platform: Platform) -> list[bo
 
 @pytest.fixture
 def frames(tmp_path: Path) -> str:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for index in range(3):
-        cv2.imwrite(str(folder / f"{index}.png"), np.full((16, 24, 3), 60 * index, np.uint8))
-    return f"images:{folder}"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
-    """Exit code, JSON of the only line, and stderr."""
-    code = main.main(["profile", *arguments, "--json"])
-    captured = capsys.readouterr()
-    lines = captured.out.splitlines()
-    assert len(lines) <= 1
-    return code, json.loads(lines[0]) if lines else None, captured.err
+    return write_frames(tmp_path / "images")
 
 
 def test_one_model_at_present_clocks(
@@ -307,7 +292,10 @@ def test_clocks_that_there_are_not(
     [
         [],
         ["--model", "null:1", "--runs", "0"],
-        ["--model", "null:1", "--interference", "gpu"],
+        ["--model", "null:1", "--interference", "tpu"],
+        ["--model", "null:1", "--interference", "memory:2"],
+        ["--model", "null:1", "--per", "operator"],
+        ["--model", "null:1", "--cold", "-1"],
         ["--model", "null:1", "--interference", "cohort:1"],
         ["--model", "null:1", "--interference", "cohort:99"],
         ["--model", "null:1", "--rate", "0"],

@@ -12,7 +12,7 @@ from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels, format_result
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
-from jetson_dnn_rt.wcet.trace import read_trace
+from jetson_dnn_rt.wcet.trace_reader import open_trace
 
 LABELS = {
     "detector": TaskLabels("detection", ("person", "bicycle", "car")),
@@ -94,7 +94,7 @@ def test_class_without_a_name_is_named_by_its_number() -> None:
 
 
 def test_files_hold_every_job_in_order_of_completion(tmp_path: Path) -> None:
-    results, trace = tmp_path / "new" / "r.jsonl", tmp_path / "jobs.jsonl"
+    results, trace = tmp_path / "new" / "r.jsonl", tmp_path / "out" / "trace"
     with Recorder(results, trace) as recorder:
         recorder.introduce(LABELS)
         for sequence in (0, 2, 1):
@@ -102,14 +102,14 @@ def test_files_hold_every_job_in_order_of_completion(tmp_path: Path) -> None:
             recorder.observe(make_record("detector", sequence), work)
     lines = [json.loads(text) for text in results.read_text().splitlines()]
     assert [(found["frame"], len(found["boxes"])) for found in lines] == [(0, 0), (2, 2), (1, 1)]
-    assert [record.sequence for record in read_trace(trace)] == [0, 2, 1]
+    assert [job.record.sequence for job in open_trace(trace).jobs()] == [0, 2, 1]
+    assert recorder.lost == 0
     assert recorder.summary.tasks["detector"].released == 3
     assert recorder.summary.tasks["segmenter"].released == 0
-    assert recorder.jobs == {"detector": [], "segmenter": []}
 
 
 def record_frames(frames: list[tuple[Frame, dict[str, Result]]]) -> Recorder:
-    with Recorder(keep_jobs=True) as recorder:
+    with Recorder(keep_sight=True) as recorder:
         recorder.introduce(LABELS)
         for frame, results in frames:
             for task, result in results.items():
@@ -136,12 +136,12 @@ def test_picture_prefers_a_frame_with_boxes() -> None:
 
 
 def test_no_picture_of_frames_that_were_not_met() -> None:
-    with Recorder(keep_jobs=True) as recorder:
+    with Recorder(keep_sight=True) as recorder:
         recorder.introduce(LABELS)
         work = Work(make_frame(), make_boxes(1))
         recorder.observe(make_record("detector", 0, Outcome.LATE), work)
     assert recorder.best is None
-    assert len(recorder.jobs["detector"]) == 1
+    assert recorder.summary.tasks["detector"].released == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2000])

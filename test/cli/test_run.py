@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +14,8 @@ import cv2
 import pytest
 
 from jetson_dnn_rt.cli.main import main
-from jetson_dnn_rt.wcet.trace import read_trace
+from jetson_dnn_rt.wcet.trace_part import StreamPart
+from jetson_dnn_rt.wcet.trace_reader import open_trace
 
 pytest.importorskip("rclpy")
 pytest.importorskip("vision_msgs.msg")
@@ -73,12 +76,29 @@ def test_table_and_output_folder(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert {file.name for file in folder.iterdir()} == {
         "annotated.png",
         "latency.png",
-        "jobs.jsonl",
+        "trace",
         "summary.json",
     }
     assert cv2.imread(str(folder / "annotated.png")).shape == (96, 128, 3)
     assert cv2.imread(str(folder / "latency.png")).shape[1] > 800
-    assert len(list(read_trace(folder / "jobs.jsonl"))) == 16
+    trace = open_trace(folder)
+    assert sum(1 for _ in trace.jobs()) == 16
+    assert [part.name for part in trace.parts] == ["jobs-0000.parquet"]
+    metadata = trace.metadata
+    assert metadata.source == "run"
+    assert metadata.tasks["detector"].model == "null:1"
+    assert metadata.tasks["detector"].variants == ("full@null",)
+    assert metadata.tasks["detector"].deadline_ns == 500_000_000
+    assert len(metadata.tasks["detector"].model_hash) == 64
+    assert metadata.parameters["detector"]["deadline_ms"] == 500.0
+    assert metadata.parameters["camera"]["source"] == "synthetic:128x96"
+    assert metadata.machine["cpu"]
+    assert metadata.platform["clocks"]
+    assert "mallopt" in metadata.realtime
+    clocks = {text for job in trace.jobs() for text in job.clocks}
+    assert clocks == {metadata.platform["configuration"]}
+    assert {job.camera for job in trace.jobs()} == {"camera"}
+    assert all(job.stamp_ns is not None for job in trace.jobs())
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["frames"] == 8
     assert summary["cameras"]["camera"]["source"] == "synthetic:128x96"
@@ -139,6 +159,58 @@ def test_signal_ends_a_run_with_its_report(number: signal.Signals) -> None:
             break
     process.send_signal(number)
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert set(json.loads(out.splitlines()[-1])["tasks"]) == {"detector", "segmenter"}
+
+
+def test_jobs_that_are_not_in_the_trace_fail_the_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(part: StreamPart, batch: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(StreamPart, "append", refuse)
+    assert run("--frames", "3", *WIDE, "--output", str(tmp_path)) == 1
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert "6 jobs are not in the trace" in last
+    assert "No space left" in last
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_trace_up_to_its_last_batch(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", *SOURCE, *TINY, *WIDE]
+    process = subprocess.Popen(
+        [*command, *SETTINGS, "--output", str(tmp_path)], stderr=subprocess.DEVNULL
+    )
+    stream = tmp_path / "trace" / "jobs-0000.arrows"
+    try:
+        grown = 0
+        sizes: set[int] = set()
+        # The header, then at least two batches.
+        while len(sizes) < 3:
+            assert process.poll() is None
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                grown = stream.stat().st_size if stream.is_file() else 0
+            if grown:
+                sizes.add(grown)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert [file.name for file in stream.parent.iterdir()] == [stream.name]
+    trace = open_trace(tmp_path)
+    assert trace.metadata.source == "run"
+    assert set(trace.metadata.tasks) == {"detector", "segmenter"}
+    jobs = list(trace.jobs())
+    for task in ("detector", "segmenter"):
+        found = {job.record.sequence for job in jobs if job.record.task == task}
+        # A frame that a newer one replaced ends before the one that runs: that one alone, which
+        # had not ended when the last batch was written, may be missing.
+        assert len(set(range(max(found))) - found) <= 1
+        assert len(found) > 20
+    # A run into the same folder begins anew.
+    assert run("--frames", "2", *WIDE, "--output", str(tmp_path)) == 0
+    assert sum(1 for _ in open_trace(tmp_path).jobs()) == 4

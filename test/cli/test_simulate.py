@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, main
-from jetson_dnn_rt.cli.scenario_files import open_scenario, scenario_names
-from jetson_dnn_rt.wcet.trace import read_trace
+from jetson_dnn_rt.cli.scenario_files import make_source, open_scenario, scenario_names
+from jetson_dnn_rt.wcet.trace_reader import open_trace
 
 KEYS = {
     "miss_ratio": float,
@@ -25,7 +25,7 @@ KEYS = {
 
 
 def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    trace = tmp_path / "jobs.jsonl"
+    trace = tmp_path / "out"
     options = ["--seeds", "2", "--frames", "30", "--trace", str(trace), "--json"]
     assert main(["simulate", "--scenario", "tx2_cohort4", "--policy", "max_q", *options]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -34,18 +34,29 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert set(result["decision_us"]) == {"p50", "p99"}
     low, high = result["miss_ratio_ci95"]
     assert 0.0 <= low <= result["miss_ratio"] <= high <= 1.0
-    records = list(read_trace(trace))
+    opened = open_trace(trace)
+    records = [job.record for job in opened.jobs()]
+    assert opened.metadata.source == "simulate"
+    assert opened.metadata.parameters["simulate"]["policy"] == "max_q"
+    assert opened.metadata.tasks["vgg16"].stages == tuple(
+        dict.fromkeys(stage.name for r in records if r.task == "vgg16" for stage in r.stages)
+    )
+    table = make_source(open_scenario("tx2_cohort4")).clock_table
+    assert opened.metadata.platform["clocks"] == table.describe(table.fastest)
+    # It begins at the fastest, and has what it wants when the memory has followed.
+    clocks = {text for job in opened.jobs() for text in job.clocks}
+    assert clocks == {table.describe(table.fastest), table.describe(table.max_q)}
     assert len({(record.task, record.sequence) for record in records}) == len(records)
     assert {record.task for record in records} == {"alexnet", "googlenet", "resnet50", "vgg16"}
 
 
 def test_a_trace_can_be_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    trace = tmp_path / "jobs.jsonl"
+    trace = tmp_path / "out"
     run = ["simulate", "--scenario", "tx2_alexnet", "--policy", "static", "--frames", "50"]
     assert main([*run, "--trace", str(trace), "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     scenario = tmp_path / "again.yaml"
-    scenario.write_text("recording: {trace: jobs.jsonl, block_ms: 1.0e+6}\n", encoding="utf-8")
+    scenario.write_text("recording: {trace: out, block_ms: 1.0e+6}\n", encoding="utf-8")
     assert main(["simulate", "--scenario", str(scenario), "--policy", "static", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["miss_ratio"] == first["miss_ratio"]
@@ -87,8 +98,19 @@ def test_scenarios_by_path(tmp_path: Path) -> None:
         (["--scenario", "tx2_cohort4", "--policy", "stat"], "policy must be one of static"),
         (["--scenario", "tx2_cohort4", "--plot", "x"], "--plot needs --policies"),
         (
-            ["--scenario", "tx2_vgg16", "--policy", "static", "--frames", "3", "--trace", "/no/x"],
-            "cannot write /no/x",
+            [
+                *[
+                    "--scenario",
+                    "tx2_vgg16",
+                    "--policy",
+                    "static",
+                    "--frames",
+                    "3",
+                    "--trace",
+                    "/proc/no/x",
+                ]
+            ],
+            "cannot write /proc/no/x",
         ),
     ],
 )
