@@ -22,8 +22,9 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models import builtin
 from jetson_dnn_rt.models.decoders import create_decoder
 from jetson_dnn_rt.models.heads import Head
+from jetson_dnn_rt.models.input_pass import Preprocessor
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
-from jetson_dnn_rt.models.preprocessing import Preprocessing, Preprocessor
+from jetson_dnn_rt.models.preprocessing import Preprocessing
 from jetson_dnn_rt.models.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Detections, Result, Segmentation

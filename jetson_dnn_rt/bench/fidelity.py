@@ -5,7 +5,7 @@ fixed rate and with deadlines that some frames miss; beside them a load on every
 goes, so that execution times have bursts. The job trace of that run is then a scenario: in the
 simulator the same frames arrive at the same times and take recorded times, put together anew in
 blocks, seed by seed; and once in the recorded order, which shows the engine alone. With --trace
-another recording is replayed, as jobs.jsonl of `jetson-dnn-rt run --output DIR`.
+another recording is replayed, as that of `jetson-dnn-rt run --output DIR`.
 
 Bars: the simulator's miss ratio is within 2 percentage points of the recorded one, and the p99 of
 its responses within 10 %, over all frames of the run; the tasks are shown besides.
@@ -39,7 +39,9 @@ from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work
 from jetson_dnn_rt.variants.timing import measure_stages
 from jetson_dnn_rt.variants.variant_set import VariantSet
 from jetson_dnn_rt.wcet.summary import RunSummary, order_statistic
-from jetson_dnn_rt.wcet.trace import read_trace, write_trace
+from jetson_dnn_rt.wcet.trace_metadata import describe_run
+from jetson_dnn_rt.wcet.trace_reader import open_trace
+from jetson_dnn_rt.wcet.trace_writer import TraceWriter
 
 MISS_BAR = 0.02
 P99_BAR = 0.10
@@ -69,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, default=20, help="replays (default 20)")
     add("--stages", type=int, default=4, help="of each network (default 4)")
     add("--block-ms", type=float, default=2000.0, help="length of the blocks (default 2000)")
-    add("--trace", type=Path, metavar="FILE", help="replay this recording instead")
+    add("--trace", type=Path, metavar="TRACE", help="replay this recording instead")
     add("--workers", type=int, default=1, help="of that recording (default 1)")
-    add("--keep", type=Path, metavar="FILE", help="keep the recorded trace there")
+    add("--keep", type=Path, metavar="DIR", help="keep the recorded trace there")
     add("--quick", action="store_true", help="10 seconds, 5 replays: no bar is held")
 
 
@@ -89,10 +91,12 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = args.trace
         if path is None:
-            path = args.keep or Path(folder, "jobs.jsonl")
-            write_trace(path, record(seconds, args.stages))
+            path = args.keep or Path(folder, "trace")
+            with TraceWriter(path, describe_run("bench", {}), replace=True) as writer:
+                for job in record(seconds, args.stages):
+                    writer.write(job, warm_up=False, wait=True)
         try:
-            records = list(read_trace(path))
+            records = [traced.record for traced in open_trace(path).jobs()]
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"--trace {path}: {error}") from error
         scenario = record_scenario(path, block_ms=args.block_ms, workers=args.workers)
@@ -170,7 +174,7 @@ def record(seconds: float, stages: int) -> list[JobRecord]:
         executor.start()
         stack.callback(executor.stop)
         executor.realtime.freeze()
-        stack.enter_context(_load_that_comes_and_goes())
+        stack.enter_context(load_that_comes_and_goes())
         _submit(executor, frames, period_ns, round(seconds * 1e9))
         if not executor.wait_idle(60.0):
             raise ConfigurationError("a frame did not end within a minute")
@@ -201,7 +205,8 @@ def _submit(executor: Executor, scenes: Sequence[Frame], period_ns: int, length_
 
 
 @contextmanager
-def _load_that_comes_and_goes() -> Iterator[None]:
+def load_that_comes_and_goes() -> Iterator[None]:
+    """Keep every core busy for half a second out of four."""
     command = [sys.executable, "-c", _LOAD, str(_LOAD_ON_S), str(_LOAD_OFF_S)]
     children = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
     try:

@@ -41,8 +41,8 @@ from jetson_dnn_rt.cli.text import format_figure, format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.platforms.machine import describe_gpu
 from jetson_dnn_rt.variants.library import Library
-from jetson_dnn_rt.variants.machine import describe_gpu
 from jetson_dnn_rt.variants.network import Network
 from jetson_dnn_rt.variants.spec import FULL
 

@@ -20,6 +20,7 @@ def measure_rounds(
     least: int = 10,
     most: int = 300,
     warm_up: int = 2,
+    before: Callable[[], object] = lambda: None,
 ) -> dict[str, Times]:
     """Run everything once per round, each round beginning with another.
 
@@ -33,6 +34,8 @@ def measure_rounds(
         Rounds, whatever the time.
     warm_up : int
         Rounds before, which are not counted.
+    before : callable
+        Done before every single run, outside of its time.
 
     Returns
     -------
@@ -43,6 +46,7 @@ def measure_rounds(
     taken: dict[str, list[int]] = {name: [] for name in names}
     for _ in range(warm_up):
         for name in names:
+            before()
             runs[name]()
     gc.collect()
     was_enabled = gc.isenabled()
@@ -54,6 +58,7 @@ def measure_rounds(
                 break
             shift = count % max(1, len(names))
             for name in names[shift:] + names[:shift]:
+                before()
                 start_ns = time.perf_counter_ns()
                 runs[name]()
                 taken[name].append(time.perf_counter_ns() - start_ns)

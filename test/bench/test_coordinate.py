@@ -17,7 +17,7 @@ from jetson_dnn_rt.bench import coordinate
 from jetson_dnn_rt.bench.cpu_hogs import CpuHogs
 from jetson_dnn_rt.errors import ConfigurationError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 def wait(condition: Callable[[], Any]) -> Any:

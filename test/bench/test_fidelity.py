@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from traced_jobs import write_lines
 
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.simulator.laboratory import Laboratory
 from jetson_dnn_rt.simulator.scenario import load_scenario
 from jetson_dnn_rt.simulator.session import simulate
-from jetson_dnn_rt.wcet.trace import write_trace
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "config/scenarios"
 
@@ -31,8 +31,7 @@ def trace(tmp_path: Path) -> Path:
         "static",
         observer=lambda frame: records.append(frame.record),
     )
-    write_trace(tmp_path / "jobs.jsonl", records)
-    return tmp_path / "jobs.jsonl"
+    return write_lines(tmp_path / "jobs.jsonl", records)
 
 
 def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

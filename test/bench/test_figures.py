@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import struct
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.bench import dashcam, overhead, overload
-from jetson_dnn_rt.bench.machine import describe_machine
 from jetson_dnn_rt.bench.protocol import (
     ConsumerSpec,
     FrameLog,
@@ -242,16 +240,3 @@ def test_reference_finds_the_cars_that_were_published(shared_data: Path) -> None
         assert iou(best, corners) > 0.9
         assert best[4] == pytest.approx(score, abs=0.01)
         assert best[5] == 2  # car
-
-
-# -- machine -----------------------------------------------------------------------------------
-
-
-def test_machine_is_described(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
-    (tmp_path / "proc/meminfo").write_text("MemTotal:       16384000 kB\n")
-    machine = describe_machine(tmp_path)
-    assert machine["cpu"] == "Some CPU @ 2 GHz"
-    assert machine["memory_gib"] == 15.6
-    json.dumps(machine)
