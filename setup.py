@@ -23,6 +23,11 @@ EXECUTABLES = {
     "library": "jetson_dnn_rt.cli.main:library",
     "doctor": "jetson_dnn_rt.cli.main:doctor",
     "simulate": "jetson_dnn_rt.cli.main:simulate",
+    "evaluate": "jetson_dnn_rt.cli.main:evaluate",
+    "wcet": "jetson_dnn_rt.cli.main:wcet",
+    "compare": "jetson_dnn_rt.cli.main:compare",
+    "report": "jetson_dnn_rt.cli.main:report",
+    "export": "jetson_dnn_rt.cli.main:export",
     "bench": "jetson_dnn_rt.cli.main:bench",
 }
 COMMAND = "jetson-dnn-rt"
@@ -75,12 +80,16 @@ setup(
     maintainer_email="maintainers@users.noreply.github.com",
     python_requires=">=3.10",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["py.typed"], f"{NAME}.models": ["weights/*"]},
+    package_data={
+        NAME: ["py.typed"],
+        f"{NAME}.models": ["weights/*"],
+        f"{NAME}.backends": ["*.cu"],
+    },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
         (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
-        (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
+        (f"share/{NAME}/config", sorted(glob("config/*.*"))),
         (f"share/{NAME}/config/scenarios", sorted(glob("config/scenarios/*.yaml"))),
         (f"share/{NAME}/config/scenarios/boards", sorted(glob("config/scenarios/boards/*.yaml"))),
         wrappers,
@@ -88,7 +97,10 @@ setup(
     install_requires=["setuptools", *read_requirements("runtime")],
     extras_require={
         name: read_requirements(name)
-        for name in ("opencv", "torch", "onnx", "openvino", "plots", "bags")
+        for name in (
+            *("opencv", "torch", "onnx", "openvino", "plots", "bags"),
+            *("traces", "wcet", "excel", "fleet"),
+        )
     },
     entry_points={
         "console_scripts": [

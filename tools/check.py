@@ -6,6 +6,7 @@ All run even if one fails. pytest comes last, so that its closing line ends the 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +22,9 @@ CHECKS = {
     "types": ("mypy",),
     "import rules": ("lint-imports", "--no-cache"),
 }
-TESTS = ("pytest", "--durations=10")
+# More than two would not be quicker: the tests in real time, half of all, run one by one.
+WORKERS = 2 if len(os.sched_getaffinity(0)) > 1 else 0
+TESTS = ("pytest", "--durations=10", "-n", str(WORKERS), "--no-loadscope-reorder")
 
 
 def run_check(name: str, command: tuple[str, ...]) -> bool:

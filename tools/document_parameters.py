@@ -74,7 +74,8 @@ def _default(item: Any) -> str:
 def _range(item: Any) -> str:
     if item.choices:
         return ", ".join(item.choices)
-    return "" if item.limits is None else f"{item.limits[0]:g} to {item.limits[1]:g}"
+    limits = "" if item.limits is None else f"{item.limits[0]:g} to {item.limits[1]:g}"
+    return ", or ".join(filter(None, (limits, *item.words)))
 
 
 if __name__ == "__main__":

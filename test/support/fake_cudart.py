@@ -14,6 +14,7 @@ Status = enum.IntEnum(
     "cudaError_t",
     {
         "cudaSuccess": 0,
+        "cudaErrorInvalidValue": 1,
         "cudaErrorMemoryAllocation": 2,
         "cudaErrorInsufficientDriver": 35,
         "cudaErrorStreamCaptureUnsupported": 900,
@@ -28,16 +29,26 @@ class FakeCudart:
     cudaEventBlockingSync = 1
     cudaEventDisableTiming = 2
     cudaHostAllocDefault = 0
+    cudaHostAllocMapped = 2
+    cudaDeviceAttr = SimpleNamespace(
+        cudaDevAttrIntegrated=18,
+        cudaDevAttrCanMapHostMemory=19,
+        cudaDevAttrComputeCapabilityMajor=75,
+        cudaDevAttrComputeCapabilityMinor=76,
+    )
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
 
     def __init__(self, devices: int = 1) -> None:
         self.devices = devices
+        self.attributes = {18: 1, 19: 1, 75: 8, 76: 7}
+        self.mapped: set[int] = set()
         self.memory: dict[int, Any] = {}
         self.queue: list[Callable[[], object]] = []
         self.recorded: list[Callable[[], object]] | None = None
         self.alive: set[int] = set()
         self.event_flags = 0
+        self.priorities: dict[int, int] = {}
         self._handles = itertools.count(1_000_000)  # unlike those of `FakeCuda`
 
     def _make(self) -> int:
@@ -64,8 +75,14 @@ class FakeCudart:
     def cudaGetLastError(self) -> tuple[Status]:
         return (Status.cudaSuccess,)
 
-    def cudaStreamCreateWithFlags(self, flags: int) -> tuple[Status, int]:
-        return Status.cudaSuccess, self._make()
+    def cudaDeviceGetStreamPriorityRange(self) -> tuple[Status, int, int]:
+        return Status.cudaSuccess, 0, -2
+
+    def cudaStreamCreateWithPriority(self, flags: int, priority: int) -> tuple[Status, int]:
+        assert flags == self.cudaStreamNonBlocking
+        handle = self._make()
+        self.priorities[handle] = priority
+        return Status.cudaSuccess, handle
 
     def cudaStreamDestroy(self, stream: int) -> tuple[Status]:
         self.alive.remove(stream)
@@ -97,8 +114,19 @@ class FakeCudart:
         del self.memory[devPtr]
         return (Status.cudaSuccess,)
 
+    def cudaDeviceGetAttribute(self, attr: int, device: int) -> tuple[Status, int]:
+        return Status.cudaSuccess, self.attributes[attr]
+
     def cudaHostAlloc(self, size: int, flags: int) -> tuple[Status, int]:
-        return self._allocate(size)
+        status, address = self._allocate(size)
+        if flags == self.cudaHostAllocMapped:
+            self.mapped.add(address)
+        return status, address
+
+    def cudaHostGetDevicePointer(self, pHost: int, flags: int) -> tuple[Status, int]:
+        if pHost not in self.mapped:
+            return Status.cudaErrorInvalidValue, 0
+        return Status.cudaSuccess, pHost
 
     def cudaFreeHost(self, ptr: int) -> tuple[Status]:
         del self.memory[ptr]

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-END_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 60.0
 
 
 class Process:

@@ -20,7 +20,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from jetson_dnn_rt.nodes.runtime import Spinner
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 class Inbox:

@@ -35,19 +35,26 @@ def drive(
     execution_ns: Callable[[Job], int],
     fails: Callable[[Job], bool] = lambda job: False,
     on_start: Callable[[Job, int], None] = lambda job, now: None,
+    begin_ns: int | None = None,
 ) -> list[JobRecord]:
-    """Run the arrivals (time, task) to the end; the records in the order of their ends."""
+    """Run the arrivals (time, task) to the end; the records in the order of their ends.
+
+    With `begin_ns` workers look for work then, whether a frame comes or not: what was released
+    before is there.
+    """
     events: list[tuple[int, int, int, object]] = []
     sequences: dict[str, int] = {}
     for order, (time_ns, task) in enumerate(arrivals):
         heapq.heappush(events, (time_ns, 1, order, task))
+    if begin_ns is not None:
+        heapq.heappush(events, (begin_ns, 2, 0, None))
     order = len(events)
     while events:
         now_ns, kind, _, subject = heapq.heappop(events)
         if kind == 1:
             sequence = sequences[subject] = sequences.get(subject, -1) + 1
             engine.release(subject, now_ns, now_ns, make_work(sequence))
-        else:
+        elif kind == 0:
             job, start_ns = subject
             if fails(job):
                 engine.fail(job, now_ns, "made to fail")
@@ -58,4 +65,7 @@ def drive(
             order += 1
             # Ends are handled before arrivals of the same moment.
             heapq.heappush(events, (now_ns + execution_ns(job), 0, order, (job, now_ns)))
+        if engine.ask_again_ns is not None:
+            order += 1
+            heapq.heappush(events, (engine.ask_again_ns, 2, order, None))
     return [record for record, _ in engine.take_ended()]

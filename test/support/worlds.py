@@ -35,6 +35,7 @@ def make_task(
     noise: Any = None,
     activity: tuple[float, float, float] = (1.0, 0.0, 0.0),
     overhead_ms: float = 0.0,
+    wake_ms: float = 0.0,
 ) -> WorldTask:
     """A task that takes twice as long at the slow clocks, three times when throttled.
 
@@ -62,6 +63,7 @@ def make_task(
         activity=np.broadcast_to(np.array(activity), (*slowdown.shape, 3)),
         loss=np.array([[0.0] * len(stages), [0.1] * len(stages)]),
         overhead_ns=np.full((frames, len(stages)), round(overhead_ms * MS), np.int64),
+        wake_ns=np.full(frames, round(wake_ms * MS), np.int64),
     )
 
 

@@ -1,0 +1,78 @@
+"""What workers do in tests of fleets: functions of a module that other processes can import."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.evaluation.bags import BagImage, open_image_bag
+from jetson_dnn_rt.evaluation.chunk import ChunkRequest, ChunkResult, VariantChunk
+
+KEY = ("task", "variant")
+
+
+def look_at_frames(request: ChunkRequest) -> ChunkResult:
+    """A result as an evaluation has it: a digest of every frame, times that are their places."""
+    variant = VariantChunk()
+    bad = []
+    with open_image_bag(request.bag, request.topic) as bag:
+        for message in bag.read(request.first, request.count):
+            if isinstance(message, BagImage):
+                pixels = message.frame.image.tobytes()
+                variant.digests[message.index] = hashlib.sha256(pixels).digest()
+                variant.execution.record(message.index + 1)
+            else:
+                bad.append(message)
+    return ChunkResult(request, len(variant.digests), bad, {KEY: variant})
+
+
+def die_once_then_look(request: ChunkRequest) -> ChunkResult:
+    """The third chunk kills the first worker that takes it, as the kernel does without memory."""
+    if request.first == 2 * request.count and _is_first(request, "died"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return look_at_frames(request)
+
+
+def die_once_then_evaluate(request: ChunkRequest) -> ChunkResult:
+    """As above, with the tasks of the request."""
+    from jetson_dnn_rt.evaluation.sequential import run_chunk
+
+    if request.first == 2 * request.count and _is_first(request, "died"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_chunk(request)
+
+
+def die_always(request: ChunkRequest) -> ChunkResult:
+    """No worker survives the second chunk."""
+    if request.first == request.count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return look_at_frames(request)
+
+
+def lack_the_model(request: ChunkRequest) -> ChunkResult:
+    """The model is not on this machine."""
+    raise ModelError("model weights.pt is not there")
+
+
+def stumble(request: ChunkRequest) -> ChunkResult:
+    """An error that nobody foresaw."""
+    raise ZeroDivisionError("of all things")
+
+
+def see_less(request: ChunkRequest) -> ChunkResult:
+    """Another bag under the same path."""
+    result = look_at_frames(request)
+    result.frames -= 1
+    return result
+
+
+def _is_first(request: ChunkRequest, name: str) -> bool:
+    """Whether nobody before has asked in this bag's folder."""
+    try:
+        Path(request.bag, name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

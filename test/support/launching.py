@@ -1,0 +1,59 @@
+"""Launch files as `ros2 launch` runs them, with other programs in the place of `ros2`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_CODE = """
+import sys
+import launch
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+file, *arguments = sys.argv[1:]
+include = IncludeLaunchDescription(
+    PythonLaunchDescriptionSource(file),
+    launch_arguments=[argument.split(":=", 1) for argument in arguments],
+)
+service = launch.LaunchService(noninteractive=True)
+service.include_launch_description(launch.LaunchDescription([include]))
+sys.exit(service.run())
+"""
+
+
+def run_launch(
+    file: Path, arguments: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Launch until everything has ended; returns the exit code and what was said."""
+    command = [sys.executable, "-c", _CODE, str(file)]
+    command += [f"{name}:={value}" for name, value in arguments.items()]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+    return done.returncode, done.stdout
+
+
+def pretend(folder: Path, package: str, script: str) -> dict[str, str]:
+    """An environment in which `package` is installed and `ros2` is a shell script."""
+    prefix = folder / "prefix"
+    marker = prefix / "share" / "ament_index" / "resource_index" / "packages" / package
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    (prefix / "share" / package).mkdir(exist_ok=True)
+    program = prefix / "bin" / "ros2"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "AMENT_PREFIX_PATH": f"{prefix}{os.pathsep}{os.environ.get('AMENT_PREFIX_PATH', '')}",
+    }

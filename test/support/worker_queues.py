@@ -1,0 +1,24 @@
+"""Which tests of a run with pytest-xdist may run beside each other."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadScopeScheduling
+
+# Frames in real time: each has a core for itself as long as no other such test runs beside it.
+REAL_TIME = (
+    *("test/bench/", "test/executor/", "test/launch/", "test/nodes/"),
+    *("test/cli/test_run.py", "test/coordinator/test_co_runners.py"),
+    "test/evaluation/test_realtime.py",
+)
+
+
+class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Hands out whole files, in their order; the real-time ones go to one worker, one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return find_queue(nodeid)
+
+
+def find_queue(nodeid: str) -> str:
+    """Return the name of the queue of a test: tests of one queue never overlap."""
+    return "real time" if nodeid.startswith(REAL_TIME) else nodeid.split("::", 1)[0]
