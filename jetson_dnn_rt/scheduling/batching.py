@@ -28,7 +28,7 @@ from jetson_dnn_rt.scheduling.devices import DeviceLimits
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.plan import Demand, Step, jobs_in_time, one_by_one
 from jetson_dnn_rt.scheduling.queue import ReadyQueue
-from jetson_dnn_rt.scheduling.rules import can_make_it, is_admitted, select
+from jetson_dnn_rt.scheduling.rules import can_make_it, is_admitted, select, shortest_ns
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Admission
@@ -268,14 +268,13 @@ class _Outlook:
     ) -> None:
         """Take note of all jobs."""
         now_ns = self._now_ns
-        self._free = [now_ns] * idle
+        self._free = [*[now_ns] * idle, *(max(now_ns, leader.due_ns) for leader in running)]
         self._places = devices.places(running, now_ns)
         for job in ready:
             started = job.start_ns is not None
             self._demands[job] = self._demand(job, job.next_stage, now_ns, started=started)
         for leader in running:
             due_ns = max(now_ns, leader.due_ns)
-            self._free.append(due_ns)
             for job in (leader, *leader.mates):
                 stage = job.next_stage + self._tasks[job.task].spans[job.variant][job.next_stage]
                 self._demands[job] = self._demand(job, stage, due_ns, started=True)
@@ -340,6 +339,10 @@ class _Outlook:
         """The runs from a stage on, in the fastest variant that the job may yet choose."""
         if stage == len(state.parameters.stages):
             return ()
+        if len(self._free) == 1:
+            # Only their sum counts there, and this is asked twice for each batch in sight.
+            selector, remaining_ns = self._selector, state.remaining_budget_ns
+            return ((shortest_ns(selector, state, job, stage, remaining_ns), ""),)
         allowed = [v for v in self._selector.allowed(state, job) if state.usable(v, stage)]
         variant = min(
             allowed or [job.variant], key=lambda name: state.remaining_budget_ns(name, stage)

@@ -78,7 +78,7 @@ class Engine(Registry):
 
     Attributes
     ----------
-    tasks, groups, cohort_slowdown
+    tasks, groups, forms_batches, cohort_slowdown
         See `Registry`.
     selector : Selector
         Chooses variants; may be exchanged at any time.
@@ -163,7 +163,7 @@ class Engine(Registry):
             return None
         selector = self.selector
         # With a coordinator a job may be admitted at any boundary anew, and batches look at all.
-        put_aside = not self.groups and type(selector) is StaticSelector
+        put_aside = not self.forms_batches and type(selector) is StaticSelector
         while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
             self._put_back(job)
         passed_over: list[Job] = []
@@ -177,7 +177,7 @@ class Engine(Registry):
                 self._hold(job, now_ns)
                 passed_over.append(job)
             elif is_admitted(selector, state, job, now_ns):
-                if not self.groups:
+                if not self.forms_batches:
                     break
                 chosen = self._form_batch(job, [*passed_over, *on_spare_time], now_ns)
                 if chosen is not None:
@@ -368,7 +368,7 @@ class Engine(Registry):
         state = self.tasks[job.task]
         variant, stage = job.variant, job.next_stage
         usual_end_ns = now_ns + state.usual_ns(variant, stage)
-        if self.groups:
+        if self.forms_batches:
             job.due_ns = now_ns + state.budget_ns(variant, stage)
         if self._devices:
             self._devices.take(state, job)

@@ -21,6 +21,8 @@ class Registry:
         By name, in the order in which they were added.
     groups : dict of str to BatchGroup
         By name; there as long as one of their tasks is.
+    forms_batches : bool
+        Whether any of them knows a batch: while none does, nobody looks for one.
     cohort_slowdown : mapping of int to float
         How much longer stages take with 1, 2, ... of them side by side, as measured: budgets that
         are seeded from runs alone are stretched by that of the largest cohort.
@@ -29,6 +31,7 @@ class Registry:
     def __init__(self) -> None:
         self.tasks: dict[str, TaskState] = {}
         self.groups: dict[str, BatchGroup] = {}
+        self.forms_batches = False
         self.cohort_slowdown: Mapping[int, float] = {}
 
     def add_task(
@@ -78,6 +81,7 @@ class Registry:
         group = self.tasks.pop(task).parameters.batch_group
         if group and not any(s.parameters.batch_group == group for s in self.tasks.values()):
             del self.groups[group]
+            self._see_batches()
 
     def is_idle(self, task: str) -> bool:
         """Whether no job of the task waits or is in flight."""
@@ -124,10 +128,15 @@ class Registry:
             [ceil(time_ns * slowdown) for time_ns in times_ns],
             state.parameters.budget_quantile,
         )
+        self._see_batches()
 
     def forget_batches(self, group: str) -> None:
         """Form no batch of a group any more, until they are seeded anew; one that runs goes on."""
         self.groups[group].budgets.clear()
+        self._see_batches()
+
+    def _see_batches(self) -> None:
+        self.forms_batches = any(group.budgets for group in self.groups.values())
 
     def runs_batch(self, group: str) -> bool:
         """Whether a batch of a group runs."""

@@ -15,7 +15,6 @@ from jetson_dnn_rt.bench import batching
 from jetson_dnn_rt.bench.batching import SIDES, Tally
 from jetson_dnn_rt.cli.bench import BENCHMARKS
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, main
-from jetson_dnn_rt.variants import batching as batches
 
 
 def make_tally(met: float, runs: dict[int, int]) -> Tally:
@@ -36,12 +35,9 @@ def test_no_fewer_frames_are_met_with_batches(batched: float, passed: bool) -> N
     assert drive["sides"][SIDES[0]]["response_p50_ms"] == 10.0
 
 
-def test_both_sides_run_all_frames(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(batches, "GAIN", float("inf"))
+def test_both_sides_run_all_frames(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--variants full@onnxruntime-fp32 --cameras 2 --loads 1.5 --runs 1 --rounds 1"
-    code = main(["bench", "batching", *options.split(), "--seconds", "0.3", "--json"])
+    code = main(["bench", "batching", *options.split(), "--seconds=0.3", "--gain=inf", "--json"])
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert code in (0, 1)
     (row,) = result["variants"]
@@ -59,7 +55,16 @@ def test_both_sides_run_all_frames(
     assert "one by one" in text
 
 
-@pytest.mark.parametrize("options", ["--cameras 1", "--rounds 0", "--loads 0"])
+def test_rounds_are_compared_one_by_one() -> None:
+    """A machine that halves its speed between two rounds changes nothing."""
+    tallies = {
+        (1.3, side): Tally(10, met, [5.0], Counter(met=10), Counter({1: 5}))
+        for side, met in zip(SIDES, ([21.0, 10.5, 0.0], [20.0, 10.0, 0.0]), strict=True)
+    }
+    assert batching._judge(1.3, tallies, 0.03)["gain"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("options", ["--cameras 1", "--rounds 0", "--loads 0", "--gain 0"])
 def test_bad_options_are_refused(options: str) -> None:
     assert "batching" in BENCHMARKS
     assert main(["bench", "batching", *options.split()]) == BAD_ARGUMENTS

@@ -62,6 +62,21 @@ def test_without_a_group_each_runs_alone(harness):
     assert inference(records["b"]) == (13, 23, 1)
 
 
+def test_while_no_batch_is_known_nobody_looks_for_one(harness):
+    engine = Engine()
+    for name in "ab":
+        task = harness.task(name, 100, stages=STAGES, batch_group=f"group of {name}")
+        engine.add_task(task, {"full@null": RUNS})
+    assert not engine.forms_batches
+    for name in "ab":
+        engine.seed_batch_budgets(name, "full@null", 1, 2, [12])
+    assert engine.forms_batches
+    engine.forget_batches("group of a")
+    assert engine.forms_batches
+    engine.remove_task("b")
+    assert not engine.forms_batches
+
+
 def test_nobody_waits_for_a_frame_that_is_not_there(harness):
     engine = make_engine(harness, {"a": 100, "b": 100, "c": 100})
     records = drive(harness, engine, [(0, "a"), (2, "b"), (2, "c")])

@@ -21,7 +21,6 @@ from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.torch_source import TorchOrigin
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants import batching
 from jetson_dnn_rt.variants.batching import BatchGroup, BatchReport
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
@@ -84,9 +83,16 @@ def model() -> Model:
 
 
 class Cameras:
-    """Tasks of one model and a batch group of them."""
+    """Tasks of one model and a batch group of them; every size is used, however long it takes."""
 
-    def __init__(self, model: Model, names: Sequence[str], count: int, stages: int = 1) -> None:
+    def __init__(
+        self,
+        model: Model,
+        names: Sequence[str],
+        count: int,
+        stages: int = 1,
+        gain: float = float("inf"),
+    ) -> None:
         self.sets: dict[str, VariantSet] = {}
         for index in range(count):
             self.sets[f"camera_{index}"] = VariantSet(
@@ -99,7 +105,7 @@ class Cameras:
                 # Cuts are found by times: each by itself could find others.
                 like=self.sets.get("camera_0"),
             )
-        self.group = BatchGroup(self.sets, workers=1, clock=SteadyClock())
+        self.group = BatchGroup(self.sets, workers=1, clock=SteadyClock(), gain=gain)
 
     def work(self, slot: int, name: str, sequence: int = 0) -> Work:
         """A frame of its own, preprocessed."""
@@ -131,12 +137,6 @@ def make_frame(slot: int, sequence: int) -> Frame:
     return Frame(rng.integers(0, 256, (40, 60, 3), np.uint8), "bgr8", 0, sequence)
 
 
-@pytest.fixture
-def always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every size is used, however long it takes on this machine."""
-    monkeypatch.setattr(batching, "GAIN", float("inf"))
-
-
 @pytest.fixture(params=[TORCH, ONNX, OPENVINO], scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     backend = request.param.partition("@")[2].partition("-")[0]
@@ -147,9 +147,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def prepare(model: Model, name: str, stages: int = 1) -> Iterator[Cameras]:
-    """Three cameras whose batches of every size are used, however long they take here."""
-    with pytest.MonkeyPatch.context() as patch, closing(Cameras(model, [name], 3, stages)) as made:
-        patch.setattr(batching, "GAIN", float("inf"))
+    """Three cameras with batches of every size."""
+    with closing(Cameras(model, [name], 3, stages)) as made:
         reports = made.group.prepare(FRAME, 1)
         assert [(report.size, report.refusal) for report in reports] == [(2, ""), (3, "")]
         yield made
@@ -290,12 +289,12 @@ def test_what_an_early_stage_returns_reaches_the_end(
         np.testing.assert_allclose(result.scores, alone.scores, rtol=1e-4)
 
 
-def test_what_is_not_faster_is_not_used(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_faster_is_not_used(model: Model) -> None:
     """Nor are larger ones tried after two in a row."""
-    monkeypatch.setattr(batching, "GAIN", 0.0)
-    with closing(Cameras(model, [TORCH], 4)) as cameras:
+    with closing(Cameras(model, [TORCH], 4, gain=0.001)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
-        assert [(r.size, r.refusal) for r in reports] == [(2, "not faster"), (3, "not faster")]
+        refusal = "saves less than 99.9 %"
+        assert [(r.size, r.refusal) for r in reports] == [(2, refusal), (3, refusal)]
         assert cameras.group.memory_bytes == 0
 
 
@@ -304,10 +303,10 @@ def test_a_report_says_what_was_measured() -> None:
     assert str(used) == (
         "batches of 2 in full@torch-fp32: 15.00 ms, one by one 20.00 ms (-25%), 3 MB"
     )
-    slower = BatchReport(TORCH, 2, "not faster", 21e6, 20e6)
+    slower = BatchReport(TORCH, 2, "saves less than 20 %", 21e6, 20e6)
     assert str(slower) == (
         "batches of 2 in full@torch-fp32: 21.00 ms, one by one 20.00 ms (+5%); not used: "
-        "not faster"
+        "saves less than 20 %"
     )
     other = BatchReport(TORCH, 2, "its outputs differ by 1, allowed are 0.001")
     assert str(other) == (
@@ -316,7 +315,7 @@ def test_a_report_says_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("name", [TORCH, ONNX])
-def test_a_network_that_mixes_its_images_is_refused(name: str, always_faster: None) -> None:
+def test_a_network_that_mixes_its_images_is_refused(name: str) -> None:
     with closing(Cameras(make_model(Mixer(), SIZE), [name], 2)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1)
         assert "its outputs differ by" in report.refusal
@@ -324,7 +323,7 @@ def test_a_network_that_mixes_its_images_is_refused(name: str, always_faster: No
         assert cameras.run_alone(0, name) is not None  # alone it goes on
 
 
-def test_lists_of_boxes_are_refused(always_faster: None) -> None:
+def test_lists_of_boxes_are_refused() -> None:
     origin = TorchOrigin.of_module("test lists", BrightColumns(), SIZE)
     head = Head("torchvision", 0, "lists")
     model = Model("test:lists", head, Preprocessing(*SIZE), ("a",) * 48, "0" * 64, origin)
@@ -334,7 +333,7 @@ def test_lists_of_boxes_are_refused(always_faster: None) -> None:
         assert isinstance(cameras.run_alone(0, TORCH), Detections)
 
 
-def test_memory_that_is_not_there_is_not_taken(model: Model, always_faster: None) -> None:
+def test_memory_that_is_not_there_is_not_taken(model: Model) -> None:
     with closing(Cameras(model, [ONNX], 2)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1, room_bytes=-1)
         assert "0 MB are left (memory_limit_mb)" in report.refusal
@@ -346,9 +345,7 @@ def test_without_measured_runs_there_are_no_batches(model: Model) -> None:
         assert cameras.stages(0, TORCH)[1].run_batch is None
 
 
-def test_tasks_that_are_cut_at_different_places_run_alone(
-    model: Model, always_faster: None
-) -> None:
+def test_tasks_that_are_cut_at_different_places_run_alone(model: Model) -> None:
     sets = {
         name: VariantSet(model, [TORCH], DecoderSettings(), threads=1, stages=stages)
         for name, stages in (("a", 1), ("b", 2))
@@ -366,7 +363,7 @@ def test_one_task_is_no_group(model: Model) -> None:
         Cameras(model, [TORCH], 1)
 
 
-def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model, always_faster: None) -> None:
+def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model) -> None:
     """Each task's own decoder finds it first; from then on the stage to blame is named."""
     with closing(Cameras(model, [TORCH], 2)) as cameras:
         cameras.group.prepare(FRAME, 1)
