@@ -31,7 +31,7 @@ from jetson_dnn_rt.models.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters
-from jetson_dnn_rt.variants.batching import GAIN, BatchGroup
+from jetson_dnn_rt.variants.batching import MAX_SHARE, BatchGroup
 from jetson_dnn_rt.variants.timing import measure_stages
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
@@ -62,9 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of one inference (default: all cores)",
     )  # fmt: skip
     add(
-        "--gain", type=float, default=GAIN, metavar="SHARE",
+        "--max-share", type=float, default=MAX_SHARE, metavar="SHARE",
         help="a batch may take this share of its frames' time one by one, else it is not formed "
-        f"(default {GAIN:g}, as in the nodes)",
+        f"(default {MAX_SHARE:g}, as in the nodes)",
     )  # fmt: skip
     add("--runs", type=int, default=30, help="measured runs of a size (default 30)")
     add("--rounds", type=int, default=9, help="of the drive (default 9)")
@@ -94,9 +94,10 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     for name in ("workers", "threads", "runs", "rounds"):
         if getattr(args, name) < 1:
             raise ConfigurationError(f"--{name} must be >= 1: {getattr(args, name)}")
-    if min(*args.loads, args.seconds, args.deadline_factor, args.gain) <= 0.0:
+    numbers = (*args.loads, args.seconds, args.deadline_factor, args.max_share)
+    if not all(0.0 < number < float("inf") for number in numbers):
         raise ConfigurationError(
-            "--loads, --seconds, --deadline-factor and --gain must be above 0"
+            "--loads, --seconds, --deadline-factor and --max-share must be above 0, and finite"
         )
     rows = [_measure(args, variant) for variant in args.variants]
     return {
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         "workers": args.workers,
         "threads": args.threads,
         "deadline_factor": args.deadline_factor,
-        "gain": args.gain,
+        "max_share": args.max_share,
         "tolerance": args.tolerance,
         "variants": rows,
         "passed": all(drive["passed"] for row in rows for drive in row["drives"]),
@@ -143,7 +144,7 @@ def _percentile(values: Sequence[float], share: int) -> float | None:
 def _measure(args: argparse.Namespace, variant: str) -> dict[str, Any]:
     bench = BatchBench(
         args.model, variant, args.cameras,
-        workers=args.workers, threads=args.threads, gain=args.gain,
+        workers=args.workers, threads=args.threads, max_share=args.max_share,
     )  # fmt: skip
     try:
         _say(f"{variant}: sizes")
@@ -190,7 +191,7 @@ class BatchBench:
         How many, >= 2.
     workers, threads : int
         Of the executor, and of one inference.
-    gain : float
+    max_share : float
         Share of its frames' time that a batch may take.
     """
 
@@ -202,7 +203,7 @@ class BatchBench:
         *,
         workers: int,
         threads: int,
-        gain: float = GAIN,
+        max_share: float = MAX_SHARE,
     ) -> None:
         self._clock = SteadyClock()
         self._workers = workers
@@ -219,7 +220,9 @@ class BatchBench:
                     loaded, [variant], DecoderSettings(), threads=threads,
                     like=next(iter(self._sets.values()), None),
                 )  # fmt: skip
-            self._group = BatchGroup(self._sets, workers=workers, clock=self._clock, gain=gain)
+            self._group = BatchGroup(
+                self._sets, workers=workers, clock=self._clock, max_share=max_share
+            )
         except BaseException:
             self.close()
             raise

@@ -4,8 +4,8 @@ A batch of n is used where it is right and where it is faster:
 
 * its outputs are those of the tasks one by one, within the tolerance of the precision, on frames
   of noise that differ from task to task;
-* its median time is `GAIN` at most of what the n frames take one by one, side by side on as many
-  workers as there are; both are measured in turn.
+* its median time is `MAX_SHARE` at most of what the n frames take one by one, side by side on as
+  many workers as there are; both are measured in turn.
 
 Sizes are tried from 2 upwards, and no further after two in a row that were of no use.
 """
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 MAX_BATCH = 8
 """Frames in a batch at most: on CPUs and small GPUs the gain is over long before."""
 
-GAIN = 0.8
+MAX_SHARE = 0.8
 """A batch may take this share at most of what its frames take one by one. To look for batches at
 every boundary costs some percent of a worker, and frames wait longer beside a batch than beside a
-single run: `bench batching --gain` shows what less gain is worth."""
+single run: `bench batching --max-share 9` shows what less is worth."""
 
 TOLERANCE = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
 """Largest difference of an output, as a share of its largest value, or of 1 where that is less."""
@@ -111,8 +111,8 @@ class BatchGroup:
         Of the executor.
     clock : Clock
         Measures.
-    gain : float, optional
-        Instead of `GAIN`.
+    max_share : float, optional
+        Instead of `MAX_SHARE`.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class BatchGroup:
         *,
         workers: int,
         clock: Clock,
-        gain: float | None = None,
+        max_share: float | None = None,
     ) -> None:
         if len(members) < 2:
             raise ValueError(f"a batch group needs two tasks: {list(members)}")
@@ -141,7 +141,7 @@ class BatchGroup:
         self.reports: list[BatchReport] = []
         self._sets = tuple(members.values())
         self._workers, self._clock = workers, clock
-        self._gain = GAIN if gain is None else gain
+        self._max_share = MAX_SHARE if max_share is None else max_share
         self._runs: dict[str, BatchRuns] = {}
         first = self._sets[0]
         runner = first.pipelines[first.default].segments[0].runner
@@ -215,7 +215,7 @@ class BatchGroup:
                 continue  # boundary values of the others would be written over on the device
             trial = _Trial(self._sets[0], name, pipelines[:size], batches, self._clock)
             room = None if room_bytes is None else room_bytes - self.memory_bytes
-            report = trial.run(frame, runs, self._workers, room, self._gain)
+            report = trial.run(frame, runs, self._workers, room, self._max_share)
             self.reports.append(report)
             useless = 0 if report.used else useless + 1
             if useless == 2:
@@ -238,7 +238,7 @@ class _Trial:
         self._size = len(pipelines)
 
     def run(
-        self, frame: Frame, runs: int, workers: int, room_bytes: int | None, gain: float
+        self, frame: Frame, runs: int, workers: int, room_bytes: int | None, max_share: float
     ) -> BatchReport:
         """See `BatchGroup.prepare`; where the size is of no use it is dropped again."""
         device = device_of(self._pipelines[0].spec.backend)
@@ -259,8 +259,9 @@ class _Trial:
         times_ns, singles_ns = self._measure(frames, runs, workers)
         batch_ns = statistics.median(map(sum, times_ns))
         single_ns = statistics.median(singles_ns)
-        if batch_ns > gain * single_ns:
-            return self._refuse(f"saves less than {100 * (1 - gain):.4g} %", batch_ns, single_ns)
+        if batch_ns > max_share * single_ns:
+            refusal = f"saves less than {100 * (1 - max_share):.4g} %"
+            return self._refuse(refusal, batch_ns, single_ns)
         return BatchReport(self._name, self._size, "", batch_ns, single_ns, tuple(times_ns), grown)
 
     def _refuse(self, reason: str, batch_ns: float = 0.0, single_ns: float = 0.0) -> BatchReport:

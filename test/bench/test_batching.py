@@ -37,7 +37,9 @@ def test_no_fewer_frames_are_met_with_batches(batched: float, passed: bool) -> N
 
 def test_both_sides_run_all_frames(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--variants full@onnxruntime-fp32 --cameras 2 --loads 1.5 --runs 1 --rounds 1"
-    code = main(["bench", "batching", *options.split(), "--seconds=0.3", "--gain=inf", "--json"])
+    code = main(
+        ["bench", "batching", *options.split(), "--seconds=0.3", "--max-share=9", "--json"]
+    )
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert code in (0, 1)
     (row,) = result["variants"]
@@ -64,7 +66,9 @@ def test_rounds_are_compared_one_by_one() -> None:
     assert batching._judge(1.3, tallies, 0.03)["gain"] == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("options", ["--cameras 1", "--rounds 0", "--loads 0", "--gain 0"])
+@pytest.mark.parametrize(
+    "options", ["--cameras 1", "--rounds 0", "--loads 0", "--max-share 0", "--max-share inf"]
+)
 def test_bad_options_are_refused(options: str) -> None:
     assert "batching" in BENCHMARKS
     assert main(["bench", "batching", *options.split()]) == BAD_ARGUMENTS

@@ -42,7 +42,7 @@ FRONT, REAR = "front/detector", "rear/detector"
 @pytest.fixture
 def always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every size is used, however long it takes on this machine."""
-    monkeypatch.setattr(batching, "GAIN", float("inf"))
+    monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_group_without_a_batch_of_use_is_none_for_the_executor(
 ) -> None:
     for name in ("a", "b"):
         tasks.load(name)
-    monkeypatch.setattr(batching, "GAIN", 0.0)
+    monkeypatch.setattr(batching, "MAX_SHARE", 0.0)
     tasks.form()
     assert tasks.groups.describe("a")["batch_group"] == "a, b"
     assert tasks.groups.find_group("a") == ""

@@ -91,7 +91,7 @@ class Cameras:
         names: Sequence[str],
         count: int,
         stages: int = 1,
-        gain: float = float("inf"),
+        max_share: float = 9.0,
     ) -> None:
         self.sets: dict[str, VariantSet] = {}
         for index in range(count):
@@ -105,7 +105,7 @@ class Cameras:
                 # Cuts are found by times: each by itself could find others.
                 like=self.sets.get("camera_0"),
             )
-        self.group = BatchGroup(self.sets, workers=1, clock=SteadyClock(), gain=gain)
+        self.group = BatchGroup(self.sets, workers=1, clock=SteadyClock(), max_share=max_share)
 
     def work(self, slot: int, name: str, sequence: int = 0) -> Work:
         """A frame of its own, preprocessed."""
@@ -291,7 +291,7 @@ def test_what_an_early_stage_returns_reaches_the_end(
 
 def test_what_is_not_faster_is_not_used(model: Model) -> None:
     """Nor are larger ones tried after two in a row."""
-    with closing(Cameras(model, [TORCH], 4, gain=0.001)) as cameras:
+    with closing(Cameras(model, [TORCH], 4, max_share=0.001)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
         refusal = "saves less than 99.9 %"
         assert [(r.size, r.refusal) for r in reports] == [(2, refusal), (3, refusal)]

@@ -39,7 +39,7 @@ FRAME = Frame(np.full((40, 60, 3), 114, np.uint8), "bgr8", 0, 0)
 @pytest.fixture(autouse=True)
 def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Every size is used, however long it takes."""
-    monkeypatch.setattr(batching, "GAIN", float("inf"))
+    monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
     module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     for name in ("cuda", "tensorrt"):
