@@ -1,0 +1,191 @@
+"""From a part of a network to TVM: fused kernels, and in which order they run.
+
+ONNX is read into Relax; batch norms are folded into the convolutions before them; convolutions
+become channels-last, where the channels of a pixel are one vector; FP16 is written into the ONNX
+graph beforehand (`jetson_dnn_rt.models.mixed_precision`), so that every back end has the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.backends.tvm_target import TvmTarget
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.models.mixed_precision import convert_to_fp16
+from jetson_dnn_rt.models.model import Part
+
+if TYPE_CHECKING:
+    import tvm
+
+    from jetson_dnn_rt.models.mixed_precision_lists import Colours
+
+PRECISIONS = ("fp32", "fp16")
+LAYOUTS = ("NHWC", "NCHW")
+
+
+def lower(
+    part: Part,
+    precision: str,
+    target: TvmTarget,
+    *,
+    layout: str = "NHWC",
+    colours: Colours | None = None,
+) -> tvm.IRModule:
+    """Bring a network into the form that is tuned, scheduled and compiled.
+
+    Parameters
+    ----------
+    part : Part
+        The network, or a run of its stages.
+    precision : str
+        ``fp32`` or ``fp16`` (mixed: what is coloured so; inputs and outputs stay float32).
+    target : TvmTarget
+        What it is for.
+    layout : str
+        ``NHWC``, or ``NCHW``: TVM's own, what one gets who asks for nothing.
+    colours : Colours, optional
+        What FP16 is allowed for; the lists of ``config/amp.yaml`` by default.
+
+    Returns
+    -------
+    tvm.IRModule
+        ``main``, a Relax function that calls kernels, its weights as constants in it; and the
+        kernels, TIR functions that nobody scheduled.
+
+    Raises
+    ------
+    ModelError
+        When TVM cannot read the network; names the operator.
+    BackendUnavailableError
+        When a package is missing, or the precision.
+    """
+    if layout not in LAYOUTS:
+        raise ConfigurationError(f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+    if precision not in PRECISIONS:
+        raise BackendUnavailableError(
+            f"tvm computes in {', '.join(PRECISIONS)}, not in {precision}"
+        )
+    data = part.onnx_model()
+    if precision == "fp16":
+        data = (convert_to_fp16(data, colours) if colours else convert_to_fp16(data)).onnx
+    module = _import_onnx(data, part)
+    try:
+        with target.to_tvm():
+            module = _simplify(module)
+            if layout == "NHWC":
+                return _mark_weights(_fuse(_use_channels_last(module)))
+            return _fuse(module)
+    except Exception as error:  # TVM's errors have no class in common
+        raise ModelError(f"{part.name} cannot be lowered by TVM: {_first_line(error)}") from error
+
+
+def list_kernels(module: tvm.IRModule) -> list[str]:
+    """Names of the kernels of a lowered network, sorted."""
+    from tvm import tirx
+
+    return sorted(
+        variable.name_hint
+        for variable, function in module.functions.items()
+        if isinstance(function, tirx.PrimFunc)
+    )
+
+
+def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
+    import onnx
+    from tvm.relax.frontend.onnx import from_onnx
+
+    graph = onnx.load_model_from_string(data)
+    constants = {tensor.name for tensor in graph.graph.initializer}
+    names = [value.name for value in graph.graph.input if value.name not in constants]
+    shapes = {name: list(shape) for name, shape in zip(names, part.input_shapes, strict=True)}
+    try:
+        return from_onnx(graph, shape_dict=shapes, keep_params_in_input=False)
+    except Exception as error:  # every converter raises what it likes
+        raise ModelError(f"{part.name} cannot be read by TVM: {_first_line(error)}") from error
+
+
+def _simplify(module: tvm.IRModule) -> tvm.IRModule:
+    import tvm
+    from tvm.relax import transform
+
+    return tvm.transform.Sequential(
+        [
+            transform.FoldBatchnormToConv2D(),
+            transform.DecomposeOpsForInference(),
+            transform.CanonicalizeBindings(),
+            transform.FoldConstant(),
+        ]
+    )(module)
+
+
+def _use_channels_last(module: tvm.IRModule) -> tvm.IRModule:
+    import tvm
+    from tvm.relax import transform
+
+    module = _restore_clips(module)
+    return tvm.transform.Sequential(
+        [
+            transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+            transform.Normalize(),
+            transform.CanonicalizeBindings(),
+            transform.FoldConstant(),
+        ]
+    )(module)
+
+
+def _restore_clips(module: tvm.IRModule) -> tvm.IRModule:
+    """Make operators again of ONNX's Clip, which is read as two finished kernels.
+
+    A layout does not go through those: each ReLU6 of a MobileNet would stand between two
+    transpositions, and be no part of the convolution before it.
+    """
+    from tvm import ir, relax
+    from tvm.relax.expr_functor import PyExprMutator, mutator
+
+    call_tir = ir.Op.get("relax.call_tir")
+    operators = {"maximum": relax.op.maximum, "minimum": relax.op.minimum}
+
+    @mutator
+    class Restorer(PyExprMutator):
+        """Replaces what is called like the two and takes a tensor and a constant."""
+
+        def visit_call_(self, call: Any) -> Any:
+            call = super().visit_call_(call)
+            if call.op != call_tir or len(call.args[1].fields) != 2:
+                return call
+            operator = operators.get(call.args[0].name_hint.rstrip("0123456789"))
+            value, bound = call.args[1].fields
+            if operator is None or not isinstance(bound, ir.GenericConst):
+                return call
+            return operator(value, bound)
+
+    module["main"] = Restorer(module).visit_expr(module["main"])
+    return module
+
+
+def _fuse(module: tvm.IRModule) -> tvm.IRModule:
+    import tvm
+    from tvm.relax import transform
+
+    return tvm.transform.Sequential(
+        [
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+            transform.DeadCodeElimination(),
+        ]
+    )(module)
+
+
+def _mark_weights(module: tvm.IRModule) -> tvm.IRModule:
+    """Say which inputs of kernels are constants: a schedule may want them in another order."""
+    from tvm.relax import transform
+
+    return transform.AttachAttrLayoutFreeBuffers()(module)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"[:300]

@@ -1,0 +1,157 @@
+"""What TVM compiles kernels for: a CPU by LLVM's name of it, or a CUDA device with its host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+
+if TYPE_CHECKING:
+    import tvm
+
+_TRIPLES = {"x86-64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
+
+JETSON_CPUS = {"sm_72": "carmel", "sm_87": "cortex-a78ae"}
+"""The cores beside the GPU of a Jetson: Xavier, Orin."""
+
+# What MetaSchedule bounds its thread blocks by; the same on every device from Volta on.
+_CUDA_LIMITS = {
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+}
+
+
+@dataclass(frozen=True)
+class TvmTarget:
+    """What kernels are tuned and compiled for; of equal ones the kernels are the same.
+
+    Attributes
+    ----------
+    kind : str
+        ``llvm`` or ``cuda``.
+    cpu : str
+        LLVM's name of the CPU, with CUDA of the host's: ``znver4``, ``cortex-a78ae``.
+    triple : str
+        LLVM's name of the platform: ``x86_64-linux-gnu``, ``aarch64-linux-gnu``.
+    arch : str
+        Of the CUDA device, ``sm_87``; else empty.
+    threads : int
+        Threads that one kernel may use, >= 1. With one there are no parallel loops at all: a
+        kernel stays on the thread that calls it.
+    """
+
+    kind: str
+    cpu: str
+    triple: str
+    arch: str = ""
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("llvm", "cuda"):
+            raise ConfigurationError(f"TVM target {self.kind!r} is not llvm or cuda")
+        if self.threads < 1:
+            raise ConfigurationError(f"threads must be >= 1: {self.threads}")
+
+    @property
+    def text(self) -> str:
+        """One line that says all of it, as keys of the library and messages have it."""
+        words = [self.kind, self.arch, self.triple, self.cpu, f"threads={self.threads}"]
+        return " ".join(word for word in words if word)
+
+    @property
+    def device(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return "cuda" if self.kind == "cuda" else "cpu"
+
+    def to_tvm(self) -> tvm.target.Target:
+        """Make TVM's own.
+
+        Raises
+        ------
+        ConfigurationError
+            When TVM's LLVM does not know the CPU.
+        """
+        import tvm
+
+        host = {
+            "kind": "llvm",
+            "mtriple": self.triple,
+            "mcpu": self.cpu,
+            "num-cores": self.threads,
+        }
+        described: dict[str, Any] = host
+        if self.kind == "cuda":
+            described = {"kind": "cuda", "arch": self.arch, **_CUDA_LIMITS, "host": host}
+        try:
+            return tvm.target.Target(described)
+        except Exception as error:  # TVM's errors have no class in common
+            raise ConfigurationError(
+                f"TVM does not know the target {self.text}: {error}"
+            ) from error
+
+
+def find_local_target(threads: int) -> TvmTarget:
+    """What this machine is: its CUDA device where TVM was built with CUDA, else its CPU.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When TVM was built without LLVM.
+    """
+    import tvm
+
+    find_cpu = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    find_triple = tvm.get_global_func("target.llvm_get_system_triple", allow_missing=True)
+    if find_cpu is None or find_triple is None:
+        raise BackendUnavailableError(
+            "this TVM was built without LLVM and compiles nothing: pip install apache-tvm"
+        )
+    return make_target(str(find_cpu()), str(find_triple()), find_cuda_arch(), threads)
+
+
+def make_target(cpu: str, triple: str, arch: str, threads: int) -> TvmTarget:
+    """Make a target of what LLVM says of a machine; with an `arch` of its CUDA device."""
+    # The vendor in the middle differs between builds of LLVM, not between machines.
+    machine = triple.split("-")[0]
+    return TvmTarget("cuda" if arch else "llvm", cpu, f"{machine}-linux-gnu", arch, threads)
+
+
+def find_cuda_arch() -> str:
+    """``sm_87`` of the first CUDA device; empty where TVM cannot use one."""
+    import tvm
+
+    if not tvm.runtime.enabled("cuda"):
+        return ""
+    device = tvm.cuda(0)
+    return f"sm_{str(device.compute_version).replace('.', '')}" if device.exist else ""
+
+
+def parse_target(text: str, threads: int) -> TvmTarget:
+    """Read ``x86-64:znver4``, ``aarch64:cortex-a78ae`` or ``cuda:sm_87``.
+
+    The host of a CUDA device is taken to be a Jetson's for ``sm_72`` and ``sm_87``, else this
+    machine's.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is none of these.
+    """
+    family, _, name = text.partition(":")
+    if not _NAME.fullmatch(name) or (family != "cuda" and family not in _TRIPLES):
+        raise ConfigurationError(
+            f"TVM target {text!r} is unknown: give x86-64:CPU, aarch64:CPU with LLVM's name of "
+            "the CPU, or cuda:sm_NN"
+        )
+    if family != "cuda":
+        return TvmTarget("llvm", name, _TRIPLES[family], "", threads)
+    if not re.fullmatch(r"sm_[0-9]{2,3}a?", name):
+        raise ConfigurationError(f"TVM target {text!r}: the device must be like sm_87")
+    if name in JETSON_CPUS:
+        return TvmTarget("cuda", JETSON_CPUS[name], _TRIPLES["aarch64"], name, threads)
+    local = find_local_target(threads)
+    return TvmTarget("cuda", local.cpu, local.triple, name, threads)

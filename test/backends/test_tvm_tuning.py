@@ -1,0 +1,236 @@
+"""Tuning: its budget, its database, and what becomes of both when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tvm_networks import make_small, tune_model
+
+from jetson_dnn_rt.backends.tvm_database import (
+    HEADER,
+    RECORDS,
+    DatabaseError,
+    TuningDatabase,
+)
+from jetson_dnn_rt.backends.tvm_lowering import list_kernels, lower
+from jetson_dnn_rt.backends.tvm_measuring import LocalMeasurer, find_remote_target
+from jetson_dnn_rt.backends.tvm_target import TvmTarget, find_local_target, parse_target
+from jetson_dnn_rt.backends.tvm_tuning import TuningBudget, TuningState, count_tuned, tune
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.models.model import Model
+
+pytest.importorskip("tvm", reason="the extra tvm is not installed")
+pytest.importorskip("xgboost", reason="the extra tvm is not installed")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_small()
+
+
+@pytest.fixture(scope="module")
+def target() -> TvmTarget:
+    return find_local_target(1)
+
+
+@pytest.fixture(scope="module")
+def tuned(model: Model, target: TvmTarget) -> tuple[TuningDatabase, TuningState]:
+    database = TuningDatabase(target)
+    return database, tune_model(model, target, database)
+
+
+def test_every_kernel_gets_a_schedule(tuned: tuple[TuningDatabase, TuningState]) -> None:
+    database, state = tuned
+    assert state.complete
+    assert state.kernels == state.tuned > 3
+    assert state.kernels <= state.trials == database.trials <= 2 * state.kernels
+    assert state.seconds == database.seconds > 0
+
+
+def test_nothing_is_tuned_beforehand(model: Model, target: TvmTarget) -> None:
+    state = count_tuned(lower(model.part, "fp32", target), target, TuningDatabase(target))
+    assert (state.tuned, state.trials, state.seconds) == (0, 0, 0.0)
+    assert not state.complete
+
+
+def test_interrupted_tuning_goes_on(
+    model: Model,
+    target: TvmTarget,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[str] = []
+    measure = LocalMeasurer.measure
+
+    def follow(self: LocalMeasurer, modules: list, arguments: list, best_s: float) -> list:
+        measured.extend(module.script() for module in modules)
+        return measure(self, modules, arguments, best_s)
+
+    monkeypatch.setattr(LocalMeasurer, "measure", follow)
+    stored: list[dict[str, bytes]] = []
+
+    def keep(database: TuningDatabase) -> None:
+        stored.append(database.to_files())
+
+    def interrupt(phase: str, done: int, total: int) -> None:
+        if done > 2:
+            raise KeyboardInterrupt
+
+    database = TuningDatabase(target)
+    with pytest.raises(KeyboardInterrupt):
+        tune_model(model, target, database, progress=interrupt, checkpoint=keep)
+    first = len(measured)
+    assert 0 < database.trials == first
+
+    again = TuningDatabase.from_files(stored[-1], target)
+    assert again.trials == first
+    assert again.seconds == pytest.approx(database.seconds, abs=1e-3)
+    state = tune_model(model, target, again, checkpoint=keep)
+    assert state.complete
+    assert state.trials == len(measured), "trials that were made are not made again"
+
+    whole = TuningDatabase.from_files(stored[-1], target)
+    count = len(measured)
+    assert tune_model(model, target, whole).trials == state.trials
+    assert len(measured) == count, "a tuned network is not tuned again"
+
+
+def test_more_trials_are_added_to_those_that_were_made(
+    model: Model, target: TvmTarget, tuned: tuple[TuningDatabase, TuningState]
+) -> None:
+    database = TuningDatabase.from_files(tuned[0].to_files(), target)
+    state = tune_model(model, target, database, trials=3)
+    assert tuned[1].trials < state.trials <= 3 * state.kernels
+
+
+def test_stops_when_it_is_told_to(model: Model, target: TvmTarget) -> None:
+    database = TuningDatabase(target)
+    state = tune_model(model, target, database, stop=lambda: database.trials > 0)
+    assert 0 < state.tuned < state.kernels
+    assert not state.complete
+
+
+def test_a_budget_of_time_ends_it(model: Model, target: TvmTarget) -> None:
+    module, database = lower(model.part, "fp32", target), TuningDatabase(target)
+    state = tune(module, target, database, TuningBudget(trials=2, minutes=1e-9))
+    assert state.trials == 0
+
+
+def test_progress_ends_where_it_said_it_would(model: Model, target: TvmTarget) -> None:
+    said: list[tuple[str, int, int]] = []
+    tune_model(
+        model, target, TuningDatabase(target), progress=lambda *step: said.append(step), trials=1
+    )
+    counts = [done for _, done, _ in said]
+    assert counts == sorted(counts)
+    assert said[0][1] == 0
+    assert said[-1][1] == said[-1][2] > 0
+    assert said[0][0].startswith("tuning ")
+
+
+def test_kernels_of_another_target_are_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget
+) -> None:
+    files = tuned[0].to_files()
+    board = parse_target("aarch64:cortex-a78ae", 1)
+    with pytest.raises(DatabaseError, match=re.escape(target.text)) as caught:
+        TuningDatabase.from_files(files, board)
+    assert board.text in str(caught.value)
+    assert "tune on a board of the same kind" in str(caught.value)
+
+
+def test_a_database_of_another_target_is_not_added_to(model: Model, target: TvmTarget) -> None:
+    other = TuningDatabase(parse_target("aarch64:cortex-a78ae", 1))
+    with pytest.raises(ConfigurationError, match="cortex-a78ae"):
+        tune_model(model, target, other)
+
+
+def change_version(files: dict[str, bytes]) -> None:
+    header = json.loads(files[HEADER])
+    files[HEADER] = json.dumps({**header, "tvm": "0.9.0"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_version, "of TVM 0.9.0"),
+        (lambda files: files.pop(RECORDS), "lacks records.json"),
+        (lambda files: files.update({HEADER: b"[]"}), "damaged"),
+        (lambda files: files.update({HEADER: b"{"}), "damaged"),
+        (lambda files: files.update({RECORDS: b"nonsense\n"}), "damaged"),
+    ],
+)
+def test_damage_is_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, change: object, message: str
+) -> None:
+    files = tuned[0].to_files()
+    change(files)  # type: ignore[operator]
+    with pytest.raises(DatabaseError, match=message):
+        TuningDatabase.from_files(files, target)
+
+
+@pytest.mark.parametrize(
+    ("trials", "minutes", "message"),
+    [(0, 0.0, "tvm_trials"), (1, -1.0, "tvm_minutes"), (1, float("nan"), "tvm_minutes")],
+)
+def test_refuses_impossible_budgets(trials: int, minutes: float, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        TuningBudget(trials, minutes)
+
+
+def test_depthwise_and_pointwise_kernels_stand_without_transpositions(
+    model: Model, target: TvmTarget
+) -> None:
+    names = list_kernels(lower(model.part, "fp32", target))
+    assert sum("conv2d" in name for name in names) == 3
+    # The picture's own, which one of the shape's constants stands for.
+    assert sum("transpose" in name for name in names) <= 1
+    assert any("clip" in name for name in names), "a ReLU6 is one operator"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A real RPC server of TVM, in a process of its own on this machine."""
+    program = (
+        "from tvm.rpc.server import Server\n"
+        "server = Server('127.0.0.1', port=19090, port_end=19190, silent=True)\n"
+        "print(server.port, flush=True)\n"
+        "input()\n"
+        "server.terminate()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield f"127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.stdin.write("\n")
+        process.stdin.close()
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+def test_a_board_only_measures(model: Model, target: TvmTarget, server: str) -> None:
+    board = find_remote_target(server, 1)
+    assert board == TvmTarget("llvm", target.cpu, target.triple)
+    database = TuningDatabase(board)
+    state = tune_model(model, board, database, trials=1, rpc=server)
+    assert state.complete
+    assert state.trials == database.trials >= state.kernels
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", "host:70000", ":1"])
+def test_refuses_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="tvm_rpc must be HOST:PORT"):
+        find_remote_target(address, 1)
+
+
+def test_says_what_to_start_on_a_board_that_does_not_answer() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"tvm\.exec\.rpc_server"):
+        find_remote_target("127.0.0.1:9", 1)
