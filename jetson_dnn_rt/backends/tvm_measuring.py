@@ -45,7 +45,7 @@ class Measurer(Protocol):
     failures: list[str]
 
     def measure(
-        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Any], best_s: float
+        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
     ) -> list[float | None]:
         """Compile and time candidates.
 
@@ -53,8 +53,8 @@ class Measurer(Protocol):
         ----------
         modules : sequence of tvm.IRModule
             Scheduled kernels, each with one function ``main``.
-        arguments : sequence of ArgInfo
-            Shapes and types of the function's arguments, the same for all.
+        arguments : sequence of sequence of ArgInfo
+            Shapes and types of the arguments of each; weights differ in their order.
         best_s : float
             Best time so far in seconds, or infinity.
 
@@ -82,19 +82,21 @@ class LocalMeasurer:
 
         self._target = target.to_tvm()
         self._device = tvm.device(target.device)
+        self._values = _Values(self._device)
         self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tvm-build")
         self.failures: list[str] = []
 
     def measure(
-        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Any], best_s: float
+        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
     ) -> list[float | None]:
         """See `Measurer`."""
         self.failures = []
-        values = [_make_argument(info, self._device) for info in arguments]
         times: list[float | None] = []
-        for built in list(self._pool.map(self._build, modules)):
+        compiled = list(self._pool.map(self._build, modules))
+        for built, infos in zip(compiled, arguments, strict=True):
             seconds = None
             if built is not None:
+                values = self._values.give(infos)
                 seconds = time_kernel(built, self._device, values, best_s, self.failures)
             best_s = min(best_s, math.inf if seconds is None else seconds)
             times.append(seconds)
@@ -132,20 +134,22 @@ class RpcMeasurer:
         self._session = connect(address)
         self._target = target.to_tvm()
         self._device = self._session.device(target.device)
+        self._values = _Values(self._device)
         self._folder = tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-rpc-")
         self._count = 0
         self.failures: list[str] = []
 
     def measure(
-        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Any], best_s: float
+        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
     ) -> list[float | None]:
         """See `Measurer`."""
         self.failures = []
-        values = [_make_argument(info, self._device) for info in arguments]
         times: list[float | None] = []
-        for module in modules:
+        for module, infos in zip(modules, arguments, strict=True):
             built = build_candidate(module, self._target, self.failures)
-            seconds = None if built is None else self._time(built, values, best_s)
+            seconds = None
+            if built is not None:
+                seconds = self._time(built, self._values.give(infos), best_s)
             best_s = min(best_s, math.inf if seconds is None else seconds)
             times.append(seconds)
         return times
@@ -243,14 +247,33 @@ def time_kernel(
         return None
 
 
-def _make_argument(info: Any, device: Any) -> Any:
+class _Values:
+    """Arguments of one kernel's candidates; those of the last one are kept for the next."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._kept: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
+
+    def give(self, infos: Sequence[Any]) -> list[Any]:
+        """Tensors of these shapes and types, none of them twice."""
+        before, self._kept = self._kept, {}
+        values = []
+        for info in infos:
+            _, kind, sides = info.as_json()
+            key = str(kind), tuple(int(side) for side in sides)
+            known = before.get(key)
+            value = known.pop() if known else _make_value(*key, self._device)
+            self._kept.setdefault(key, []).append(value)
+            values.append(value)
+        return values
+
+
+def _make_value(kind: str, shape: tuple[int, ...], device: Any) -> Any:
     """Values as a network has them; whole numbers are positions, of which 0 always is one."""
     import tvm
 
-    _, kind, sides = info.as_json()
-    shape = tuple(int(side) for side in sides)
-    if str(kind).startswith("float"):
-        values = np.random.default_rng(0).random(shape, np.float32).astype(str(kind))
+    if kind.startswith("float"):
+        values = np.random.default_rng(0).random(shape, np.float32).astype(kind)
     else:
-        values = np.zeros(shape, str(kind))
+        values = np.zeros(shape, kind)
     return tvm.runtime.tensor(values, device)

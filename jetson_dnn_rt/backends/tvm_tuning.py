@@ -12,11 +12,12 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
+from jetson_dnn_rt.backends.tvm_guesses import find_vector_unit, make_candidates
 from jetson_dnn_rt.backends.tvm_measuring import LocalMeasurer, Measurer, RpcMeasurer
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
@@ -189,17 +190,39 @@ class _Kernel:
 
     def measure_batch(self, measurer: Measurer, cost_model: Any) -> None:
         """Let the search choose candidates, and tell it their times."""
-        from tvm.s_tir import meta_schedule
-
+        if self._context is None and self.trials == 0 and self._target.kind == "llvm":
+            self._measure_guesses(measurer, cost_model)
+            if self.trials:
+                return
         if self._context is None:
             self._context = self._begin(cost_model)
         candidates = self._context.generate_measure_candidates()
         if not candidates:
             self._finish()
             return
+        results = self._measure(measurer, candidates)
+        self._context.notify_runner_results(candidates, results)
+        cost_model.update(self._context, candidates, results)
+        if self.trials >= self._limit:
+            self._context.post_tuning()
+            self._context = None
+
+    def _measure_guesses(self, measurer: Measurer, cost_model: Any) -> None:
+        """Begin with what is known to be fast."""
+        context = self._make_context(1)
+        unit = find_vector_unit(self._target)
+        candidates = make_candidates(context, self.module, unit, min(BATCH, self._limit))
+        if candidates:
+            results = self._measure(measurer, candidates)
+            cost_model.update(context, candidates, results)
+
+    def _measure(self, measurer: Measurer, candidates: Sequence[Any]) -> list[Any]:
+        """Time candidates and keep the times; as MetaSchedule's results."""
+        from tvm.s_tir import meta_schedule
+
         times = measurer.measure(
             [candidate.sch.mod for candidate in candidates],
-            candidates[0].args_info,
+            [candidate.args_info for candidate in candidates],
             math.inf if self.best_s is None else self.best_s,
         )
         if all(seconds is None for seconds in times):
@@ -210,35 +233,28 @@ class _Kernel:
             if seconds is not None:
                 self.best_s = min(seconds, math.inf if self.best_s is None else self.best_s)
         self.trials += len(candidates)
-        results = [
+        return [
             meta_schedule.runner.RunnerResult(None, "failed")
             if seconds is None
             else meta_schedule.runner.RunnerResult([seconds], None)
             for seconds in times
         ]
-        self._context.notify_runner_results(candidates, results)
-        cost_model.update(self._context, candidates, results)
-        if self.trials >= self._limit:
-            self._context.post_tuning()
-            self._context = None
 
     def _begin(self, cost_model: Any) -> Any:
-        from tvm.s_tir import meta_schedule
-
         left = self._limit - self.trials
-        context = _make_context(
-            self.module,
-            self._target,
-            meta_schedule.search_strategy.EvolutionarySearch(
-                population_size=min(_POPULATION, 4 * left),
-                init_min_unmeasured=min(_UNMEASURED, left),
-                genetic_num_iters=_GENERATIONS,
-            ),
-            self.name,
-            1 + self._number,
-        )
+        context = self._make_context(left)
         context.pre_tuning(left, min(BATCH, left), None, self._database.records, cost_model)
         return context
+
+    def _make_context(self, left: int) -> Any:
+        from tvm.s_tir import meta_schedule
+
+        strategy = meta_schedule.search_strategy.EvolutionarySearch(
+            population_size=min(_POPULATION, 4 * left),
+            init_min_unmeasured=min(_UNMEASURED, left),
+            genetic_num_iters=_GENERATIONS,
+        )
+        return _make_context(self.module, self._target, strategy, self.name, 1 + self._number)
 
     def _finish(self) -> None:
         self._database.mark_exhausted(self.module)
