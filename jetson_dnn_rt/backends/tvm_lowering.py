@@ -176,23 +176,28 @@ def _use_channels_last(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _restore_clips(module: tvm.IRModule) -> tvm.IRModule:
-    """Make operators again of ONNX's Clip, which is read as two finished kernels.
+    """Make ``maximum`` and ``minimum`` of whatever clips.
 
-    A layout does not go through those: each ReLU6 of a MobileNet would stand between two
+    ONNX's Clip is read as two finished kernels, and hard sigmoids as ``clip``. A layout goes
+    through neither: each ReLU6 and hard swish of a MobileNet would stand between two
     transpositions, and be no part of the convolution before it.
     """
     from tvm import ir, relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
-    call_tir = ir.Op.get("relax.call_tir")
+    call_tir, clip = (ir.Op.get(f"relax.{name}") for name in ("call_tir", "clip"))
     operators = {"maximum": relax.op.maximum, "minimum": relax.op.minimum}
 
     @mutator
     class Restorer(PyExprMutator):  # type: ignore[misc]
-        """Replaces what is called like the two and takes a tensor and a constant."""
+        """Replaces ``clip``, and kernels called like the two of a tensor and a constant."""
 
         def visit_call_(self, call: Any) -> Any:
             call = super().visit_call_(call)
+            if call.op == clip:
+                value, kind = call.args[0], call.args[0].ty.dtype
+                least, most = (relax.const(float(one.value), kind) for one in call.args[1:])
+                return relax.op.minimum(self.builder_.emit(relax.op.maximum(value, least)), most)
             if call.op != call_tir or len(call.args[1].fields) != 2:
                 return call
             operator = operators.get(call.args[0].name_hint.rstrip("0123456789"))

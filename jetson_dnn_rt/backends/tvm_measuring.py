@@ -160,7 +160,7 @@ class RpcMeasurer:
         self._count += 1
         path = Path(self._folder.name, f"kernel{self._count}.tar")
         built.export_library(str(path), fcompile=tar)
-        self._session.upload(str(path))
+        self._session.upload(bytearray(path.read_bytes()), path.name)
         path.unlink()
         try:
             remote = self._session.load_module(path.name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.backends.registry import TVM_MEND
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
 from jetson_dnn_rt.backends.tvm_guesses import find_vector_unit, make_candidates
 from jetson_dnn_rt.backends.tvm_measuring import LocalMeasurer, Measurer, RpcMeasurer
@@ -31,7 +32,6 @@ BATCH = 16
 """Candidates of a kernel that are compiled together, and after which the cost model learns."""
 
 CHECKPOINT_S = 30.0
-MEND = "pip install 'jetson_dnn_rt[tvm]'"
 
 # Smaller than MetaSchedule's (512 and 4): with them choosing 16 candidates takes longer than
 # timing them, and the best of 64 trials is not slower (detector's kernels, two cores).
@@ -277,7 +277,7 @@ class _Session:
 
             self.cost_model = meta_schedule.cost_model.XGBModel(num_tuning_cores=1)
         except ImportError as error:
-            raise BackendUnavailableError(f"TVM cannot tune: {error}; {MEND}") from error
+            raise BackendUnavailableError(f"TVM cannot tune: {error}; {TVM_MEND}") from error
         tasks = sorted(_extract(module, target), key=_size_of, reverse=True)
         self.kernels = [
             _Kernel(task, number, target, database, budget.trials)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
+from networks import make_model
 from tvm_networks import make_small, tune_model
 
 from jetson_dnn_rt.backends.tvm_database import (
@@ -182,14 +184,20 @@ def test_refuses_impossible_budgets(trials: int, minutes: float, message: str) -
         TuningBudget(trials, minutes)
 
 
-def test_depthwise_and_pointwise_kernels_stand_without_transpositions(
-    model: Model, target: TvmTarget
-) -> None:
+def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -> None:
     names = list_kernels(lower(model.part, "fp32", target))
     assert sum("conv2d" in name for name in names) == 3
-    # The picture's own, which one of the shape's constants stands for.
-    assert sum("transpose" in name for name in names) <= 1
-    assert any("clip" in name for name in names), "a ReLU6 is one operator"
+    assert [name for name in names if "transpose" in name] == ["transpose1"], "the picture's own"
+    assert any(re.search("conv2d.*minimum", name) for name in names), "a ReLU6 is fused"
+
+
+def test_hard_swish_is_part_of_its_convolution(target: TvmTarget) -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Hardswish())
+    model = make_model(torch.nn.Sequential(network, torch.nn.Conv2d(4, 4, 1)), (8, 8))
+    names = list_kernels(lower(model.part, "fp32", target))
+    assert len(names) == 4, names
+    assert sum("conv2d" in name for name in names) == 2
+    assert sum(name.startswith("transpose") for name in names) == 2, "in and out"
 
 
 @pytest.fixture(scope="module")
