@@ -4,8 +4,9 @@ Every operator has a colour. ALLOW is computed in FP16: there it pays. DENY stay
 would hurt. FOLLOW is computed in FP16 where everything that reaches it is FP16 already, so that
 no operator is worth a conversion by itself. An operator without a colour is denied.
 
-The colours are TVM's (``relay.transform.mixed_precision``, paper 003), with two rules for
-constants, which TVM does not look at:
+The colours are TVM's (``relay.transform.mixed_precision``, paper 003), listed in
+`jetson_dnn_rt.models.mixed_precision_lists` and ``config/amp.yaml``, with two rules for constants,
+which TVM does not look at:
 
 - an operator whose weights FP16 cannot hold (beyond 65504, or too small to keep 10 bits of them)
   stays in FP32;
@@ -23,53 +24,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.mixed_precision_lists import (
+    ALLOW,
+    ARITHMETIC,
+    DEFAULT,
+    DENY,
+    FOLLOW,
+    Colours,
+)
 
 if TYPE_CHECKING:
     import onnx
 
+__all__ = [
+    "ALLOW",
+    "DENY",
+    "FOLLOW",
+    "LARGEST_FOLLOWED",
+    "MixedPrecision",
+    "convert_to_fp16",
+    "explain_unfit",
+]
+
 logger = logging.getLogger(__name__)
-
-ALLOW = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Products of matrices: FP32 accumulators on every NVIDIA GPU with tensor cores."""
-
-ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
-
-FOLLOW = ARITHMETIC | frozenset(
-    {
-        # They move values, or choose among them.
-        *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
-        *("GatherND", "Identity", "Pad", "Reshape", "Resize", "ScatterElements", "ScatterND"),
-        *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
-        *("ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
-        # Windows of a few pixels; the mean over the whole map is denied.
-        "AveragePool",
-        # Results no larger than what goes in.
-        *("Abs", "BatchNormalization", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu"),
-        "Sqrt",
-        # Saturating: the result is within [-1, 1], where FP16 has steps of 0.0005 at most, and
-        # the exponential is inside, where every kernel computes it in FP32. Were they denied,
-        # each SiLU of a detector would cost two conversions.
-        *("HardSigmoid", "Sigmoid", "Tanh"),
-    }
-)
-"""Cheap operators: not worth a conversion, and harmless in FP16."""
-
-DENY = frozenset(
-    {
-        # |f(x)| >> |x|.
-        *("Erf", "Exp", "Log", "Pow", "Reciprocal", "Softmax", "LogSoftmax", "Softplus"),
-        # Sums of many terms.
-        *("CumSum", "GlobalAveragePool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool"),
-        *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
-        "MeanVarianceNormalization",
-        *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd"),
-        *("ReduceSum", "ReduceSumSquare"),
-        # Positions, and decisions that hang on the last bit.
-        *("NonMaxSuppression", "Range", "RoiAlign", "TopK"),
-    }
-)
-"""Named for the reader: whatever is in neither other set is denied as well."""
 
 LARGEST_FOLLOWED = 64.0
 """Largest constant that arithmetic in FP16 may meet; up to twice that the step is 1/16."""
@@ -108,7 +85,7 @@ class MixedPrecision:
     casts: int
 
 
-def convert_to_fp16(data: bytes) -> MixedPrecision:
+def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
     """Colour a network and convert what is coloured FP16; weights are converted here, once.
 
     Doing it again changes nothing.
@@ -117,6 +94,8 @@ def convert_to_fp16(data: bytes) -> MixedPrecision:
     ----------
     data : bytes
         A serialized ONNX model.
+    colours : Colours
+        What may be computed in FP16.
 
     Raises
     ------
@@ -135,7 +114,7 @@ def convert_to_fp16(data: bytes) -> MixedPrecision:
         model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
     except Exception as error:  # protobuf's DecodeError, and what onnx's own code raises
         raise ModelError(f"the ONNX model cannot be read: {error}") from error
-    converter = _Converter(model)
+    converter = _Converter(model, colours)
     converter.convert()
     for name, reason in converter.kept.items():
         logger.warning("%s stays in fp32: %s", name, reason)
@@ -163,7 +142,8 @@ def explain_unfit(values: np.ndarray[Any, Any]) -> str:
 class _Converter:
     """One pass over the nodes in their order, which in ONNX is an order of computation."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, colours: Colours) -> None:
+        self._colours = colours
         self.computed: dict[int, list[str]] = {_FLOAT: [], _FLOAT16: []}
         self.kept: dict[str, str] = {}
         self.casts = 0
@@ -250,11 +230,15 @@ class _Converter:
         return [index for index, formal in inputs if formal in used], outputs
 
     def _is_fp16(self, node: onnx.NodeProto, floats: list[int]) -> bool:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ALLOW | FOLLOW:
+        colours = self._colours
+        if (
+            node.domain not in ("", "ai.onnx")
+            or node.op_type not in colours.allow | colours.follow
+        ):
             return False
         names = [node.input[index] for index in floats]
         computed = [name for name in names if name not in self._constants]
-        if node.op_type in FOLLOW and not (
+        if node.op_type in colours.follow and not (
             computed and all(self._types[name] == _FLOAT16 for name in computed)
         ):
             return False
