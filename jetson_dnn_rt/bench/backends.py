@@ -215,7 +215,7 @@ def measure_model(
 
         for name in backends:
             if name == OPENCV:
-                _add_opencv(add, network, threads, images, chains, shown, notes)
+                add_opencv(add, network, threads, images, chains, shown, notes)
                 continue
             make_runner = partial(_make_runner, name, threads)
             add(name, partial(Chain, network.pieces(FULL, 1), make_runner))
@@ -233,7 +233,7 @@ def _make_runner(name: str, threads: int, part: Part) -> Runner:
     return create_runner(part, backend, precision, threads=threads)
 
 
-def _add_opencv(
+def add_opencv(
     add: Callable[[str, Callable[[], Chain]], None],
     network: Network,
     threads: int,

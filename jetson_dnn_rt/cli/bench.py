@@ -32,6 +32,7 @@ BENCHMARKS = {
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
     "overhead": "what the package adds to a frame, composed and between processes",
     "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",
+    "paper003": "TVM as it comes, with AMP, tuned, both; beside the other back ends and the paper",
     "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
     "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
     "replay": "a long bag through evaluate: no frame lost, real time against simulated",
