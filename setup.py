@@ -28,6 +28,7 @@ EXECUTABLES = {
     "compare": "jetson_dnn_rt.cli.main:compare",
     "report": "jetson_dnn_rt.cli.main:report",
     "export": "jetson_dnn_rt.cli.main:export",
+    "export-c": "jetson_dnn_rt.cli.main:export_c",
     "bench": "jetson_dnn_rt.cli.main:bench",
 }
 COMMAND = "jetson-dnn-rt"
@@ -98,7 +99,7 @@ setup(
     extras_require={
         name: read_requirements(name)
         for name in (
-            *("opencv", "torch", "onnx", "openvino", "plots", "bags"),
+            *("opencv", "torch", "onnx", "openvino", "tvm", "plots", "bags"),
             *("traces", "wcet", "excel", "fleet"),
         )
     },

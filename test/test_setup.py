@@ -103,6 +103,22 @@ def test_possible_machines_are_accepted(
     setup_env.check_platform(version, machine, "Linux", system_ros, distro)
 
 
+@pytest.mark.parametrize(
+    ("version", "machine", "system", "there"),
+    [
+        ((3, 10), "x86_64", "Linux", True),
+        ((3, 14), "aarch64", "Linux", True),
+        ((3, 15), "x86_64", "Linux", False),
+        ((3, 12), "riscv64", "Linux", False),
+        ((3, 12), "x86_64", "FreeBSD", False),
+    ],
+)
+def test_tvm_is_asked_for_where_its_wheels_are(
+    version: tuple[int, int], machine: str, system: str, there: bool
+) -> None:
+    assert setup_env.has_tvm_wheels(version, machine, system) is there
+
+
 def test_source_hash_sees_content_and_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ MODULES = (
     "onnx",
     "onnxruntime",
     "openvino",
+    "tvm",
     "matplotlib",
     "rclpy",
     "vision_msgs.msg",
@@ -22,8 +23,8 @@ MODULES = (
     "pytest",
     "jetson_dnn_rt",
 )
-# NVIDIA's torch on a Jetson comes without it.
-OPTIONAL = ("torchvision",)
+# NVIDIA's torch on a Jetson comes without torchvision; not every machine has wheels of TVM.
+OPTIONAL = ("torchvision", "tvm")
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 10)
 # The wheels on PyPI; a ROS installation brings the Python that fits it.
 NEWEST_PYTHON_FOR_ROS_WHEELS = (3, 13)
+NEWEST_PYTHON_FOR_TVM_WHEELS = (3, 14)
 NEEDED_DISK_BYTES = 9 * 10**9
 # Raise when a change of these scripts makes existing environments stale.
 FORMAT = 1
@@ -123,6 +124,12 @@ def check_platform(
             f"Python {python} is too new for the ROS 2 wheels (3.10 to 3.13). "
             f"Mend: make PYTHON={found[0] if found else 'python3.12'} ..."
         )
+
+
+def has_tvm_wheels(version: tuple[int, int], machine: str, system: str) -> bool:
+    """Say whether the pinned TVM and its runtime are on PyPI for this Python and machine."""
+    known = machine in ("x86_64", "aarch64") and system == "Linux"
+    return known and version <= NEWEST_PYTHON_FOR_TVM_WHEELS
 
 
 class Environment:
@@ -258,6 +265,10 @@ class Environment:
         """Install the other Python packages; the system's OpenCV stays."""
         groups = ["runtime", "onnx", "openvino", "plots", "bags", "traces", "wcet"]
         groups += ["excel", "fleet", "dev"]
+        if has_tvm_wheels(sys.version_info[:2], platform.machine(), platform.system()):
+            groups.append("tvm")
+        else:
+            progress.say("TVM: there are no wheels of it for this machine; its tests are skipped")
         if can_import(self.python, "cv2"):
             progress.say("OpenCV: there already, kept")
         else:

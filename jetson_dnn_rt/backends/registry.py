@@ -45,13 +45,33 @@ _MENDS = {
     "onnxruntime": "pip install onnxruntime",
     "torch": "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)",
 }
-_LATER = ("tvm",)
 _NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
 
 TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
 """TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
 
-BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, "null", *_LATER)
+TVM = "tvm"
+
+BUILT_BEFOREHAND = (*TENSORRT, TVM)
+"""They need minutes to make a network ready: what came of it is kept in the library."""
+
+BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, TVM, "null")
+
+TVM_VERSION, TVM_FFI_VERSION = "0.27.0.post1", "0.1.14.post1"
+"""They hold together: with apache-tvm-ffi 0.1.15 the same TVM ends in a crash while it tunes."""
+
+# Import name -> wheel of what tuning imports besides.
+_TUNING_PACKAGES = {
+    "cloudpickle": "cloudpickle",
+    "psutil": "psutil",
+    "tornado": "tornado",
+    "xgboost": "xgboost-cpu",
+}
+
+TVM_MEND = (
+    f"pip install apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION} "
+    f"{' '.join(_TUNING_PACKAGES.values())} (the extra tvm of this package)"
+)
 
 
 def list_backends() -> list[BackendInfo]:
@@ -64,10 +84,10 @@ def inspect_backend(name: str) -> BackendInfo:
     """Look at one back end."""
     if name == "null":
         return BackendInfo(name, __version__, True, ("fp32",), "", "")
-    if name in _LATER:
-        return BackendInfo(name, "", False, (), "not in this release", "use another back end")
     if name in TENSORRT:
         return _inspect_tensorrt(name)
+    if name == TVM:
+        return _inspect_tvm()
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
@@ -117,10 +137,63 @@ def _inspect_tensorrt(name: str) -> BackendInfo:
     return BackendInfo(name, "", False, (), reason.removesuffix(f"; {mend}"), mend)
 
 
+def _inspect_tvm() -> BackendInfo:
+    """TVM, of the release whose names are used here, with the one runtime that holds with it."""
+    try:
+        version = str(importlib.import_module(TVM).__version__)
+        runtime = str(importlib.import_module("tvm_ffi").__version__)
+    except Exception as error:  # a broken installation raises OSError, AttributeError and others
+        return BackendInfo(TVM, "", False, (), f"cannot be imported: {error}", TVM_MEND)
+    if _release_of(version) != _release_of(TVM_VERSION):
+        reason = f"TVM {version} is installed, its interfaces change with every release"
+        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
+    if _release_of(runtime) != _release_of(TVM_FFI_VERSION):
+        reason = f"apache-tvm-ffi {runtime} is installed, with which TVM {version} crashes"
+        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
+    return BackendInfo(TVM, version, True, ("fp32", "fp16"), _list_tvm_lacks(), "")
+
+
+def _list_tvm_lacks() -> str:
+    """What TVM runs without, and does less."""
+    from jetson_dnn_rt.backends.tvm_compile import find_linker
+
+    missing = [name for name in _TUNING_PACKAGES if importlib.util.find_spec(name) is None]
+    lacks = []
+    if missing:
+        wheels = " ".join(_TUNING_PACKAGES[name] for name in missing)
+        lacks.append(f"cannot tune: pip install {wheels}")
+    if not find_linker():
+        lacks.append("compiles at every start, as nothing links: sudo apt install g++")
+    return "; ".join(lacks)
+
+
+def _release_of(version: str) -> list[str]:
+    return version.split(".")[:3]
+
+
 def is_installed(name: str) -> bool:
     """Whether a back end's library is there, without importing it."""
     library = "tensorrt" if name in TENSORRT else name
-    return name == "null" or (name not in _LATER and importlib.util.find_spec(library) is not None)
+    return name == "null" or importlib.util.find_spec(library) is not None
+
+
+def require_backend(backend: str, precision: str) -> BackendInfo:
+    """Look at a back end that must be there and compute in a precision.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When it is missing here, with the mend, or does not compute in that precision.
+    """
+    info = inspect_backend(backend)
+    if not info.available:
+        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.mend}")
+    if precision not in info.precisions:
+        raise BackendUnavailableError(
+            f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
+            f"{precision}" + (f" ({info.reason})" if info.reason else "")
+        )
+    return info
 
 
 def create_runner(
@@ -144,7 +217,8 @@ def create_runner(
     ConfigurationError
         When the back end or the precision is unknown.
     BackendUnavailableError
-        When it is missing here, with the mend, or does not compute in that precision.
+        When it is missing here, with the mend, or does not compute in that precision;
+        `UntunedError` for TVM, whose kernels are in a library (`jetson_dnn_rt.variants.engines`).
     ModelError
         When the back end cannot run the network.
     """
@@ -154,14 +228,7 @@ def create_runner(
         raise ConfigurationError(f"precision {precision!r} is unknown, known are {PRECISIONS}")
     if threads < 1:
         raise ConfigurationError(f"threads must be >= 1: {threads}")
-    info = inspect_backend(backend)
-    if not info.available:
-        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.mend}")
-    if precision not in info.precisions:
-        raise BackendUnavailableError(
-            f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
-            f"{precision}" + (f" ({info.reason})" if info.reason else "")
-        )
+    require_backend(backend, precision)
     return _CREATORS[backend](part, precision, threads, clock or SteadyClock())
 
 
@@ -209,6 +276,15 @@ def _create_on_dla(core: int) -> Callable[[Part, str, int, Clock], Runner]:
     return create
 
 
+def _create_tvm(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
+    from jetson_dnn_rt.backends.tvm import UntunedError
+
+    raise UntunedError(
+        f"{part.name} is not tuned for tvm-{precision}: untuned kernels are many times slower and "
+        "are never run; run jetson-dnn-rt build, which keeps its work in the library"
+    )
+
+
 _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "null": _create_null,
     "onnxruntime": _create_onnxruntime,
@@ -217,4 +293,5 @@ _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "tensorrt_dla0": _create_on_dla(0),
     "tensorrt_dla1": _create_on_dla(1),
     "torch": _create_torch,
+    "tvm": _create_tvm,
 }

@@ -3,6 +3,9 @@
 What is there already is not built again. A variant that approximates and is neither faster nor
 lighter than the full model on its back end is refused, with the figures. Exit code 1 when one that
 is listed could not be built.
+
+Kernels of TVM are tuned within tvm_trials and tvm_minutes. Ctrl-C keeps what was measured, and the
+next build goes on from there; nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
-from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.options import parse_count, parse_positive
 from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_files
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import format_rows
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
+
+# Options that stand for the parameter of the same name.
+_OPTIONS = ("engine_cache", "tvm_trials", "tvm_minutes", "tvm_rpc")
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +97,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="build engines for batches of up to N frames too (default: as many as tasks that are "
         "built for may run as one batch)",
+    )
+    add(
+        "--tvm-trials",
+        type=parse_count,
+        metavar="N",
+        help="candidates to measure of each kernel of TVM (default: tvm_trials of the task)",
+    )
+    add(
+        "--tvm-minutes",
+        type=parse_positive,
+        metavar="MIN",
+        help="after which tuning of one variant ends (default: tvm_minutes of the task)",
+    )
+    add(
+        "--tvm-rpc",
+        metavar="HOST:PORT",
+        help="board that kernels are tuned for and measured on (default: tvm_rpc of the task)",
+    )
+    add(
+        "--no-tuning",
+        action="store_true",
+        help="compile kernels of TVM that are tuned, and tune none",
     )
     add("--again", action="store_true", help="measure what is there already, too")
     add("--json", action="store_true", help="one JSON object as the last line")
@@ -153,8 +181,9 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
     for task in args.task or file.tasks:
         try:
             values = read_values(TaskNodeParameters, file.of_task(task), defaults_of(task))
-            if args.engine_cache is not None:
-                values = dataclasses.replace(values, engine_cache=args.engine_cache)
+            given = {name: getattr(args, name) for name in _OPTIONS}
+            given = {name: value for name, value in given.items() if value is not None}
+            values = dataclasses.replace(values, **given)
             specs = tuple(map(VariantSpec.parse, values.variants))
         except ConfigurationError as error:
             raise ConfigurationError(f"{file.path}: {task}: {error}") from error
@@ -171,7 +200,7 @@ def _batch_key(values: TaskNodeParameters) -> tuple[object, ...]:
     return (
         values.batch, values.model, values.weights, values.head, values.input_size,
         tuple(values.preprocessing().items()), values.variants, values.stages,
-        values.finest_stages, values.engine_cache, values.threads,
+        values.finest_stages, values.engine_cache, values.amp_lists, values.threads,
     )  # fmt: skip
 
 
@@ -223,6 +252,7 @@ def _plan_task(
             count_threads(values, threads, count_cores(), workers),
             values.stages,
             batch if values.batch == "auto" else 1,
+            values.tvm_options(tunes=not args.no_tuning),
         )
         builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
     except ConfigurationError:

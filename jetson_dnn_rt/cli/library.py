@@ -1,7 +1,11 @@
-"""List what was built, or remove what is of no more use.
+"""List what was built, remove what is of no more use, copy it to another board.
 
 `prune` removes what any of its conditions says; without a condition, what is stale: damaged, made
 by another version of a back end, or for a device that is not here.
+
+`export` writes entries into a file, `import` takes those of a file, after all of it was checked.
+Machine code (engines, compiled kernels) is neither written nor taken: run `jetson-dnn-rt build` on
+the other board, which makes it out of the rest.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.variants.library_entry import KINDS
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.variants.library import Library, Listing, Removal
+    from jetson_dnn_rt.variants.library_transfer import Transfer
     from jetson_dnn_rt.variants.measurement import Measurement
 
-HELP = "list what was built, or remove what is of no more use"
+HELP = "list what was built, remove what is of no more use, copy it to another board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="while the whole library is larger: what was used longest ago",
     )
     add("--dry-run", action="store_true", help="only say what would be removed")
+    export = actions.add_parser("export", help="write entries into a file")
+    _add_common(export)
+    add = export.add_argument
+    add("file", type=Path, metavar="FILE.tar", help="what is written")
+    add(
+        "--model",
+        metavar="NAME",
+        help="only of this model, as `library list` names it: builtin:detector",
+    )
+    add("--variant", metavar="NAME", help="only this variant: full@tvm-fp32")
+    add("--kind", choices=KINDS, help="only entries of this kind")
+    taken = actions.add_parser("import", help="take the entries of a file")
+    _add_common(taken)
+    add = taken.add_argument
+    add("file", type=Path, metavar="FILE.tar", help="what `library export` wrote")
+    add("--replace", action="store_true", help="take those too that are there already")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -57,17 +79,17 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """List or prune.
+    """List, prune, export or import.
 
     Raises
     ------
     ConfigurationError
-        When the library cannot be used, or an entry cannot be removed.
+        When the library cannot be used, an entry cannot be removed, or the file is refused.
     """
     from jetson_dnn_rt.variants.library import Library
 
-    library = Library(args.engine_cache)
-    return _list(library, args) if args.action == "list" else _prune(library, args)
+    actions = {"list": _list, "prune": _prune, "export": _export, "import": _import}
+    return actions[args.action](Library(args.engine_cache), args)
 
 
 def _list(library: Library, args: argparse.Namespace) -> int:
@@ -119,6 +141,62 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     left = library.size_bytes() - (size if args.dry_run else 0)
     print(f"{len(removals)} entries, {size / 1e6:.1f} MB {verb}; {left / 1e6:.1f} MB stay")
     return 0
+
+
+def _export(library: Library, args: argparse.Namespace) -> int:
+    from jetson_dnn_rt.variants.library_transfer import export_entries
+
+    def is_wanted(listing: Listing) -> bool:
+        header = listing.header
+        return (
+            header is not None
+            and args.model in (None, header.model)
+            and args.variant in (None, header.key.variant)
+            and args.kind in (None, header.key.kind)
+        )
+
+    transfers = export_entries(library, args.file, is_wanted)
+    _say_transfers(transfers, "written", library, args)
+    return 0 if any(not transfer.reason for transfer in transfers) else 1
+
+
+def _import(library: Library, args: argparse.Namespace) -> int:
+    from jetson_dnn_rt.variants.library_transfer import import_entries
+
+    library.check_writable()
+    transfers = import_entries(library, args.file, replace=args.replace)
+    _say_transfers(transfers, "taken", library, args)
+    return 0
+
+
+def _say_transfers(
+    transfers: Sequence[Transfer], verb: str, library: Library, args: argparse.Namespace
+) -> None:
+    from jetson_dnn_rt.variants.machine import find_stale
+
+    if args.json:
+        entries = [
+            {
+                "model": transfer.header.model,
+                "variant": transfer.header.key.variant,
+                "kind": transfer.header.key.kind,
+                "size_mb": transfer.size_bytes / 1e6,
+                "left_out": transfer.reason,
+            }
+            for transfer in transfers
+        ]
+        print(json.dumps({"library": str(library.root), "file": str(args.file), verb: entries}))
+        return
+    for transfer in transfers:
+        key = transfer.header.key
+        note = f"left out: {transfer.reason}" if transfer.reason else verb
+        stale = find_stale(key)
+        if verb == "taken" and stale and not transfer.reason:
+            note += f", but of no use here: {stale}"
+        print(f"{transfer.header.model or key.model_hash[:12]} {key.variant} {key.kind}: {note}")
+    done = [transfer for transfer in transfers if not transfer.reason]
+    size = sum(transfer.size_bytes for transfer in done) / 1e6
+    print(f"{len(done)} of {len(transfers)} entries, {size:.1f} MB {verb}; {args.file}")
 
 
 def _read_measurement(listing: Listing) -> tuple[Measurement | None, str]:

@@ -167,7 +167,8 @@ class BackgroundBuild:
             When it ended without a report.
         """
         command = [sys.executable, "-m", "jetson_dnn_rt.nodes.low_priority", str(os.getpid())]
-        command += ["build", "--params", "/dev/stdin", "--json"]
+        # What is measured beside running tasks says nothing of a kernel.
+        command += ["build", "--params", "/dev/stdin", "--no-tuning", "--json"]
         command += ["--batch", str(self._loaded.batch_tasks)]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -20,6 +20,7 @@ from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.nodes.loading import load_task_model
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.variants.tvm_tuning import TvmTuner
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _load_default(
         build=False,
         keep_refused=True,
         finest=values.finest_stages,
+        tuner=TvmTuner(values.tvm_options(tunes=False)),
     )
 
 

@@ -21,6 +21,7 @@ from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.pipeline import Pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
 from jetson_dnn_rt.variants.timing import measure_stages
+from jetson_dnn_rt.variants.tvm_tuning import TvmTuner
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
 StageTimes = list[tuple[int, ...]]
@@ -186,6 +187,7 @@ class LoadedTask:
             values.memory_limit_mb,
             values.memory,
             values.engine_cache,
+            values.amp_lists,
             self.threads,
         )
 
@@ -336,6 +338,7 @@ class LoadedTask:
             finest=self._parameters.finest_stages,
             like=like,
             memory=self._parameters.memory,
+            tuner=TvmTuner(self._parameters.tvm_options(tunes=False)),
         )
         # Messages lie in memory of the middleware's, which no device reaches.
         in_process = bool(self._parameters.camera)

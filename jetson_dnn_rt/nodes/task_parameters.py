@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.cuda_memory import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.declaration import QOS_NAMES, TRANSPORTS, describe, parameter
+from jetson_dnn_rt.variants.tvm_tuning import DEFAULT_TRIALS, TvmOptions
 from jetson_dnn_rt.variants.variant_set import MAX_STAGES
 
 if TYPE_CHECKING:
@@ -123,12 +124,36 @@ class TaskNodeParameters:
         "Folder of what was built; empty = ~/.cache/jetson_dnn_rt, none = nothing is kept",
     )
     build_missing: bool = parameter(
-        True, "Build decomposed variants that are not there yet, in the background"
+        True,
+        "Build decomposed variants that are not there yet, in the background; kernels of TVM are "
+        "compiled there, and tuned by `jetson-dnn-rt build` only",
     )
     build_frames: str = parameter(
         "",
         "Frames they are fitted to: video:PATH, images:DIR, bag:PATH or synthetic[:SEED]; "
         "empty = synthetic",
+    )
+    tvm_trials: int = parameter(
+        DEFAULT_TRIALS,
+        "Candidates that `build` measures of each kernel of TVM's variants",
+        limits=(1, 100_000),
+    )
+    tvm_minutes: float = parameter(
+        0.0,
+        "After which tuning of one of TVM's variants ends, to go on with the next `build`; 0 = no "
+        "limit",
+        unit="min",
+        limits=(0.0, 100_000.0),
+    )
+    tvm_rpc: str = parameter(
+        "",
+        "HOST:PORT of a board on which `build` measures TVM's kernels, for which it tunes them "
+        "then; empty = on this machine",
+    )
+    amp_lists: str = parameter(
+        "",
+        "File of the operators that TVM's fp16 is for, like config/amp.yaml; empty = those of the "
+        "package",
     )
     # -- the stream ----------------------------------------------------------------------------
     camera: str = parameter(
@@ -260,6 +285,12 @@ class TaskNodeParameters:
         if self.engine_cache == NO_CACHE:
             return None
         return Library(Path(self.engine_cache) if self.engine_cache else None)
+
+    def tvm_options(self, *, tunes: bool) -> TvmOptions:
+        """How variants of TVM are made; `tunes` as `TvmOptions` has it."""
+        return TvmOptions(
+            self.tvm_trials, self.tvm_minutes, self.tvm_rpc if tunes else "", self.amp_lists, tunes
+        )
 
     def preprocessing(self) -> dict[str, object]:
         """What of the preprocessing the user has decided."""

@@ -6,11 +6,11 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import TENSORRT
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, TENSORRT, TVM, require_backend
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import (
     BackendUnavailableError,
@@ -20,11 +20,20 @@ from jetson_dnn_rt.errors import (
 )
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.batched_part import BatchedPart
-from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.agreement import Agreement, compare
 from jetson_dnn_rt.variants.batching import MAX_BATCH
+from jetson_dnn_rt.variants.build_report import (
+    BUILT,
+    FAILED,
+    PRESENT,
+    REFUSED,
+    TUNED,
+    BuildReport,
+    BuildSettings,
+)
 from jetson_dnn_rt.variants.covering import list_counts
 from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
 from jetson_dnn_rt.variants.library import EntryKey, Library
@@ -50,14 +59,16 @@ from jetson_dnn_rt.variants.pipeline import Pipeline
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.sample_frames import open_frames
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+from jetson_dnn_rt.variants.tvm_library import TvmVariant
+from jetson_dnn_rt.variants.tvm_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.variant_set import build_pipeline, choose_default
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.variants.macs import Costs
 
-logger = logging.getLogger(__name__)
+__all__ = ["BuildReport", "BuildSettings", "TaskBuilder", "TaskPlan"]
 
-BUILT, PRESENT, REFUSED, FAILED = STATES = ("built", "present", "refused", "failed")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ class TaskPlan:
     batch : int
         How many tasks may run it as one batch: back ends that build engines build them for
         batches up to that size too.
+    tvm : TvmOptions
+        How TVM's variants are tuned.
     """
 
     task: str
@@ -88,6 +101,7 @@ class TaskPlan:
     threads: int
     stages: int = 1
     batch: int = 1
+    tvm: TvmOptions = field(default_factory=TvmOptions)
 
     @property
     def references(self) -> tuple[VariantSpec, ...]:
@@ -98,64 +112,6 @@ class TaskPlan:
         wanted = [choose_default(self.model)]
         wanted += [reference_of(spec) for spec in self.variants if approximates(spec)]
         return tuple(spec for spec in dict.fromkeys(wanted) if spec not in self.variants)
-
-
-@dataclass(frozen=True)
-class BuildSettings:
-    """How variants are built and measured.
-
-    Attributes
-    ----------
-    frames : str
-        Where frames come from, see `jetson_dnn_rt.variants.sample_frames`.
-    frame_count : int
-        So many of them are read. Variants are compared on the last ones, which nothing is fitted
-        to (`jetson_dnn_rt.variants.recovery.count_held_out`).
-    runs : int
-        Timed runs of each variant.
-    recover_steps : int
-        Steps of recovery of decomposed networks; 0 = none.
-    any_frames : bool
-        What was measured on other frames is as good.
-    again : bool
-        Measure what is there anew.
-    """
-
-    frames: str = "synthetic"
-    frame_count: int = 256
-    runs: int = 100
-    recover_steps: int = 0
-    any_frames: bool = True
-    again: bool = False
-
-
-@dataclass(frozen=True)
-class BuildReport:
-    """What became of a variant.
-
-    Attributes
-    ----------
-    task, variant : str
-        Which.
-    state : str
-        ``built``, ``present`` (it was there), ``refused`` (built, and of no use) or ``failed``.
-    reason : str
-        Why it was refused or failed, else empty.
-    fresh : bool
-        Whether it was built and measured now.
-    measurement : Measurement or None
-        The figures; None where it failed.
-    seconds : float
-        That it took.
-    """
-
-    task: str
-    variant: str
-    state: str
-    reason: str
-    fresh: bool
-    measurement: Measurement | None
-    seconds: float
 
 
 class TaskBuilder:
@@ -183,6 +139,7 @@ class TaskBuilder:
         self.plan, self.library, self.settings = plan, library, settings
         self._clock = clock
         self._progress: Progress = ignore_progress
+        self._tuner = TvmTuner(plan.tvm, lambda *step: self._progress(*step))
         self._reports: dict[VariantSpec, BuildReport] = {}
         self._results: dict[VariantSpec, tuple[Result, ...]] = {}
         self._costs: dict[str, Costs | None] = {}
@@ -215,24 +172,54 @@ class TaskBuilder:
 
     def _has_engines(self, spec: VariantSpec) -> bool:
         """Whether what takes minutes to make is there too, for every cover that may be chosen."""
-        if spec.backend not in TENSORRT:
+        if spec.backend not in BUILT_BEFOREHAND:
             return True
         plan = self.plan
-        network = Network(plan.model, plan.stages or 1, self.library)
-        if not spec.is_full:
-            graph = load_graph(plan.model, spec.decomposition, self.library)
-            assert graph is not None  # or there was no measurement
-            network.add_decomposed(spec.decomposition, graph)
+        if spec.backend == TVM:
+            trials = plan.tvm.trials if plan.tvm.tunes else 0
+            variant = self._open_tvm(spec)
+            return self._is_local(variant) and all(
+                variant.is_built(part, trials) for part in self._list_parts(spec)
+            )
         make = make_runner_factory(
             plan.model, spec, threads=plan.threads, library=self.library, build=False
         )
         try:
-            for count in list_counts(network.stages):
-                for piece in network.pieces(spec.decomposition, count):
-                    make(piece.part).close()
+            for part in self._list_parts(spec):
+                make(part).close()
         except NotBuiltError:
             return False
         return True
+
+    def _list_parts(self, spec: VariantSpec) -> list[Part]:
+        """Parts of every cover that may be chosen, the whole network first."""
+        plan = self.plan
+        network = Network(plan.model, plan.stages or 1, self.library)
+        if not spec.is_full:
+            graph = load_graph(plan.model, spec.decomposition, self.library)
+            assert graph is not None  # it was made before
+            network.add_decomposed(spec.decomposition, graph)
+        counts = reversed(list_counts(network.stages))
+        pieces = (network.pieces(spec.decomposition, count) for count in counts)
+        return [piece.part for cover in pieces for piece in cover]
+
+    def _open_tvm(self, spec: VariantSpec) -> TvmVariant:
+        """A TVM variant, for the machine that its kernels are measured on."""
+        plan = self.plan
+        require_backend(spec.backend, spec.precision)
+        return TvmVariant(
+            plan.model,
+            spec,
+            threads=plan.threads,
+            library=self.library,
+            amp_lists=plan.tvm.amp_lists,
+            target=self._tuner.find_target(plan.threads),
+        )
+
+    def _is_local(self, variant: TvmVariant) -> bool:
+        from jetson_dnn_rt.backends.tvm_target import find_local_target
+
+        return variant.target == find_local_target(self.plan.threads)
 
     def list_missing(self) -> tuple[VariantSpec, ...]:
         """Those of `order` that are to be built, or cannot be."""
@@ -264,10 +251,14 @@ class TaskBuilder:
             measurement = self.find(spec)
             if measurement is None:
                 fresh = True
-                measurement = self._measure(spec)
-            reason = measurement.refused
+                self._compress(spec)
+                runs_here = spec.backend != TVM or self._tune(spec)
+                measurement = self._measure(spec) if runs_here else None
+            reason = measurement.refused if measurement else ""
             state = REFUSED if reason else BUILT if fresh else PRESENT
-            if not reason and spec.backend in TENSORRT and self.plan.batch > 1:
+            if measurement is None:
+                state = TUNED
+            elif not reason and spec.backend in TENSORRT and self.plan.batch > 1:
                 self._build_batches(spec)
         except JetsonDnnRtError as error:
             logger.error("%s: variant %s: %s", self.plan.task, spec, error)
@@ -277,9 +268,15 @@ class TaskBuilder:
         self._reports[spec] = report
         return report
 
+    def _tune(self, spec: VariantSpec) -> bool:
+        """Tune, and compile, all that may be run of a variant; False where that is elsewhere."""
+        variant = self._open_tvm(spec)
+        runs_here = self._is_local(variant)
+        self._tuner.tune(variant, self._list_parts(spec), compiles=runs_here)
+        return runs_here
+
     def _measure(self, spec: VariantSpec) -> Measurement:
         plan = self.plan
-        self._compress(spec)
         key = self._key(spec)
         if key is None:
             raise ModelError(f"{spec.decomposition} was made and is not in the library")
@@ -369,6 +366,7 @@ class TaskBuilder:
             clock=self._clock,
             stages=plan.stages,
             library=self.library,
+            tuner=self._tuner,
         )
 
     def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
@@ -438,7 +436,12 @@ class TaskBuilder:
         if graph_hash is None:
             return None
         return measurement_key(
-            plan.model, spec, graph_hash, threads=plan.threads, stages=plan.stages
+            plan.model,
+            spec,
+            graph_hash,
+            threads=plan.threads,
+            stages=plan.stages,
+            amp_lists=plan.tvm.amp_lists,
         )
 
     @cached_property

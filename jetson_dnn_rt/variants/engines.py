@@ -1,4 +1,7 @@
-"""TensorRT engines out of the library, or built and put there: a build takes minutes."""
+"""What takes minutes to make: out of the library, or built and put there.
+
+TensorRT engines here; tuned kernels of TVM in `jetson_dnn_rt.variants.tvm_library`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.base import Runner
-from jetson_dnn_rt.backends.registry import TENSORRT, create_runner, inspect_backend
+from jetson_dnn_rt.backends.registry import TENSORRT, TVM, create_runner, inspect_backend
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device, device_of
 from jetson_dnn_rt.variants.spec import FULL, VariantSpec
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.variants.tvm_tuning import TvmTuner
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +45,7 @@ def make_runner_factory(
     clock: Clock | None = None,
     library: Library | None = None,
     build: bool = True,
+    tuner: TvmTuner | None = None,
 ) -> Callable[[Part], Runner]:
     """Say how the parts of a variant are made ready.
 
@@ -51,9 +58,13 @@ def make_runner_factory(
     threads, clock : int, Clock
         As in `create_runner`.
     library : Library, optional
-        Where engines are kept; without it they are built every time.
+        Where engines and tuned kernels are kept; without it engines are built every time, and TVM
+        cannot be had.
     build : bool
-        Build engines that are not there; else `NotBuiltError` is raised for them.
+        Build engines, and tune and compile kernels, that are not there; else `NotBuiltError` is
+        raised for them.
+    tuner : TvmTuner, optional
+        How kernels are tuned; with its defaults, by default.
 
     Returns
     -------
@@ -61,9 +72,20 @@ def make_runner_factory(
         From a `Part` to a `Runner`; raises what `create_runner` raises.
     """
 
+    def make_tvm(part: Part, library: Library) -> Runner:
+        from jetson_dnn_rt.variants.tvm_library import TvmVariant
+        from jetson_dnn_rt.variants.tvm_tuning import TvmTuner
+
+        how = tuner or TvmTuner()
+        lists = how.options.amp_lists
+        variant = TvmVariant(model, spec, threads=threads, library=library, amp_lists=lists)
+        return variant.make(part, how if build else None)
+
     def make(part: Part) -> Runner:
         if spec.backend in TENSORRT and library is not None:
             return _make_tensorrt(model, spec, part, library, build)
+        if spec.backend == TVM and library is not None:
+            return make_tvm(part, library)
         return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
 
     return make

@@ -17,7 +17,7 @@ from typing import Any
 
 SCHEMA = 1
 HEADER = "entry.json"
-KINDS = ("weights", "artefact", "measurement")
+KINDS = ("weights", "artefact", "tuning", "measurement")
 
 MAX_HEADER_BYTES = 4 << 20
 MAX_FILE_BYTES = 4 << 30
@@ -50,7 +50,8 @@ class EntryKey:
     decomposition : str
         As in a variant's name: ``full``, ``tucker-0.50``.
     kind : str
-        ``weights``, ``artefact`` (an engine, a compiled model) or ``measurement``.
+        ``weights``, ``artefact`` (an engine, a compiled model), ``tuning`` (what a compiler found
+        out about kernels) or ``measurement``.
     backend, backend_version, precision : str
         Empty where the content does not depend on it, as for weights.
     device : str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from jetson_dnn_rt.backends.registry import BACKENDS, TENSORRT, inspect_backend
+from jetson_dnn_rt.backends.registry import BACKENDS, TENSORRT, TVM, inspect_backend
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.library_entry import EntryKey
 
@@ -20,6 +20,10 @@ def device_of(backend: str) -> str:
         from jetson_dnn_rt.backends.torch import choose_device
 
         return choose_device()
+    if backend == TVM:
+        from jetson_dnn_rt.backends.tvm_target import find_cuda_arch
+
+        return "cuda" if inspect_backend(TVM).available and find_cuda_arch() else "cpu"
     return "cuda" if backend in TENSORRT else "cpu"
 
 

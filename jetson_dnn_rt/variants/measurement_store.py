@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.backends.registry import TVM, inspect_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.mixed_precision_lists import read_colours
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device, device_of
@@ -21,7 +22,13 @@ logger = logging.getLogger(__name__)
 
 
 def measurement_key(
-    model: Model, spec: VariantSpec, graph_hash: str, *, threads: int, stages: int
+    model: Model,
+    spec: VariantSpec,
+    graph_hash: str,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
 ) -> EntryKey:
     """Key of what was measured of a variant on this machine as it is.
 
@@ -35,6 +42,8 @@ def measurement_key(
         Of its whole network, see `hash_network`.
     threads, stages : int
         As a task has them: threads of one inference, and stages asked for (0 = automatic).
+    amp_lists : str
+        File of what FP16 is for with TVM, see `read_colours`.
 
     Raises
     ------
@@ -44,6 +53,8 @@ def measurement_key(
     info = inspect_backend(spec.backend)
     if not info.available:
         raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
+    coloured = spec.backend == TVM and spec.precision == "fp16"
+    colours = read_colours(amp_lists).text if coloured else ""
     return EntryKey(
         model.model_hash,
         graph_hash,
@@ -54,7 +65,7 @@ def measurement_key(
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),
-        f"threads={threads} stages={stages or 'auto'}",
+        f"threads={threads} stages={stages or 'auto'}" + (f" {colours}" if colours else ""),
     )
 
 
@@ -95,14 +106,22 @@ def hash_network(model: Model, decomposition: str, library: Library | None) -> s
 
 
 def load_measurement(
-    library: Library, model: Model, spec: VariantSpec, *, threads: int, stages: int
+    library: Library,
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
 ) -> Measurement | None:
     """What was measured of a variant here; None where nothing was, or it cannot be had here."""
     try:
         graph_hash = hash_network(model, spec.decomposition, library)
         if graph_hash is None:
             return None
-        key = measurement_key(model, spec, graph_hash, threads=threads, stages=stages)
+        key = measurement_key(
+            model, spec, graph_hash, threads=threads, stages=stages, amp_lists=amp_lists
+        )
     except (BackendUnavailableError, ModelError):
         return None
     return read_measurement(library, key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.cuda_runner import CudaRunner
 from jetson_dnn_rt.backends.memory import used_bytes
-from jetson_dnn_rt.backends.registry import TENSORRT, create_runner, is_installed
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import fx
 
+    from jetson_dnn_rt.variants.tvm_tuning import TvmTuner
+
 logger = logging.getLogger(__name__)
 
 MAX_STAGES = 64
@@ -49,7 +51,7 @@ MAX_AUTOMATIC_STAGES = 8
 
 # The fastest on a CPU first, as `jetson-dnn-rt bench backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
-# Of these only torch uses a GPU. TensorRT is never taken unasked: its engines take minutes.
+# Of these only torch uses a GPU. TensorRT and TVM are never taken unasked: their builds take long.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
 
 
@@ -121,6 +123,8 @@ class VariantSet:
     memory : str
         Of the input, for variants on a CUDA device: ``auto`` or what
         `jetson_dnn_rt.backends.cuda_memory` knows.
+    tuner : TvmTuner, optional
+        How TVM's kernels are tuned and what its FP16 is for; as its defaults have it.
 
     Attributes
     ----------
@@ -158,6 +162,7 @@ class VariantSet:
         runs: Mapping[str, int] | None = None,
         memory: str = "auto",
         like: VariantSet | None = None,
+        tuner: TvmTuner | None = None,
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -177,6 +182,7 @@ class VariantSet:
         self._finest = finest
         self._runs = dict(runs or {})
         self._memory = memory
+        self._tuner = tuner
         self._envelope: Envelope | None = None
         self._asked_stages = stages
         if like is None:
@@ -386,7 +392,12 @@ class VariantSet:
         if self.library is None or self._keep_refused or not approximates(spec):
             return
         found = load_measurement(
-            self.library, self.model, spec, threads=self._threads, stages=self._asked_stages
+            self.library,
+            self.model,
+            spec,
+            threads=self._threads,
+            stages=self._asked_stages,
+            amp_lists=self._tuner.options.amp_lists if self._tuner else "",
         )
         if found is not None and found.refused:
             raise LeftOutError(
@@ -401,6 +412,7 @@ class VariantSet:
             clock=self._clock,
             library=self.library,
             build=self._build_engines,
+            tuner=self._tuner,
         )
 
         def make(part: Part) -> Runner:
@@ -440,7 +452,7 @@ class VariantSet:
         if isinstance(self.model.origin, NullOrigin):
             return 1
         # Not one whose engine may have to be built first.
-        quick = (spec for spec in specs if spec.is_full and spec.backend not in TENSORRT)
+        quick = (s for s in specs if s.is_full and s.backend not in BUILT_BEFOREHAND)
         spec = next(quick, None) or choose_default(self.model)
         (piece,) = Network(self.model, 1, self.library).pieces(FULL)
         runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)
@@ -460,6 +472,7 @@ def build_pipeline(
     clock: Clock | None = None,
     stages: int = 1,
     library: Library | None = None,
+    tuner: TvmTuner | None = None,
 ) -> Pipeline:
     """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
     variants = VariantSet(
@@ -471,6 +484,7 @@ def build_pipeline(
         stages=stages,
         library=library,
         keep_refused=True,
+        tuner=tuner,
     )
     if str(spec) not in variants.pipelines:
         variants.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_cuda import FakeCuda
@@ -18,6 +20,7 @@ from jetson_dnn_rt.backends import openvino as openvino_backend
 from jetson_dnn_rt.backends import torch as torch_backend
 from jetson_dnn_rt.backends.registry import (
     BACKENDS,
+    TVM_MEND,
     create_runner,
     inspect_backend,
     list_backends,
@@ -48,14 +51,15 @@ def test_every_back_end_is_listed_with_what_to_do() -> None:
         assert info.available or (info.reason and info.mend)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt", "tvm"])
 def test_missing_library(hide: Callable[[str], None], name: str) -> None:
     model = make_model(Classifier(), (8, 8))
     hide(name)
     info = next(info for info in list_backends() if info.name == name)
     assert not info.available
-    assert f"pip install {name}" in info.mend
-    with pytest.raises(BackendUnavailableError, match=f"{name}.*pip install {name}"):
+    wheel = {"tvm": "apache-tvm==0.27"}.get(name, name)
+    assert f"pip install {wheel}" in info.mend
+    with pytest.raises(BackendUnavailableError, match=f"{name}.*pip install {wheel}"):
         create_runner(model, name, "fp32", threads=1)
 
 
@@ -73,9 +77,54 @@ def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "libtbb.so.12" in info.reason
 
 
-def test_later_back_ends() -> None:
-    with pytest.raises(BackendUnavailableError, match="not in this release"):
-        create_runner(make_model(Classifier(), (8, 8)).part, "tvm", "fp32", threads=1)
+def test_untuned_tvm_is_never_run() -> None:
+    pytest.importorskip("tvm")
+    part = make_model(Classifier(), (8, 8)).part
+    for precision in ("fp32", "fp16"):
+        with pytest.raises(BackendUnavailableError, match="run jetson-dnn-rt build") as caught:
+            create_runner(part, "tvm", precision, threads=1)
+        assert type(caught.value).__name__ == "UntunedError"
+    with pytest.raises(BackendUnavailableError, match=r"computes in fp32, fp16 .* not in bf16"):
+        create_runner(part, "tvm", "bf16", threads=1)
+
+
+def test_the_install_line_of_tvm_is_what_the_extra_holds() -> None:
+    file = Path(__file__).resolve().parents[2] / "requirements" / "tvm.txt"
+    lines = [line for line in file.read_text().splitlines() if line and line[0] != "#"]
+    assert TVM_MEND.startswith(f"pip install {' '.join(lines)} ")
+
+
+@pytest.mark.parametrize(
+    ("version", "runtime", "words"),
+    [
+        ("0.27.0.post1", "0.1.15", "apache-tvm-ffi 0.1.15 is installed, with which TVM 0.27"),
+        ("0.26.0", "0.1.14.post1", "TVM 0.26.0 is installed"),
+        ("0.27.0.post1", "0.1.14.post1", ""),
+        ("0.27.0", "0.1.14", ""),
+    ],
+)
+def test_releases_of_tvm_that_do_not_hold_together(
+    version: str, runtime: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace(__version__=version))  # type: ignore[misc]
+    monkeypatch.setitem(sys.modules, "tvm_ffi", SimpleNamespace(__version__=runtime))  # type: ignore[misc]
+    info = inspect_backend("tvm")
+    assert info.available is not bool(words)
+    assert info.reason.startswith(words)
+    assert info.mend == (TVM_MEND if words else "")
+
+
+def test_what_tvm_runs_without_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tvm")
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name)
+    )
+    monkeypatch.setattr("jetson_dnn_rt.backends.tvm_compile.find_linker", lambda: "")
+    info = inspect_backend("tvm")
+    assert info.available
+    assert "cannot tune: pip install xgboost-cpu; compiles at every start" in info.reason
+    assert "sudo apt install g++" in info.reason
 
 
 def test_tensorrt_without_a_device(

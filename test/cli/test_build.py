@@ -16,10 +16,12 @@ import cv2
 import numpy as np
 import pytest
 
+from jetson_dnn_rt.cli import build as build_command
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.variants import building
 from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.tvm_tuning import TvmOptions
 
 PARAMS = """
 perception:
@@ -301,6 +303,25 @@ def test_a_terminated_build_ends_at_once_and_leaves_no_half_entry(tmp_path: Path
     assert process.returncode == -signal.SIGTERM
     assert out == ""
     assert Library(tmp_path / "here").entries() == []
+
+
+def test_options_of_tvm_stand_for_the_parameters(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(
+        "detector: {ros__parameters: {model: 'null:1', tvm_trials: 7, tvm_minutes: 2.0}}\n"
+    )
+
+    def plan(*options: str) -> TvmOptions:
+        arguments = ["build", "--params", str(file), "--task", "detector", *options]
+        (job,) = build_command._plan(main.build_parser("build").parse_args(arguments))
+        assert job.builder is not None
+        return job.builder.plan.tvm
+
+    assert plan() == TvmOptions(7, 2.0)
+    given = ["--tvm-trials", "9", "--tvm-minutes", "0.5", "--tvm-rpc", "orin:9090"]
+    assert plan(*given) == TvmOptions(9, 0.5, "orin:9090")
+    # Who compiles only asks no board.
+    assert plan(*given, "--no-tuning") == TvmOptions(9, 0.5, tunes=False)
 
 
 # -- library -----------------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Iterator
 
 import pytest
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
+from jetson_dnn_rt.variants import machine
 from jetson_dnn_rt.variants.library import EntryKey
 from jetson_dnn_rt.variants.machine import (
     describe_device,
@@ -27,7 +30,17 @@ def test_devices_of_back_ends() -> None:
     assert device_of("torch") == ("cuda" if describe_gpu() else "cpu")
 
 
-def test_stale_is_what_another_version_or_device_made() -> None:
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """Versions are looked up once for each process."""
+    machine._find_version.cache_clear()
+    yield
+    machine._find_version.cache_clear()
+
+
+def test_stale_is_what_another_version_or_device_made(
+    forget: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = inspect_backend("onnxruntime").version
     if not version:
         pytest.skip("ONNX Runtime is not installed")
@@ -41,8 +54,27 @@ def test_stale_is_what_another_version_or_device_made() -> None:
     weights = EntryKey("a" * 64, "b" * 64, "tucker-0.50", "weights")
     assert find_stale(weights) == ""
     # Another installation on this machine may have it.
+    monkeypatch.setitem(sys.modules, "tvm", None)
     missing = dataclasses.replace(key, backend="tvm", backend_version="0.9")
     assert find_stale(missing) == ""
+
+
+def test_kernels_of_tvm_run_where_its_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel of PyPI is built without CUDA: it uses no GPU, where there is one or not."""
+    tvm = pytest.importorskip("tvm")
+    assert device_of("tvm") == ("cuda" if tvm.runtime.enabled("cuda") else "cpu")
+    monkeypatch.setitem(sys.modules, "tvm", None)
+    assert device_of("tvm") == "cpu"
+
+
+def test_a_database_for_another_board_is_not_stale() -> None:
+    """A workstation keeps it for the robot; it is found by its target, not by a device."""
+    version = inspect_backend("tvm").version
+    target = "llvm aarch64-linux-gnu cortex-a78ae threads=1"
+    key = EntryKey(
+        "a" * 64, "b" * 64, "full", "tuning", "tvm", version, "", "fp32", options=target
+    )
+    assert find_stale(key) == ""
 
 
 def test_stale_export_of_another_torch() -> None:

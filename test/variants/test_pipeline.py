@@ -273,7 +273,10 @@ def test_null_results_look_like_the_tasks(kind: str, result: type) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("full@tvm-fp32", "not in this release"), ("tucker-0.50@torch-fp32", "not in the library")],
+    [
+        ("full@tvm-fp32", "run jetson-dnn-rt build|pip install apache-tvm"),
+        ("tucker-0.50@torch-fp32", "not in the library"),
+    ],
 )
 def test_variants_that_cannot_be_had(classifier: Model, name: str, words: str) -> None:
     with pytest.raises(BackendUnavailableError, match=words):

@@ -168,7 +168,7 @@ def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_pa
 
     asked = []
 
-    def load(library, model, spec, *, threads, stages):
+    def load(library, model, spec, *, threads, stages, amp_lists):
         asked.append((str(spec), threads, stages))
         return Refused()
 

@@ -1,0 +1,137 @@
+"""`build` tunes, compiles and measures TVM's variants; for another board it only tunes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+from tuned_kernels import SIZE, TRIALS, VARIANT, make_tiny
+
+from jetson_dnn_rt.backends import tvm_measuring, tvm_tuning
+from jetson_dnn_rt.backends.tvm_target import TvmTarget, find_local_target
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.spec import VariantSpec
+from jetson_dnn_rt.variants.tvm_tuning import TvmOptions
+from jetson_dnn_rt.variants.variant_set import VariantSet
+
+TORCH = VariantSpec("full", "torch")
+SPEC = VariantSpec.parse(VARIANT)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_tiny()
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("frames")
+    for seed in range(3):
+        image = np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), np.uint8)
+        cv2.imwrite(str(folder / f"{seed}.png"), image)
+    return f"images:{folder}"
+
+
+@pytest.fixture(autouse=True)
+def torch_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "choose_default", lambda model: TORCH)
+
+
+def build(
+    model: Model, library: Library, frames: str, stages: int = 1, **options: Any
+) -> dict[VariantSpec, BuildReport]:
+    plan = TaskPlan(
+        "task", model, (SPEC,), DecoderSettings(), 1, stages, tvm=TvmOptions(TRIALS, **options)
+    )
+    builder = TaskBuilder(plan, library, BuildSettings(frames, runs=3), SteadyClock())
+    return {spec: builder.build(spec) for spec in builder.order}
+
+
+def kinds(library: Library) -> set[str]:
+    headers = [listing.header for listing in library.entries() if listing.header is not None]
+    return {header.key.kind for header in headers if header.key.backend == "tvm"}
+
+
+def test_tuned_compiled_and_measured_once(
+    model: Model, tmp_path: Path, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(tmp_path / "library")
+    report = build(model, library, frames, 2)[SPEC]
+    assert (report.state, report.reason, report.fresh) == ("built", "", True)
+    assert report.measurement is not None
+    assert report.measurement.agreement is not None
+    assert report.measurement.agreement.value == 1.0
+    assert kinds(library) == {"tuning", "artefact", "measurement"}
+
+    monkeypatch.setattr(tvm_measuring.LocalMeasurer, "measure", pytest.fail)
+    again = build(model, library, frames, 2)[SPEC]
+    assert (again.state, again.fresh) == ("present", False)
+    # Whatever cover its timing chooses, a node finds all of it.
+    variants = VariantSet(
+        model, [VARIANT], DecoderSettings(), threads=1, stages=2, library=library, build=False
+    )
+    assert list(variants.pipelines) == [VARIANT]
+    variants.close()
+
+
+def test_what_may_not_be_tuned_fails_with_what_to_do(
+    model: Model, tmp_path: Path, frames: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So it is in the background of a node, whose tasks would be measured and not the kernels."""
+    library = Library(tmp_path / "library")
+    with caplog.at_level(logging.ERROR):
+        report = build(model, library, frames, tunes=False)[SPEC]
+    assert (report.state, report.measurement) == ("failed", None)
+    assert "run jetson-dnn-rt build" in report.reason
+    assert kinds(library) == set()
+
+
+def test_for_another_kind_of_machine_it_only_tunes(
+    model: Model, tmp_path: Path, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board is a plain x86-64, whose code this machine happens to run; RPC is left out."""
+    machine = find_local_target(1).triple
+    if not machine.startswith("x86_64"):
+        pytest.skip("plain x86-64 code does not run here")
+    board = TvmTarget("llvm", "x86-64", machine)
+    addresses: list[str] = []
+
+    def measure(address: str, target: TvmTarget) -> tvm_measuring.LocalMeasurer:
+        addresses.append(address)
+        return tvm_measuring.LocalMeasurer(target)
+
+    monkeypatch.setattr(tvm_measuring, "find_remote_target", lambda address, threads: board)
+    monkeypatch.setattr(tvm_tuning, "RpcMeasurer", measure)
+    library = Library(tmp_path / "library")
+    report = build(model, library, frames, rpc="board:9090")[SPEC]
+    assert (report.state, report.reason, report.measurement) == ("tuned", "", None)
+    assert kinds(library) == {"tuning"}
+    assert set(addresses) == {"board:9090"}
+    (key,) = [
+        listing.header.key
+        for listing in library.entries()
+        if listing.header is not None and listing.header.key.kind == "tuning"
+    ]
+    assert key.options == board.text
+    # It goes on, and has nothing left to do.
+    monkeypatch.setattr(tvm_measuring.LocalMeasurer, "measure", pytest.fail)
+    assert build(model, library, frames, rpc="board:9090")[SPEC].state == "tuned"
+
+
+def test_nobody_answers(model: Model, tmp_path: Path, frames: str) -> None:
+    report = build(model, Library(tmp_path), frames, rpc="127.0.0.1:1")[SPEC]
+    assert report.state == "failed"
+    assert "no RPC server answers at 127.0.0.1:1" in report.reason
+    assert "tvm.exec.rpc_server" in report.reason

@@ -1,0 +1,268 @@
+"""Entries of a library as a file: what goes round, and what a stranger's file cannot do."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from library_entries import FACTS, FILES, make_key, snapshot
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.variants import library_transfer
+from jetson_dnn_rt.variants.library import EntryKey, Library, Listing
+from jetson_dnn_rt.variants.library_transfer import export_entries, import_entries
+
+TUNING = make_key(kind="tuning", backend="tvm", device="", options="llvm znver4 threads=1")
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def want_all(listing: Listing) -> bool:
+    return True
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "library")
+
+
+@pytest.fixture
+def file(library: Library, tmp_path: Path) -> Path:
+    """A file of one entry with three files."""
+    library.store(TUNING, FILES, FACTS, model="builtin:detector")
+    export_entries(library, tmp_path / "one.tar", want_all)
+    return tmp_path / "one.tar"
+
+
+def read(file: Path) -> Members:
+    with tarfile.open(file, "r:") as archive:
+        members = []
+        for member in archive:
+            stream = archive.extractfile(member)
+            assert stream is not None
+            members.append((member, stream.read()))
+        return members
+
+
+def write(file: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> None:
+    with tarfile.open(file, "w") as archive:
+        for member, data in members:
+            archive.addfile(member, io.BytesIO(data))
+
+
+def test_entries_come_back_as_they_were(library: Library, tmp_path: Path) -> None:
+    keys = [TUNING, make_key(kind="weights", backend=""), make_key(kind="measurement")]
+    for key in keys[:2]:
+        library.store(key, FILES, FACTS, model="builtin:detector")
+    library.store(keys[2], {}, FACTS)
+    file = tmp_path / "all.tar"
+    sent = export_entries(library, file, want_all)
+    assert {transfer.header.key for transfer in sent} == set(keys)
+    assert [transfer.reason for transfer in sent] == ["", "", ""]
+    assert list(tmp_path.glob(".*")) == []  # no half of a file is left
+    other = Library(tmp_path / "other")
+    taken = import_entries(other, file)
+    assert {transfer.header.key for transfer in taken} == set(keys)
+    for key in keys:
+        here, there = library.load(key), other.load(key)
+        assert here is not None
+        assert there is not None
+        assert there.files == here.files
+        assert there.facts == here.facts
+        assert there.header.model == here.header.model
+
+
+def test_only_what_is_wanted_goes(library: Library, tmp_path: Path) -> None:
+    library.store(TUNING, FILES, FACTS)
+    library.store(make_key(kind="weights"), FILES, FACTS)
+    file = tmp_path / "some.tar"
+
+    def is_tuning(listing: Listing) -> bool:
+        return listing.header is not None and listing.header.key.kind == "tuning"
+
+    (sent,) = export_entries(library, file, is_tuning)
+    assert sent.header.key == TUNING
+    assert len(read(file)) == 1 + len(FILES)
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt_dla0", "tvm"])
+def test_machine_code_neither_goes_nor_comes(
+    library: Library, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hash says that a file is what its sender made, not that he means well."""
+    library.store(make_key(kind="artefact", backend=backend), FILES, FACTS)
+    file = tmp_path / "engine.tar"
+    (sent,) = export_entries(library, file, want_all)
+    assert "machine code" in sent.reason
+    assert read(file) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(library_transfer, "holds_code", lambda key: False)
+        export_entries(library, file, want_all)
+    assert len(read(file)) == 1 + len(FILES)
+    other = Library(tmp_path / "other")
+    (taken,) = import_entries(other, file)
+    assert "machine code" in taken.reason
+    assert other.entries() == []
+
+
+def test_an_exported_network_is_data(library: Library, tmp_path: Path) -> None:
+    key = make_key(kind="artefact", backend="onnx", backend_version="torch 2.9.0")
+    library.store(key, FILES, FACTS)
+    export_entries(library, tmp_path / "onnx.tar", want_all)
+    other = Library(tmp_path / "other")
+    (taken,) = import_entries(other, tmp_path / "onnx.tar")
+    assert taken.reason == ""
+    assert other.load(key) is not None
+
+
+def test_what_is_there_stays_unless_it_is_to_be_replaced(
+    library: Library, file: Path, tmp_path: Path
+) -> None:
+    library.store(TUNING, {"records.json": b"newer"}, {})
+    (kept,) = import_entries(library, file)
+    assert "the library has it" in kept.reason
+    entry = library.load(TUNING)
+    assert entry is not None
+    assert entry.files == {"records.json": b"newer"}
+    (taken,) = import_entries(library, file, replace=True)
+    assert taken.reason == ""
+    entry = library.load(TUNING)
+    assert entry is not None
+    assert entry.files == FILES
+
+
+def test_a_damaged_entry_is_left_out(library: Library, tmp_path: Path) -> None:
+    path = library.store(TUNING, FILES, FACTS).path
+    assert path is not None
+    (path / "engine.plan").write_bytes(b"x" * len(FILES["engine.plan"]))
+    (sent,) = export_entries(library, tmp_path / "one.tar", want_all)
+    assert sent.reason == "it is damaged, or gone"
+    assert read(tmp_path / "one.tar") == []
+
+
+def rename(old: str, new: str) -> Callable[[Members], Members]:
+    def change(members: Members) -> Members:
+        for member, _ in members:
+            if member.name.endswith(old):
+                member.name = member.name[: -len(old)] + new
+        return members
+
+    return change
+
+
+def retype(kind: bytes) -> Callable[[Members], Members]:
+    def change(members: Members) -> Members:
+        member, _ = members[1]
+        member.type, member.size, member.linkname = kind, 0, "/etc/passwd"
+        return members
+
+    return change
+
+
+def spoil(members: Members) -> Members:
+    member, data = members[1]
+    members[1] = member, bytes(len(data))
+    return members
+
+
+def cut(members: Members) -> Members:
+    member, data = members[1]
+    member.size = len(data) - 1
+    return members
+
+
+def inflate(members: Members) -> Members:
+    """A header whose own hash is right, and that announces more than memory holds."""
+    member, data = members[0]
+    header = json.loads(data)
+    for facts in header["content"]["files"].values():
+        facts["size"] = 1 << 29
+    header["sha256"] = library_entry_hash(header["content"])
+    text = json.dumps(header).encode()
+    member.size = len(text)
+    members[0] = member, text
+    return members
+
+
+def library_entry_hash(content: object) -> str:
+    import hashlib
+
+    from jetson_dnn_rt.variants.library_entry import encode_canonical
+
+    return hashlib.sha256(encode_canonical(content)).hexdigest()
+
+
+def move(members: Members) -> Members:
+    """The key is right, the folder is another's."""
+    for member, _ in members:
+        member.name = "0" * 64 + member.name[64:]
+    return members
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (rename("engine.plan", "../../escape"), "is no file of an entry"),
+        (rename("engine.plan", ".hidden"), "is no file of an entry"),
+        (rename("engine.plan", "other.plan"), "is not of the entry before it"),
+        (rename("engine.plan", "timing.cache"), "has 10240 bytes, not 0"),
+        (retype(tarfile.SYMTYPE), "is no file of an entry"),
+        (retype(tarfile.LNKTYPE), "is no file of an entry"),
+        (retype(tarfile.FIFOTYPE), "is no file of an entry"),
+        (retype(tarfile.DIRTYPE), "is no file of an entry"),
+        (spoil, "SHA-256 of .*engine.plan differs"),
+        (cut, "has 10239 bytes, not 10240"),
+        (move, "its key is not that of its folder"),
+        (inflate, "1610612736 bytes, at most"),
+        (lambda members: members[1:], "an entry begins with entry.json"),
+        (lambda members: members[:-1], "it ends within an entry, weights.safetensors is missing"),
+        (lambda members: [*members[:2], members[1], *members[2:]], "is not of the entry before"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(
+    file: Path, tmp_path: Path, change: Callable[[Members], Members], words: str
+) -> None:
+    write(file, change(read(file)))
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    other = Library(folder / "other")
+    before = {name for name in snapshot(tmp_path) if not name.startswith("inner/other")}
+    with pytest.raises(ConfigurationError, match=words):
+        import_entries(other, file)
+    assert other.entries() == []
+    after = {name for name in snapshot(tmp_path) if not name.startswith("inner/other")}
+    assert after == before
+
+
+def test_what_is_no_archive_is_refused(library: Library, tmp_path: Path) -> None:
+    file = tmp_path / "no.tar"
+    with pytest.raises(ConfigurationError, match="No such file"):
+        import_entries(library, file)
+    file.write_bytes(os.urandom(2048))
+    with pytest.raises(ConfigurationError, match="is refused"):
+        import_entries(library, file)
+
+
+def test_a_compressed_file_is_refused(library: Library, file: Path, tmp_path: Path) -> None:
+    """A few kilobytes could be as many gigabytes."""
+    squeezed = tmp_path / "one.tar.gz"
+    with tarfile.open(squeezed, "w:gz") as archive:
+        for member, data in read(file):
+            archive.addfile(member, io.BytesIO(data))
+    with pytest.raises(ConfigurationError, match="is refused"):
+        import_entries(library, squeezed)
+
+
+def test_a_folder_that_cannot_be_written(library: Library, tmp_path: Path) -> None:
+    library.store(TUNING, FILES, FACTS)
+    with pytest.raises(ConfigurationError, match="cannot be written: No such file"):
+        export_entries(library, tmp_path / "no" / "one.tar", want_all)
+
+
+def test_a_key_of_a_tuning_database() -> None:
+    assert EntryKey.from_json(TUNING.to_json()) == TUNING
+    assert TUNING.variant == "tucker-0.50@tvm-fp16"
