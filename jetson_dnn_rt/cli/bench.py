@@ -27,6 +27,7 @@ BENCHMARKS = {
     "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
     "decide": "what a decision of each policy costs, over all clock configurations",
     "evt": "bounds of the worst case against laws whose quantiles are known",
+    "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
     "fidelity": "a recorded run against its replay in the simulator: misses and p99",
     "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
     "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",

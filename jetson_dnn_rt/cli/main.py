@@ -20,7 +20,7 @@ from jetson_dnn_rt.executor.realtime import set_library_defaults
 
 COMMANDS = (
     *("run", "compress", "build", "profile", "evaluate", "wcet", "compare", "report", "export"),
-    *("library", "doctor", "simulate", "bench"),
+    *("export-c", "library", "doctor", "simulate", "bench"),
 )
 
 FAILED = 1
@@ -36,7 +36,7 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"jetson-dnn-rt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in (only,) if only in COMMANDS else COMMANDS:
-        module = importlib.import_module(f"jetson_dnn_rt.cli.{name}")
+        module = importlib.import_module(f"jetson_dnn_rt.cli.{name.replace('-', '_')}")
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(command)
@@ -123,6 +123,11 @@ def report() -> int:
 def export() -> int:
     """`ros2 run jetson_dnn_rt export`."""
     return main(["export", *sys.argv[1:]])
+
+
+def export_c() -> int:
+    """`ros2 run jetson_dnn_rt export-c`."""
+    return main(["export-c", *sys.argv[1:]])
 
 
 def library() -> int:

@@ -1,0 +1,144 @@
+"""Where buffers of a network lie in one arena, so that those in use together do not overlap.
+
+Offset assignment is the problem of Dynamic Storage Allocation, which is NP-hard. Greedy by size
+with best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
+2020) is near the lower bound on networks; several orders are tried and the smallest arena is
+taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory that is needed for some time.
+
+    Attributes
+    ----------
+    name : str
+        Of the buffer.
+    bytes : int
+        Its size, > 0.
+    first, last : int
+        Steps, both included, in which it is in use.
+    """
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if self.bytes <= 0 or self.first > self.last:
+            raise ValueError(
+                f"block {self.name}: bytes must be > 0 and first <= last: {self.bytes}, "
+                f"{self.first}, {self.last}"
+            )
+
+    def meets(self, other: Block) -> bool:
+        """Whether both are in use in some step."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Offsets in the arena.
+
+    Attributes
+    ----------
+    offsets : dict of str to int
+        Where each block begins, a multiple of the alignment.
+    arena_bytes : int
+        Size of the arena.
+    bound_bytes : int
+        Largest sum of blocks in use in one step: no arena can be smaller.
+    """
+
+    offsets: dict[str, int]
+    arena_bytes: int
+    bound_bytes: int
+
+
+def plan_memory(blocks: Sequence[Block], alignment: int) -> MemoryPlan:
+    """Find offsets.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        With different names.
+    alignment : int
+        Bytes that every offset is a multiple of, >= 1.
+
+    Raises
+    ------
+    ValueError
+        When a name is there twice, or the alignment is not positive.
+    """
+    if alignment < 1:
+        raise ValueError(f"alignment must be >= 1: {alignment}")
+    if len({block.name for block in blocks}) != len(blocks):
+        raise ValueError("two blocks have the same name")
+    sizes = {block.name: round_up(block.bytes, alignment) for block in blocks}
+    orders: list[Callable[[Block], tuple[int, ...]]] = [
+        lambda block: (-block.bytes, block.first),
+        lambda block: (-(block.last - block.first), -block.bytes),
+        lambda block: (-block.bytes * (block.last - block.first + 1), block.first),
+        lambda block: (block.first, -block.bytes),
+        lambda block: (-_load(blocks, sizes, block), -block.bytes),
+    ]
+    plans = [_place(sorted(blocks, key=order), sizes) for order in orders]
+    arena, offsets = min(plans, key=lambda plan: plan[0])
+    return MemoryPlan(offsets, arena, find_bound(blocks, alignment))
+
+
+def find_bound(blocks: Sequence[Block], alignment: int = 1) -> int:
+    """Largest sum of the sizes, rounded up, of blocks that are in use in one step."""
+    return max((sum_in_use(blocks, step.first, alignment) for step in blocks), default=0)
+
+
+def sum_in_use(blocks: Sequence[Block], step: int, alignment: int = 1) -> int:
+    """Bytes of the blocks in use in a step."""
+    return sum(
+        round_up(block.bytes, alignment) for block in blocks if block.first <= step <= block.last
+    )
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The next multiple that is not smaller."""
+    return -(-value // multiple) * multiple
+
+
+def _load(blocks: Sequence[Block], sizes: dict[str, int], block: Block) -> int:
+    """The most that is in use at a time while a block is."""
+    steps = [block.first, *(b.first for b in blocks if block.first <= b.first <= block.last)]
+    return max(
+        sum(sizes[other.name] for other in blocks if other.first <= step <= other.last)
+        for step in steps
+    )
+
+
+def _place(blocks: Sequence[Block], sizes: dict[str, int]) -> tuple[int, dict[str, int]]:
+    """Put each block into the smallest gap between those placed that are in use with it."""
+    placed: list[Block] = []
+    offsets: dict[str, int] = {}
+    arena = 0
+    for block in blocks:
+        size = sizes[block.name]
+        others = sorted(
+            (offsets[other.name], offsets[other.name] + sizes[other.name])
+            for other in placed
+            if block.meets(other)
+        )
+        best, best_gap, end = -1, -1, 0
+        for begin, stop in others:
+            gap = begin - end
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = end, gap
+            end = max(end, stop)
+        offsets[block.name] = best if best >= 0 else end
+        arena = max(arena, offsets[block.name] + size)
+        placed.append(block)
+    return arena, offsets
