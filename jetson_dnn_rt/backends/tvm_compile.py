@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
+from jetson_dnn_rt.backends.tvm_exponential import vectorise_exp
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
@@ -88,6 +89,7 @@ def compile_module(module: tvm.IRModule, target: TvmTarget) -> relax.VMExecutabl
     if target.kind == "cuda":
         passes.insert(0, _schedule_rest())
     described = target.to_tvm()
+    vectorise_exp()
     try:
         with described:
             planned = tvm.transform.Sequential(passes)(module)

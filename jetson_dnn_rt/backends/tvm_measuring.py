@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from jetson_dnn_rt.backends.tvm_exponential import vectorise_exp
 from jetson_dnn_rt.backends.tvm_target import TvmTarget, make_target
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
@@ -223,6 +224,7 @@ def build_candidate(module: tvm.IRModule, target: tvm.target.Target, failures: l
     from tvm import tirx
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    vectorise_exp()
     try:
         return tirx.build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
     except Exception as error:  # TVM's errors have no class in common

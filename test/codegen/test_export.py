@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("tvm", reason="apache-tvm is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
+from jetson_dnn_rt.backends.tvm_database import TuningDatabase
 from jetson_dnn_rt.backends.tvm_target import (
     TvmTarget,
     find_local_target,
@@ -236,6 +238,40 @@ def test_other_networks(source: str, tmp_path: Path) -> None:
     build(tmp_path, "OPT=-O2")
     done = call("./net_selftest", ".", folder=tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
+    """A small network whose kernels have blocks that fill the registers."""
+    from tvm_networks import make_small, tune_model
+
+    model, target, folder = make_small(), local(), tmp_path_factory.mktemp("tuned")
+    database = TuningDatabase(target)
+    tune_model(model, target, database, trials=2)
+    options = ExportOptions("net", model.source)
+    return export_c(model.part, "fp32", target, database, options, folder), folder
+
+
+@pytest.mark.parametrize("kernels", ["gnu", "iso"])
+def test_tuned_kernels_give_what_torch_gives(
+    tuned: tuple[Export, Path], tmp_path: Path, kernels: str
+) -> None:
+    need("make", "gcc")
+    folder = Path(shutil.copytree(tuned[1], tmp_path / "copy"))
+    build(folder, f"KERNELS={kernels}")
+    done = call("./net_selftest", ".", folder=folder)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("passed\n")
+
+
+def test_sums_of_tuned_kernels_stay_in_registers(tuned: tuple[Export, Path]) -> None:
+    """Each sum has a place of its own, by a number: a compiler makes a register of it."""
+    assert tuned[0].is_tuned
+    kernels = tuned[0].program.kernels.values()
+    sums = re.compile(r"\(v\d+ \*\)\(\w+ \+ \(\d+ \* \d+\) \+ \d+\) = \(\*\(const v")
+    convolutions = [each for each in kernels if "conv" in each.name]
+    assert len(convolutions) == 3
+    assert all(each.stack_bytes and sums.search(each.text) for each in convolutions)
 
 
 @pytest.mark.parametrize(
