@@ -123,6 +123,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--finest-stages", action="store_true",
         help="one run per stage on every back end, as the task's parameter finest_stages",
     )  # fmt: skip
+    add(
+        "--amp-lists", default="", metavar="FILE",
+        help="of variants in fp16 by TVM, as the task's parameter amp_lists",
+    )  # fmt: skip
     add("--threads", type=parse_count, default=1, metavar="N", help="of one run (default 1)")
     add("--rate", type=parse_positive, default=30.0, metavar="HZ", help="of frames (default 30)")
     add(

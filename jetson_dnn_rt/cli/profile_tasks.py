@@ -24,6 +24,7 @@ from jetson_dnn_rt.variants.cold_start import ColdSpec
 from jetson_dnn_rt.variants.library import Library
 from jetson_dnn_rt.variants.measurement import approximates
 from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.tvm_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.variant_set import VariantSet, choose_default
 
 ALL = "all"
@@ -151,6 +152,7 @@ def open_variants(
         runs=runs,
         library=library,
         build=False,
+        tuner=TvmTuner(TvmOptions(amp_lists=args.amp_lists)),
     )
     stack.callback(variants.close)
     return variants
@@ -184,6 +186,7 @@ def list_settings(
         "clocks": args.clocks,
         "threads": args.threads,
         "finest_stages": args.finest_stages,
+        "amp_lists": args.amp_lists,
         "machine": {key: machine[key] for key in ("cpu", "cores", "gpu", "python", "versions")},
     }
 
@@ -223,6 +226,7 @@ def make_specifier(args: argparse.Namespace) -> Callable[[ProfiledTask, str], Co
             finest=args.finest_stages,
             weights=args.weights,
             library=None if library is None else str(library.root),
+            amp_lists=args.amp_lists,
         )
 
     return specify

@@ -38,13 +38,12 @@ _BINARY = {
     "GE": ">=",
     "And": "&&",
     "Or": "||",
-}
-_OPERATORS = {
-    "shift_left": "<<",
-    "shift_right": ">>",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
+    "LShift": "<<",
+    # C99 leaves numbers below zero to the compiler; gcc and clang fill with the sign, as TVM does.
+    "RShift": ">>",
+    "BitwiseAnd": "&",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
 }
 # What <math.h> of C99 has, in float.
 _MATH = frozenset(
@@ -252,6 +251,9 @@ class ExpressionPrinter:
     def _write_not(self, node: Any, shape: Shape) -> str:
         return f"(!{self.write(node.a, shape)})"
 
+    def _write_bitwisenot(self, node: Any, shape: Shape) -> str:
+        return f"(~{self.write(node.a, shape)})"
+
     def _write_select(self, node: Any, shape: Shape) -> str:
         parts = _branches(node)
         if parts is None:
@@ -267,9 +269,6 @@ class ExpressionPrinter:
             return self._write_select(node, shape)
         if name == "likely":
             return self.write(node.args[0], shape)
-        if name in _OPERATORS:
-            a, b = (self.write(argument, shape) for argument in node.args)
-            return f"({a} {_OPERATORS[name]} {b})"
         arguments = list(node.args)
         if name in ("call_pure_extern", "call_extern"):
             name = str(arguments.pop(0).value)

@@ -23,6 +23,7 @@ from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.variants.library import Library
 from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.tvm_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.variant_set import VariantSet
 
 NO_CACHE = "none"
@@ -42,6 +43,7 @@ DEFAULTS: Mapping[str, Any] = {
     "stages": 1,
     "finest_stages": False,
     "engine_cache": NO_CACHE,
+    "amp_lists": "",
     "memory_limit_mb": 0.0,
     "confidence_threshold": 0.3,
     "nms_iou_threshold": 0.45,
@@ -137,6 +139,7 @@ class OpenTask:
                 build=values["engine_cache"] == NO_CACHE,
                 finest=values["finest_stages"],
                 runs=values.get(RUNS),
+                tuner=TvmTuner(TvmOptions(amp_lists=values["amp_lists"])),
             )
         except JetsonDnnRtError as error:
             raise type(error)(f"{spec.name}: {error}") from error

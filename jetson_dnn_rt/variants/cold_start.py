@@ -40,6 +40,7 @@ class ColdSpec:
     finest: bool = False
     weights: str = "DEFAULT"
     library: str | None = None
+    amp_lists: str = ""
     input_size: tuple[int, int] | None = None
 
     @property
@@ -150,6 +151,7 @@ def main(text: str) -> None:
     from jetson_dnn_rt.models.sources import load_model
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.library import Library
+    from jetson_dnn_rt.variants.tvm_tuning import TvmOptions, TvmTuner
     from jetson_dnn_rt.variants.variant_set import VariantSet
 
     request = json.loads(text)
@@ -175,6 +177,7 @@ def main(text: str) -> None:
         library=None if spec.library is None else Library(Path(spec.library)),
         build=False,
         keep_refused=True,
+        tuner=TvmTuner(TvmOptions(amp_lists=spec.amp_lists)),
     )
     pipeline = variants.pipelines[spec.variant]
     variant_ns = clock.now_ns()

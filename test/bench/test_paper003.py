@@ -63,9 +63,9 @@ def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
     assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
     assert {job.precision for job in jobs[:5]} == {"fp32"}
     barred = sum(job.share for job in jobs[:5] if NETWORKS[job.network].barred)
-    assert barred > 0.5
+    assert barred > sum(job.share for job in jobs[:5]) / 2
     (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"]})
-    assert (one.share, other.share) == pytest.approx((0.15 / 0.17, 0.02 / 0.17))
+    assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
 
 
 def test_what_is_left_over_goes_to_the_next() -> None:

@@ -255,6 +255,7 @@ def test_finest_stages_are_measured_one_by_one(
         (["--model", "a=null:1", "--model", "a=null:2"], "task a is there twice"),
         (["--model", "A-b=null:1"], "'A-b' cannot be the name of a task"),
         (["--variants", "fast"], "variant 'fast' must look like"),
+        (["--variants", "full@tvm-fp16", "--amp-lists", "missing.yaml"], "missing.yaml"),
         (["--variants", "full@null,full@null"], "a name is there twice"),
         (["--deadline", "other=3"], "--deadline other: the tasks are"),
         (["--output", "/none/tables.json"], "there is no folder for it"),

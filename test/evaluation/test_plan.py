@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -44,4 +46,13 @@ def test_what_cannot_run_is_left_out_only_where_it_is_asked_for() -> None:
     assert fixed.spec.variants == ("full@torch-fp32",)
     assert missing in fixed.left_out
     with pytest.raises(ConfigurationError, match="detector: variant"):
+        OpenTask(spec)
+
+
+def test_lists_of_mixed_precision_are_those_of_the_task(tmp_path: Path) -> None:
+    pytest.importorskip("tvm", reason="apache-tvm is not installed")
+    values = {"engine_cache": os.fspath(tmp_path), "amp_lists": "missing.yaml"}
+    names = ("full@torch-fp32", "full@tvm-fp16")
+    spec = dataclasses.replace(NULL, model="builtin:detector", variants=names, values=values)
+    with pytest.raises(ConfigurationError, match="detector: .*missing.yaml"):
         OpenTask(spec)
