@@ -15,6 +15,10 @@ class BackendUnavailableError(JetsonDnnRtError):
     """A back end or a precision is not to be had on this machine."""
 
 
+class NotBuiltError(BackendUnavailableError):
+    """A variant is not in the library yet."""
+
+
 class ModelError(JetsonDnnRtError):
     """A model is missing, damaged, not trusted, or not what the task needs."""
 

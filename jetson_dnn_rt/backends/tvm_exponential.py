@@ -7,6 +7,7 @@ and sigmoid has one (a fifth of an EfficientNetV2-S). This takes 0.35 ns.
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 # Cephes' expf: exp(x) = 2^n exp(r), |r| <= ln(2) / 2, ln(2) in two parts so that r is exact.
@@ -24,9 +25,18 @@ LEAST, MOST = -87.33654, 88.37626
 """Below it is zero (the smallest normal number), above it infinity (2^127.5)."""
 
 
-@functools.cache
+_registering = threading.Lock()
+
+
 def vectorise_exp() -> None:
     """Let TVM, in this process, compute ``exp`` on CPUs so; relative error below 2e-7."""
+    # Candidates are compiled on several threads, and TVM takes a rule only once.
+    with _registering:
+        _register()
+
+
+@functools.cache
+def _register() -> None:
     from tvm.tirx import register_intrin_lowering
 
     # TVM's own rules are at level 10.

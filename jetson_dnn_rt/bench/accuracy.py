@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -32,9 +32,12 @@ from jetson_dnn_rt.results import Detections, Result, Segmentation
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["add_arguments", "format_table", "main", "make_pipeline", "run"]
+__all__ = [
+    "METRICS", "add_arguments", "compare_accuracy", "format_table", "main", "make_pipeline", "run",
+]  # fmt: skip
 
 BAR = 0.85
+METRICS = {"detector": "mAP@0.5", "segmenter": "mIoU"}
 _HEADS = {"detector": "boxes_scores", "segmenter": "segmentation"}
 # Average precision needs the whole curve, so nearly every score counts.
 _SETTINGS = DecoderSettings(confidence=0.02, nms_iou=0.55, max_detections=100)
@@ -157,6 +160,53 @@ def make_pipeline(
         return decode([tensor.numpy() for tensor in tensors], geometry, _SETTINGS)
 
     return infer
+
+
+def compare_accuracy(
+    name: builtin.BuiltinName,
+    networks: Mapping[str, torch.nn.Module],
+    scenes: int,
+    progress: Callable[[int, int], None],
+) -> dict[str, float]:
+    """Show networks the same held-out scenes, and measure each against the truth.
+
+    Parameters
+    ----------
+    name : str
+        The built-in network that they all stand for.
+    networks : mapping of str to torch.nn.Module
+        In evaluation mode.
+    scenes : int
+        How many.
+    progress : callable
+        Told after every scene how many are done, and how many there are.
+
+    Returns
+    -------
+    dict of str to float
+        mAP@0.5 or mIoU of each network, in [0, 1].
+    """
+    pipelines = {key: make_pipeline(name, network) for key, network in networks.items()}
+    metrics = {key: _make_metric(name) for key in networks}
+    for index in range(scenes):
+        scene = random_scene(held_out_seed(index))
+        frame = Frame(scene.image, "bgr8", 0, index)
+        for key, infer in pipelines.items():
+            found, metric = infer(frame), metrics[key]
+            if isinstance(metric, DetectionMetric):
+                boxes = cast(Detections, found)
+                metric.add(
+                    boxes.boxes, boxes.scores, boxes.class_ids, scene.boxes, scene.class_ids
+                )
+            else:
+                metric.add(cast(Segmentation, found).mask, scene.mask)
+        progress(index + 1, scenes)
+    return {key: metric.mean() for key, metric in metrics.items()}
+
+
+def _make_metric(name: builtin.BuiltinName) -> DetectionMetric | SegmentationMetric:
+    classes = len(builtin.labels(name))
+    return DetectionMetric(classes) if name == "detector" else SegmentationMetric(classes)
 
 
 def _positive(text: str) -> int:

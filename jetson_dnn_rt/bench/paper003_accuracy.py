@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
-from jetson_dnn_rt.bench.accuracy import make_pipeline
+from jetson_dnn_rt.bench.accuracy import METRICS, compare_accuracy
 from jetson_dnn_rt.bench.paper003_rows import Compiler
-from jetson_dnn_rt.bench.recovery import METRICS
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models import builtin
-from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
 from jetson_dnn_rt.models.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
-from jetson_dnn_rt.models.scenes import held_out_seed, random_scene
-from jetson_dnn_rt.results import Detections, Result, Segmentation
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
 
@@ -62,7 +56,9 @@ def measure_amp(
     try:
         runner, result["computed_by"] = _open_amp(part, compiler, threads)
         networks = {"fp32": builtin.load(name), "amp": _RunnerModule(runner)}
-        figures = _evaluate(name, networks, scenes, progress)
+        figures = compare_accuracy(
+            name, networks, scenes, lambda done, total: progress("accuracy of AMP", done, total)
+        )
     except Exception as error:  # TVM's errors have no class in common
         return {**result, "note": f"{type(error).__name__}: {error}"[:300]}
     finally:
@@ -80,37 +76,6 @@ def _open_amp(part: Part, compiler: Compiler, threads: int) -> tuple[Runner, str
         mixed = _MixedPart(part, convert_to_fp16(part.onnx_model()).onnx)
         return OnnxRuntimeRunner(mixed, threads), f"onnxruntime on the graph of AMP ({error})"
     return runner, f"tvm, {state.tuned} of {state.kernels} kernels tuned"
-
-
-def _evaluate(
-    name: builtin.BuiltinName,
-    networks: Mapping[str, torch.nn.Module],
-    scenes: int,
-    progress: Progress,
-) -> dict[str, float]:
-    """mAP@0.5 or mIoU of each network against the truth of the same held-out scenes."""
-    pipelines = {key: make_pipeline(name, network) for key, network in networks.items()}
-    metrics = {key: _make_metric(name) for key in networks}
-    for index in range(scenes):
-        scene = random_scene(held_out_seed(index))
-        frame = Frame(scene.image, "bgr8", 0, index)
-        for key, infer in pipelines.items():
-            found: Result = infer(frame)
-            metric = metrics[key]
-            if isinstance(metric, DetectionMetric):
-                boxes = cast(Detections, found)
-                metric.add(
-                    boxes.boxes, boxes.scores, boxes.class_ids, scene.boxes, scene.class_ids
-                )
-            else:
-                metric.add(cast(Segmentation, found).mask, scene.mask)
-        progress("accuracy of AMP", index + 1, scenes)
-    return {key: metric.mean() for key, metric in metrics.items()}
-
-
-def _make_metric(name: builtin.BuiltinName) -> DetectionMetric | SegmentationMetric:
-    classes = len(builtin.labels(name))
-    return DetectionMetric(classes) if name == "detector" else SegmentationMetric(classes)
 
 
 class _RunnerModule(torch.nn.Module):

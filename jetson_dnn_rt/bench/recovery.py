@@ -19,16 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jetson_dnn_rt.bench.accuracy import make_pipeline
+from jetson_dnn_rt.bench.accuracy import METRICS, compare_accuracy
 from jetson_dnn_rt.bench.rounds import measure_rounds, quantile_ms
 from jetson_dnn_rt.cli.options import parse_count
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models import builtin
-from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
-from jetson_dnn_rt.models.scenes import held_out_seed, random_scene
-from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
@@ -45,7 +42,6 @@ FULL, PLAIN, AWARE, RECOVERED = VARIANTS = ("full", "plain", "data-aware", "reco
 POINTS_LOST_BARS = {AWARE: 3.0, RECOVERED: 1.0}
 """Of mAP@0.5 or mIoU, in hundredths."""
 BACKENDS = ("openvino", "onnxruntime", "torch")
-METRICS = {"detector": "mAP@0.5", "segmenter": "mIoU"}
 SOURCE = "synthetic"
 STEPS = {"detector": 2400, "segmenter": 1200}
 QUICK = {"scenes": 60, "fit_frames": 64, "steps": 60, "seconds": 1.0}
@@ -180,7 +176,9 @@ def _measure(
     model = load_model(f"builtin:{name}")
     whole = split(model, 1)
     graphs, recovery = _make_variants(model, whole, library, args, progress)
-    accuracies = _measure_accuracy(name, graphs, args.scenes, progress)
+    accuracies = compare_accuracy(
+        name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
+    )
     times = _measure_times(model, whole, graphs, args, progress)
     variants = _collect_figures(model, graphs, accuracies, times)
     reached = judge(variants)
@@ -261,36 +259,6 @@ def _recover(
     )
     report = cast("RecoveryReport", made.fit.recovery)
     return made.fit.graph, {**asdict(report), "made": "in this run"}
-
-
-def _measure_accuracy(
-    name: builtin.BuiltinName,
-    graphs: Mapping[str, fx.GraphModule],
-    scenes: int,
-    progress: PhaseProgress,
-) -> dict[str, float]:
-    """mAP@0.5 or mIoU of each network against the truth of the same held-out scenes."""
-    pipelines = {variant: make_pipeline(name, graph) for variant, graph in graphs.items()}
-    metrics = {variant: _make_metric(name) for variant in graphs}
-    for index in range(scenes):
-        scene = random_scene(held_out_seed(index))
-        frame = Frame(scene.image, "bgr8", 0, index)
-        for variant, infer in pipelines.items():
-            found, metric = infer(frame), metrics[variant]
-            if isinstance(metric, DetectionMetric):
-                boxes = cast(Detections, found)
-                metric.add(
-                    boxes.boxes, boxes.scores, boxes.class_ids, scene.boxes, scene.class_ids
-                )
-            else:
-                metric.add(cast(Segmentation, found).mask, scene.mask)
-        progress("accuracy", index + 1, scenes)
-    return {variant: metric.mean() for variant, metric in metrics.items()}
-
-
-def _make_metric(name: builtin.BuiltinName) -> DetectionMetric | SegmentationMetric:
-    classes = len(builtin.labels(name))
-    return DetectionMetric(classes) if name == "detector" else SegmentationMetric(classes)
 
 
 def _measure_times(

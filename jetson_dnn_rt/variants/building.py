@@ -16,6 +16,7 @@ from jetson_dnn_rt.errors import (
     BackendUnavailableError,
     JetsonDnnRtError,
     ModelError,
+    NotBuiltError,
     SourceError,
 )
 from jetson_dnn_rt.frames import Frame
@@ -35,7 +36,7 @@ from jetson_dnn_rt.variants.build_report import (
     BuildSettings,
 )
 from jetson_dnn_rt.variants.covering import list_counts
-from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
+from jetson_dnn_rt.variants.engines import make_runner_factory
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import device_of
 from jetson_dnn_rt.variants.measurement import (

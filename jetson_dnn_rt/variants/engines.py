@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import TENSORRT, TVM, create_runner, inspect_backend
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device, device_of
@@ -27,10 +27,6 @@ logger = logging.getLogger(__name__)
 
 _ENGINE, _TIMING = "engine.plan", "timing.cache"
 _NOTHING = "0" * 64
-
-
-class NotBuiltError(BackendUnavailableError):
-    """A variant is not in the library yet."""
 
 
 # One build at a time: TensorRT chooses kernels by their times on the GPU.

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import require_backend
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, NotBuiltError
 from jetson_dnn_rt.models.batched_part import BatchedPart
 from jetson_dnn_rt.models.mixed_precision_lists import read_colours
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.variants.engines import NotBuiltError
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device
 from jetson_dnn_rt.variants.spec import VariantSpec

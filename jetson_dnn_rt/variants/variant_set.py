@@ -12,14 +12,14 @@ from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.null_source import NullOrigin
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.variants.covering import choose_cover, measure_segments
-from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
+from jetson_dnn_rt.variants.engines import make_runner_factory
 from jetson_dnn_rt.variants.envelope import Envelope
 from jetson_dnn_rt.variants.input_memory import (
     adopt_image,

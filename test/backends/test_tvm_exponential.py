@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,31 @@ def test_half_precision_is_computed_wide() -> None:
 def test_double_precision_stays_with_libm() -> None:
     values = np.linspace(-700, 700, 1 << 10)
     np.testing.assert_allclose(compute_exp(values), np.exp(values), rtol=1e-15)
+
+
+def test_threads_may_be_the_first_at_the_same_time() -> None:
+    """A pool of threads compiles candidates; in a process of its own, where nobody was before."""
+    code = """
+import sys, threading
+from jetson_dnn_rt.backends.tvm_exponential import vectorise_exp
+import tvm.tirx
+sys.setswitchinterval(1e-6)
+errors, barrier = [], threading.Barrier(8)
+def call():
+    barrier.wait()
+    try:
+        vectorise_exp()
+    except Exception as error:
+        errors.append(error)
+threads = [threading.Thread(target=call) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+sys.exit(f"{errors}" if errors else 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_nothing_is_called_one_by_one() -> None:

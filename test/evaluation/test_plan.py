@@ -54,5 +54,5 @@ def test_lists_of_mixed_precision_are_those_of_the_task(tmp_path: Path) -> None:
     values = {"engine_cache": os.fspath(tmp_path), "amp_lists": "missing.yaml"}
     names = ("full@torch-fp32", "full@tvm-fp16")
     spec = dataclasses.replace(NULL, model="builtin:detector", variants=names, values=values)
-    with pytest.raises(ConfigurationError, match="detector: .*missing.yaml"):
+    with pytest.raises(ConfigurationError, match=r"detector: .*missing\.yaml"):
         OpenTask(spec)

@@ -31,11 +31,11 @@ from jetson_dnn_rt.backends import tvm_compile, tvm_measuring
 from jetson_dnn_rt.backends.tvm import UntunedError
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
-from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
 from jetson_dnn_rt.models.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants import tvm_library, variant_set
-from jetson_dnn_rt.variants.engines import NotBuiltError, make_runner_factory
+from jetson_dnn_rt.variants.engines import make_runner_factory
 from jetson_dnn_rt.variants.library import Library, Listing
 from jetson_dnn_rt.variants.library_transfer import export_entries, import_entries
 from jetson_dnn_rt.variants.spec import VariantSpec

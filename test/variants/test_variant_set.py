@@ -12,7 +12,7 @@ import torch
 from networks import calibrate, make_model
 
 from jetson_dnn_rt.backends import memory
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models import builtin
 from jetson_dnn_rt.models.model import Model
@@ -23,7 +23,7 @@ from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants import covering, network, variant_set
 from jetson_dnn_rt.variants.library import Library
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import LeftOutError, NotBuiltError, VariantSet
+from jetson_dnn_rt.variants.variant_set import LeftOutError, VariantSet
 
 SIZE = builtin.INPUT_SIZE["segmenter"]
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
