@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,28 @@ _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
 
 def supports_bf16() -> bool:
     """Whether the CPU computes in bf16; elsewhere OpenVINO would silently take fp32."""
+    return "BF16" in _open_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _open_core() -> Any:
+    """The one ``Core`` of this process, which stays.
+
+    Each gives the thread that loads its CPU plugin a stack for signals. When one goes while a
+    later one is there, the later one puts the first one's stack back, whose memory is gone: the
+    next signal, a Ctrl-C, ends the process with a segmentation fault (seen with 2026.4).
+    """
+    with _opening:
+        return _make_core()
+
+
+_opening = threading.Lock()
+
+
+@functools.cache
+def _make_core() -> Any:
     import openvino
 
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return openvino.Core()
 
 
 class OpenVinoRunner(Runner):
@@ -54,7 +75,7 @@ class OpenVinoRunner(Runner):
         self.version = str(openvino.__version__).split("-")[0]
         self.precision = precision
         data = part.onnx_model()
-        core = openvino.Core()
+        core = _open_core()
         try:
             network = core.read_model(model=data)
             network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
