@@ -132,12 +132,14 @@ class PhaseProgress:
         parts = [f"{self._label}{number}: {self._phase}"]
         if total > 1:
             parts[0] += f" {done} of {total}, {100 * done // total} %"
+        phase_s = 0.0
         if 0 < done < total and now_s - self._phase_begin_s >= 1.0:
-            left_s = (now_s - self._phase_begin_s) / done * (total - done)
-            parts.append(f"{format_duration(left_s)} left")
+            phase_s = (now_s - self._phase_begin_s) / done * (total - done)
+            parts.append(f"{format_duration(phase_s)} left")
         if self._item > 1:
             mean_s = (self._item_begin_s - self._begin_s) / (self._item - 1)
-            this_s = max(0.0, mean_s - (now_s - self._item_begin_s))
+            # One that takes longer than those before it, such as one that is tuned.
+            this_s = max(phase_s, mean_s - (now_s - self._item_begin_s))
             left_s = this_s + mean_s * (self._total - self._item)
             parts.append(f"all: about {format_duration(left_s)} left")
         return ", ".join(parts)

@@ -442,6 +442,20 @@ def test_progress_in_a_file_is_whole_lines_now_and_then() -> None:
     ]
 
 
+def test_what_takes_longer_than_those_before_it_counts_into_the_whole() -> None:
+    stream, now = io.StringIO(), [0.0]
+    progress = PhaseProgress(stream, lambda: now[0])
+    progress.begin("detector a", 1, 2)
+    now[0] = 8.0
+    progress.begin("detector b", 2, 2)
+    progress("tuning", 0, 100)
+    now[0] = 68.0
+    progress("tuning", 10, 100)
+    assert stream.getvalue().splitlines()[-1] == (
+        "detector b (2 of 2): tuning 10 of 100, 10 %, 9:00 left, all: about 9:00 left"
+    )
+
+
 def test_progress_on_a_terminal_is_one_line() -> None:
     stream = Terminal()
     with PhaseProgress(stream, lambda: 0.0) as progress:
