@@ -33,7 +33,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """This process' environment for a child: absolute entries of PYTHONPATH only, this package."""
+    """Environment for a child: of PYTHONPATH the absolute entries only, with this package."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [os.fspath(ROOT), *(path for path in given if os.path.isabs(path))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
