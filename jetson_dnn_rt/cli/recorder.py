@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads import Kind
 from jetson_dnn_rt.models.result_lines import describe_result
@@ -86,14 +87,15 @@ class Recorder:
             load_libraries()
             trace.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[tuple[JobRecord, Work] | None] = queue.Queue(QUEUE_LIMIT)
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Recorder:
-        self._thread.start()
+        self._thread = start_thread(self._run, "recorder", wanted=lambda: True)
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._queue.put(None)
+        assert self._thread is not None
         self._thread.join()
         if self._results is not None:
             try:
@@ -143,17 +145,21 @@ class Recorder:
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             record, work = item
-            self.summary.add(record)
-            if self._keep_sight:
-                self._collect(record, work)
-            if self._results is not None and self.error is None:
-                line = format_result(record, work, self._labels[record.task])
-                try:
-                    self._results.write(line + "\n")
-                except OSError as error:
-                    # The run goes on; what became of the file is said at its end.
-                    self.error = error
+            try:
+                self._record(record, work)
+            except Exception as error:
+                # The run goes on; what became of the file is said at its end.
+                if not isinstance(error, OSError):
+                    FAULTS.note("recorder", error)
+                self.error = self.error or error
             del item, record, work
+
+    def _record(self, record: JobRecord, work: Work) -> None:
+        self.summary.add(record)
+        if self._keep_sight:
+            self._collect(record, work)
+        if self._results is not None and self.error is None:
+            self._results.write(format_result(record, work, self._labels[record.task]) + "\n")
 
     def _collect(self, record: JobRecord, work: Work) -> None:
         """Keep the latest frame that every task has seen, one with boxes if there is any."""

@@ -25,6 +25,7 @@ import yaml
 
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.executor.realtime import Realtime
+from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.nodes.declaration import describe
 from jetson_dnn_rt.nodes.loading import LoadedTask
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -76,7 +77,7 @@ class BackgroundBuild:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._run, name=f"build-{task}", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -85,7 +86,7 @@ class BackgroundBuild:
             f"not in the library: {names}; built in the background, until then the task runs "
             f"{', '.join(self._loaded.variant_names)}"
         )
-        self._thread.start()
+        self._thread = start_thread(self._run, f"build-{self._task}")
 
     def take(self) -> str | None:
         """Name of a variant that became ready, each once; None when there is none now."""
@@ -98,7 +99,7 @@ class BackgroundBuild:
     @property
     def over(self) -> bool:
         """Whether nothing will become ready any more."""
-        return not self._thread.is_alive() and not self._ready
+        return not (self._thread is not None and self._thread.is_alive()) and not self._ready
 
     def stop(self, timeout_s: float = 0.0) -> bool:
         """End the process at once, and wait so long for the thread; False when it still runs.
@@ -113,6 +114,8 @@ class BackgroundBuild:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
+        if self._thread is None:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -133,8 +136,10 @@ class BackgroundBuild:
     def _build(self, names: Sequence[str]) -> None:
         try:
             reports = self._run_process(names)
-        except (JetsonDnnRtError, OSError) as error:
-            reports = {name: str(error) for name in names}
+        except Exception as error:  # whatever it is, the variants are given up with the reason
+            if not isinstance(error, (JetsonDnnRtError, OSError)):
+                FAULTS.note(f"build of task {self._task}", error)
+            reports = {name: str(error) or repr(error) for name in names}
         for name in names:
             if self._stop.is_set():
                 return

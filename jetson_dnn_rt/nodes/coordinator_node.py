@@ -138,7 +138,9 @@ class CoordinatorNode(ManagedNode):
         self.uncoordinated: dict[str, str] = {}
         self.policy_fault = ""
         self.rates = Rates()
-        self._diagnostics = DiagnosticsPublisher(self, lambda: [policy_status(self)])
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"policy_status": lambda: policy_status(self)}, process=host is None
+        )
 
     @property
     def parameters(self) -> CoordinatorParameters:

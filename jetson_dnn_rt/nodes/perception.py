@@ -157,7 +157,9 @@ class PerceptionNode(ManagedNode):
             nodes[COORDINATOR] = self.coordinator
         for child, parameters in given.items():
             _check_names(child, nodes[child], parameters)
-        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"perception_status": self._make_status}, process=True
+        )
 
     @property
     def children(self) -> tuple[ManagedNode, ...]:
@@ -288,7 +290,7 @@ class PerceptionNode(ManagedNode):
                 )
             owners[topic] = name
 
-    def _statuses(self) -> list[Any]:
+    def _make_status(self) -> Any:
         level, message = OK, self.state_name
         if self.fault:
             level, message = ERROR, self.fault
@@ -301,7 +303,7 @@ class PerceptionNode(ManagedNode):
         lack, _ = self.host.describe_trace()
         if level == OK and lack:
             level, message = WARN, lack
-        return [make_status(f"{self.get_name()}: perception_status", level, message, values)]
+        return make_status(f"{self.get_name()}: perception_status", level, message, values)
 
 
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:

@@ -106,7 +106,18 @@ class TaskNode(ManagedNode):
         self._reports: TimingReports | None = None
         self.published = 0
         self.create_service(SetBool, "~/enable", self._on_enable)
-        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+        self._diagnostics = DiagnosticsPublisher(
+            self,
+            {
+                "processing_time_status": self._make_processing_status,
+                "camera_status": self._make_camera_status,
+                "task_status": lambda: task_status(self, self.timing.snapshot()),
+                "drift_status": lambda: drift_status(
+                    self.get_name(), self.timing.snapshot().drift
+                ),
+            },
+            process=host is None,
+        )
 
     @property
     def parameters(self) -> TaskNodeParameters:
@@ -420,8 +431,20 @@ class TaskNode(ManagedNode):
 
     # -- diagnostics ---------------------------------------------------------------------------
 
-    def _statuses(self) -> list[Any]:
+    def _make_processing_status(self) -> Any:
         timing = self.timing.snapshot()
+        return processing_status(
+            self.get_name(),
+            processing_limits(self),
+            node_state=self.state_name,
+            fault=self.fault,
+            processing_ms=timing.processing_ms,
+            inference_ms=timing.inference_ms,
+            output_latency_ms=timing.output_latency_ms,
+            consecutive_delay_ms=timing.consecutive_delay_ms,
+        )
+
+    def _make_camera_status(self) -> Any:
         values = self.parameters
         camera = self.host.cameras.get(values.camera)
         stream = self.host.input_of(self.input_key)
@@ -436,30 +459,16 @@ class TaskNode(ManagedNode):
             }
             if stream.incompatible and not self._arrivals.snapshot(time.monotonic_ns()).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
-        return [
-            processing_status(
-                self.get_name(),
-                processing_limits(self),
-                node_state=self.state_name,
-                fault=self.fault,
-                processing_ms=timing.processing_ms,
-                inference_ms=timing.inference_ms,
-                output_latency_ms=timing.output_latency_ms,
-                consecutive_delay_ms=timing.consecutive_delay_ms,
-            ),
-            camera_status(
-                self.get_name(),
-                self._arrivals.snapshot(time.monotonic_ns()),
-                expected_hz=self.frequency_hz,
-                tolerance=values.tolerance,
-                node_state=self.state_name if self._enabled else "disabled",
-                error=error,
-                ended=ended,
-                extra=extra,
-            ),
-            task_status(self, timing),
-            drift_status(self.get_name(), timing.drift),
-        ]
+        return camera_status(
+            self.get_name(),
+            self._arrivals.snapshot(time.monotonic_ns()),
+            expected_hz=self.frequency_hz,
+            tolerance=values.tolerance,
+            node_state=self.state_name if self._enabled else "disabled",
+            error=error,
+            ended=ended,
+            extra=extra,
+        )
 
     @property
     def snapshot(self) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.faults import start_thread
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.wcet.trace_columns import make_record_batch
 from jetson_dnn_rt.wcet.trace_part import StreamPart, turn_into_parquet
@@ -126,8 +127,8 @@ class TraceWriter:
         self._synced_s = time.monotonic()
         self._part: StreamPart | None = None
         self._begin_part()
-        self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
-        self._thread.start()
+        # Begun anew after a fault, with what waits: it ends in any case once it is closing.
+        self._thread = start_thread(self._run, "trace", wanted=lambda: True)
 
     def write(
         self,
@@ -215,9 +216,11 @@ class TraceWriter:
                 self._begin_part()
             assert self._part is not None
             self._part.append(batch)
-        except Exception as error:
+        except BaseException as error:
             # Whatever it is, the next batch is tried again: the disk may have room by then.
             self.lost += len(items)
+            if not isinstance(error, Exception):
+                raise
             self._note(error)
             return
         self.written += len(items)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels, format_result
+from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, TaskLabels, format_result
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
@@ -153,3 +154,18 @@ def test_full_disk_is_said_and_does_not_stop_the_run(jobs: int) -> None:
             recorder.observe(make_record("detector", sequence), work)
     assert recorder.summary.tasks["detector"].released == jobs
     assert recorder.error is not None
+
+
+def test_a_job_that_cannot_be_recorded_is_said_and_does_not_stop_the_run() -> None:
+    """EDGES 0: one exception in the recorder's thread stopped the run at a full queue."""
+    FAULTS.clear()
+    with Recorder(Path("/dev/null")) as recorder:
+        recorder.introduce(LABELS)
+        recorder.observe(make_record("nobody", 0), Work(make_frame(0), make_boxes(1)))
+        for sequence in range(2 * QUEUE_LIMIT):
+            work = Work(make_frame(sequence), make_boxes(1))
+            recorder.observe(make_record("detector", sequence), work)
+    assert recorder.summary.tasks["detector"].released == 2 * QUEUE_LIMIT
+    assert isinstance(recorder.error, KeyError)
+    assert [one.kind for one in FAULTS.snapshot()] == ["recorder: KeyError"]
+    FAULTS.clear()

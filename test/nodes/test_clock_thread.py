@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from sysfs_trees import TREES, FakeKernel, read_all, write_tree
+from thread_kills import kill_thread
 
 from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
 from jetson_dnn_rt.nodes.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.cohort_tables import nearest_position
@@ -120,6 +123,74 @@ def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path
     wait(lambda: thread.position == 1, "the middle clocks")
     assert thread.fault == ""
     assert thread.stop(TIMEOUT_S)
+
+
+def test_a_thread_that_is_killed_serves_requests_again(tmp_path: Path) -> None:
+    """EDGES 0: a clock thread that died left its requests unserved, and said nothing."""
+    kernel = make_kernel(tmp_path)
+    before = read_settings(kernel)
+    platform = open_platform(kernel)
+    thread = ClockThread(platform, make_clocks(platform.space))
+    thread.start()
+    kill_thread("clocks")
+    wait(FAULTS.snapshot, "the fault")
+    assert [one.kind for one in FAULTS.snapshot()] == ["thread clocks: KilledError"]
+    thread.request(0, 0)
+    wait(lambda: thread.position == 0, "the slowest clocks")
+    assert thread.stop(TIMEOUT_S)
+    assert read_settings(kernel).items() >= before.items()
+    assert not FAULTS.dead_threads
+
+
+@pytest.mark.parametrize("thread_name", ["clocks", "clock-watch"])
+def test_a_platform_with_a_fault_does_not_end_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread_name: str
+) -> None:
+    """EDGES 0: an exception that a platform does not declare ended the thread for good."""
+    kernel = make_kernel(tmp_path)
+    platform = open_platform(kernel)
+    read, faults = platform.read, iter([ValueError("garbage in a file of the kernel")])
+    made = threading.Event()
+
+    def fail_first() -> Any:
+        if made.is_set() and (error := next(faults, None)) is not None:
+            raise error
+        return read()
+
+    monkeypatch.setattr(platform, "read", fail_first)
+    watched = thread_name == "clock-watch"
+    thread = (
+        ClockWatch(platform) if watched else ClockThread(platform, make_clocks(platform.space))
+    )
+    if isinstance(thread, ClockThread):
+        thread.start()
+    made.set()
+    wait(FAULTS.snapshot, "the fault")
+    assert [one.kind for one in FAULTS.snapshot()] == [f"thread {thread_name}: ValueError"]
+    before = thread.log.last
+    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
+    running.write_text("1300500000\n")
+    wait(lambda: thread.log.last != before, "the new clocks")
+    assert thread.stop(TIMEOUT_S)
+
+
+def test_a_killed_clock_thread_is_named_in_the_diagnostics(
+    ros: Ros, kernel: FakeKernel, tmp_path: Path
+) -> None:
+    """EDGES 0: a clock thread that died was not said anywhere."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from task_bench import wait_for_value
+
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    node = start(ros, kernel, tmp_path, policy="max_q", allow_clock_writes=True)
+    clocks = node.coordinator.clocks
+    ros.wait(lambda: clocks.position == 0, "the slowest clocks")
+    kill_thread("clocks")
+    kind = "fault.thread clocks: KilledError"
+    found = wait_for_value(diagnostics, "perception: process_status", kind, "1, last: ")
+    assert "thread clocks" in found[""]
+    assert ros.set(node.coordinator, policy="max_n").successful
+    ros.wait(lambda: clocks.position == 2, "the fastest clocks")
 
 
 def test_a_watch_notes_clocks_that_others_change(tmp_path: Path) -> None:

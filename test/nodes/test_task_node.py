@@ -18,6 +18,7 @@ from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.task_node import SegmenterNode
 from jetson_dnn_rt.tasks import Outcome
 
@@ -303,3 +304,46 @@ def test_compressed_images_are_taken(ros: Ros) -> None:
     bench.send(message, 3)
     assert results.wait_count(2)[0].header == message.header
     assert bench.node.snapshot.reasons == {"truncated": 1}
+
+
+def test_an_image_on_which_the_conversion_fails_counts_as_failed(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: an exception that the conversion does not declare ended the process (line 1)."""
+    bench = Bench(ros)
+    bench.start()
+    bench.send(make_image(ros), 1)
+    stream = bench.node.host.input_of(bench.node.input_key)
+
+    def fail(message: Any, sequence: int) -> Any:
+        raise MemoryError("40000 x 40000")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_convert", fail)
+        for number in range(3):
+            bench.send(make_image(ros), 2 + number)
+    bench.send(make_image(ros), 5)
+    assert bench.count(Outcome.FAILED) == 3
+    assert bench.node.snapshot.reasons == {"unreadable": 3}
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
+        ("image of /image_raw: MemoryError", 3)
+    ]
+
+
+def test_a_frame_that_cannot_be_released_counts_as_failed(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: an exception in `submit` ended the process."""
+    bench = Bench(ros)
+    bench.start()
+    executor = bench.node.host.executor
+
+    def fail(*args: Any) -> None:
+        raise KeyError("a task that is not there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "submit", fail)
+        bench.send(make_image(ros), 1)
+    bench.send(make_image(ros), 2)
+    assert bench.count(Outcome.FAILED) == 1
+    assert [one.kind for one in FAULTS.snapshot()] == ["release of a frame: KeyError"]
