@@ -268,7 +268,7 @@ def test_services_of_the_life_cycle_are_guarded(ros: Ros) -> None:
 
 
 def test_a_message_that_cannot_be_read_ends_nothing(ros: Ros) -> None:
-    """EDGES 0: the second line of defence, for what rclpy itself raises."""
+    """What anybody may send; rclpy drops it."""
     node, inbox = ros.make(GuardedNode), Inbox()
     ros.call(lambda: node.create_subscription(DiagnosticArray, "broken", inbox.take, 10))
     publisher = ros.advertise(DiagnosticArray, "broken", 10)
