@@ -12,7 +12,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import Ros
+from ros_graph import TIMEOUT_S, Ros
 from task_bench import Bench, make_image, wait_for_value
 
 from jetson_dnn_rt.nodes.job_trace import JobTrace
@@ -31,7 +31,6 @@ def test_every_job_is_in_the_trace_of_its_node(ros: Ros, tmp_path: Path) -> None
     image = make_image(ros)
     bench.send(image, 1)
     bench.send(make_image(ros, step=1), 2)  # no image
-    assert bench.node.host.executor.wait_idle(5.0)
     (folder,) = find_traces(tmp_path / "traces")
     assert folder.name.startswith("detector-20")
     wait_for_value(inbox, "detector: task_status", "trace", str(folder))
@@ -108,7 +107,7 @@ def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> No
     assert ros.call(node.autostart), node.fault
     ros.wait(lambda: all(t.timing.snapshot().whole.count >= 3 for t in node.tasks.values()))
     node.cameras["camera"].camera.stop()
-    assert node.host.executor.wait_idle(5.0)
+    assert node.host.executor.wait_idle(TIMEOUT_S)
     released = {name: node.host.executor.snapshot(name).released for name in node.tasks}
     ros.call(node.trigger_deactivate)
     ros.call(node.trigger_cleanup)
