@@ -174,6 +174,7 @@ def write_output(folder: Path, compression: Compression) -> None:
         When a file cannot be written.
     """
     from jetson_dnn_rt.variants.weights_store import encode_weights
+    from jetson_dnn_rt.wcet.export_csv import guard_cells
 
     report = json.dumps(compression.to_json(), indent=1) + "\n"
     try:
@@ -181,9 +182,9 @@ def write_output(folder: Path, compression: Compression) -> None:
         (folder / WEIGHTS).write_bytes(encode_weights(compression.fit.graph))
         with (folder / LAYERS).open("w", encoding="utf-8", newline="") as file:
             rows = list_layers(compression)
-            writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-            writer.writeheader()
-            writer.writerows(rows)
+            writer = csv.writer(file)
+            writer.writerow(rows[0] if rows else [])
+            writer.writerows(guard_cells(row.values()) for row in rows)
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
 
