@@ -18,7 +18,8 @@ import numpy.typing as npt
 from jetson_dnn_rt.cameras import bag_mcap, bag_ros1, bag_sqlite, unpacking, zstd
 from jetson_dnn_rt.cameras.bag_folder import METADATA, lay_out
 from jetson_dnn_rt.cameras.bag_storage import BagFile, DamagedFileError, DamagedMessageError
-from jetson_dnn_rt.cameras.image_messages import BadImageError, decode_image, view_image
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
 
