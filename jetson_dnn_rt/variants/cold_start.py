@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 
@@ -126,7 +127,8 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
         begin_ns = time.monotonic_ns()
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "jetson_dnn_rt.variants.cold_start", request],
+                python_command("jetson_dnn_rt.variants.cold_start", request),
+                env=child_environment(),
                 capture_output=True, text=True, timeout=_LIMIT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
