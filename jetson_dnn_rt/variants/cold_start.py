@@ -43,6 +43,7 @@ class ColdSpec:
     library: str | None = None
     amp_lists: str = ""
     input_size: tuple[int, int] | None = None
+    trust: bool = False
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -165,7 +166,7 @@ def main(text: str) -> None:
             for i, encoding in enumerate(request["encodings"])
         ]
     imported_ns = clock.now_ns()
-    model = load_model(spec.model, weights=spec.weights, input_size=spec.size)
+    model = load_model(spec.model, weights=spec.weights, input_size=spec.size, trust=spec.trust)
     model_ns = clock.now_ns()
     variants = VariantSet(
         model,
