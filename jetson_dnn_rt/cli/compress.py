@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
     )
     add("--weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
+    add_trust(parser)
     add(
         "--input-size",
         type=_parse_size,
@@ -140,7 +141,9 @@ def _compress(
             "network to what it will see"
         )
     opened = open_frames(source, args.frames_limit)  # before a model is loaded for nothing
-    model = load_model(args.model, input_size=args.input_size, weights=args.weights)
+    model = load_model(
+        args.model, input_size=args.input_size, weights=args.weights, trust=args.trust
+    )
     with PhaseProgress() as progress:
         progress.begin(f"{args.model} {spec}")
 

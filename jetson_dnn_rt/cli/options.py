@@ -17,6 +17,15 @@ Overrides = dict[str, dict[str, object]]
 NONE = "none"
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that read a model which may be code."""
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="read an exported:PATH, which is code, although other users may change it",
+    )
+
+
 def parse_assignment(text: str) -> tuple[str, str]:
     """Split ``NAME=VALUE``.
 

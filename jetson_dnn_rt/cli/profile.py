@@ -20,7 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.cli.options import add_trace_limit, parse_count, parse_deadline, parse_positive
+from jetson_dnn_rt.cli.options import (
+    add_trace_limit,
+    add_trust,
+    parse_count,
+    parse_deadline,
+    parse_positive,
+)
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -59,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[TASK=]MODEL",
         help="builtin:NAME, onnx:PATH, ...; may be repeated: one table a task",
     )
+    add_trust(parser)
     add(
         "--variants",
         default="all",

@@ -111,7 +111,7 @@ def open_tasks(
         raise ConfigurationError(f"--deadline {unknown[0]}: the tasks are {', '.join(models)}")
     tasks = []
     for task, name in models.items():
-        model = load_model(name, weights=args.weights)
+        model = load_model(name, weights=args.weights, trust=args.trust)
         names = list_names(args.variants, model, library)
         # What an earlier start chose by measuring: other stages could not be added to those.
         known = earlier.get("tasks", {}).get(task, {})
@@ -227,6 +227,7 @@ def make_specifier(args: argparse.Namespace) -> Callable[[ProfiledTask, str], Co
             weights=args.weights,
             library=None if library is None else str(library.root),
             amp_lists=args.amp_lists,
+            trust=args.trust,
         )
 
     return specify

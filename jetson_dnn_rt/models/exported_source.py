@@ -27,6 +27,7 @@ from jetson_dnn_rt.models.files import (
 )
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.trust import check_trusted
 
 if TYPE_CHECKING:
     import torch
@@ -81,10 +82,12 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
     ModelError
         When the file is missing, damaged, refused, or its input is not one float32 image
         ``[1, 3, H, W]`` of fixed size.
+    UntrustedError
+        When others may change the file, and `options` do not say that it is trusted.
     """
     import torch
 
-    data = read_model_file(path)
+    data = read_model_file(path if options.trust else check_trusted(path))
     check_archive(path, data)
     try:
         with warnings.catch_warnings():

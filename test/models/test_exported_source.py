@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from foreign import make_foreign
 from malice import Malicious
 from networks import Classifier
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.exported_source import check_archive
 from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.trust import UntrustedError
 
 
 def save_program(path: Path, module: torch.nn.Module, *sizes: int, **keywords: object) -> Path:
@@ -304,3 +306,18 @@ def test_program_of_another_input(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "m.pt2")
     with pytest.raises(ModelError, match=r"takes torch.float32 \[1, 4, 8, 8\]"):
         load_model(f"exported:{tmp_path / 'm.pt2'}")
+
+
+@pytest.mark.parametrize("whose", ["of all", "of another user", "in a folder of all"])
+def test_a_program_that_others_can_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """EDGES 12: an exported program is code, and read from elsewhere only when that is said."""
+    path = save_program(tmp_path / "m.pt2", Classifier())
+    if whose == "of another user":
+        make_foreign(path, monkeypatch)
+    else:
+        (path if whose == "of all" else tmp_path).chmod(0o777)
+    with pytest.raises(UntrustedError, match="chown" if "another" in whose else "chmod go-w"):
+        load_model(f"exported:{path}")
+    assert load_model(f"exported:{path}", trust=True).input_size == (32, 48)

@@ -270,8 +270,9 @@ def test_a_low_priority_process_dies_with_its_parent() -> None:
     # Its standard input stays open: only the death of its parent can end it.
     code = (
         "import os, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-m', 'jetson_dnn_rt.nodes.low_priority',\n"
-        "    str(os.getpid()), 'build', '--params', '/dev/stdin'])\n"
+        "from jetson_dnn_rt.children import python_command\n"
+        "child = subprocess.Popen(python_command('jetson_dnn_rt.nodes.low_priority',\n"
+        "    str(os.getpid()), 'build', '--params', '/dev/stdin'))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
