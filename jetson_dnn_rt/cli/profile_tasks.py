@@ -17,7 +17,6 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.platforms import detect
-from jetson_dnn_rt.platforms import platform as platforms
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.variants.cold_start import ColdSpec
@@ -47,8 +46,6 @@ def open_platform(wanted: str, stack: contextlib.ExitStack) -> Platform:
             f"--clocks {wanted}: {platform.title}: {platform.reason}; leave them with --clocks "
             "current"
         )
-    if platform.writable:
-        platforms.close_on_signals(platform)
     return platform
 
 
