@@ -585,9 +585,17 @@ class Executor(Control):
 
     def _hand_over(self) -> None:
         """Queue the records of the jobs that ended; the lock is held."""
-        for ending in self._engine.take_endings():
-            observers = (self._tasks[ending.job.task].observer, *self._observers)
-            self._delivery.put(observers, ending)
+        try:
+            endings = self._engine.take_endings()
+        except Exception as error:
+            FAULTS.note("scheduling engine", error)
+            return
+        for ending in endings:
+            try:
+                observers = (self._tasks[ending.job.task].observer, *self._observers)
+                self._delivery.put(observers, ending)
+            except Exception as error:  # the others are delivered
+                FAULTS.note("delivery of records", error)
 
     def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
         """Wait, with the lock held, until these tasks have no job."""
@@ -701,22 +709,21 @@ class Executor(Control):
             return
         if task.restart is None:
             self._give_in(name, task, f"{reason}; the task cannot be started anew by itself")
-        elif len(self._hung) >= MAX_HUNG or self._count_hangs(name) >= MAX_TASK_HUNG:
-            self._give_in(
-                name,
-                task,
-                f"{reason}; {len(self._hung)} threads hang in stages by now and each keeps a "
-                "network: find out what hangs, then end this process and start it anew",
-            )
-        elif not task.restarts.plan(now_ns):
-            self._give_in(
-                name,
-                task,
-                f"{reason}; it hung {task.restarts.hangs} times and was started anew "
-                f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes: see to the "
-                f"device and to stage_timeout_ms, then call {name}/enable with data: true to try "
-                "again",
-            )
+            return
+        own, hung = self._count_hangs(name), len(self._hung)
+        if task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
+            return
+        remedy = f"call {name}/enable with data: true to try again"
+        if hung >= MAX_HUNG:
+            remedy = f"end this process and start it anew: {hung} threads hang"
+        self._give_in(
+            name,
+            task,
+            f"{reason}; it hung {task.restarts.hangs} times and is started anew at most "
+            f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes; {own} of its threads "
+            f"hang still, each with a network: see to the device and to stage_timeout_ms, then "
+            f"{remedy}",
+        )
 
     def _give_in(self, name: str, task: TaskEntry, trouble: str) -> None:
         """Suspend a task until somebody sees to it."""

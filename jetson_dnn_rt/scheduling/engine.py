@@ -166,8 +166,7 @@ class Engine(Registry):
             if state.in_flight is None:
                 self._make_ready(job, now_ns)
         except Exception:
-            if not job.ended:
-                self._end(job, now_ns, Outcome.FAILED, LOST)
+            self._lose(state, job, now_ns)
             raise
         return job
 
@@ -179,7 +178,11 @@ class Engine(Registry):
         variant = state.parameters.variant
         job = Job(task, work.frame.sequence, capture_ns, now_ns, deadline_ns, work, variant)
         state.last_failure = reason[:TEXT_LENGTH]
-        self._end(job, now_ns, Outcome.FAILED, reason)
+        try:
+            self._end(job, now_ns, Outcome.FAILED, reason)
+        except Exception:
+            self._lose(state, job, now_ns)
+            raise
 
     @property
     def has_ready(self) -> bool:
@@ -404,13 +407,11 @@ class Engine(Registry):
     def _lose(self, state: TaskState, job: Job, now_ns: int) -> None:
         """End a job that the engine raised at, whatever else raises."""
         job.running, job.mates = False, ()
-        with contextlib.suppress(Exception):  # its cause is known: the driver has it
-            if not job.ended:
+        if not job.ended:
+            with contextlib.suppress(Exception):  # its cause is known: the driver has it
                 self._end(job, now_ns, Outcome.FAILED, LOST)
-        if state.in_flight is job:
-            state.in_flight = None
-        if state.waiting is job:
-            state.waiting = None
+        if not job.ended:
+            self._close(state, job, now_ns, Outcome.FAILED, LOST, "")
 
     def take_ended(self) -> list[tuple[JobRecord, Work]]:
         """Records of the jobs that ended since the last call, in order of their end."""
@@ -600,26 +601,8 @@ class Engine(Registry):
         self, job: Job, now_ns: int, outcome: Outcome, reason: str = "", kind: str = ""
     ) -> None:
         state = self.tasks[job.task]
-        # Of the variant that the frame began with: one that is faster shows as being ahead.
-        profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
-        # From here to the record nothing can raise: a job ends wholly, or not at all.
-        job.ended = True
-        state.outcomes[outcome] += 1
-        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
-        if reason:
-            key = kind or reason
-            if key not in state.reasons and len(state.reasons) >= MAX_REASONS:
-                key = OTHER_REASON
-            state.reasons[key] += 1
-        if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
-            state.kept_out += 1
-        if state.waiting is job:
-            state.waiting = None
         was_in_flight = state.in_flight is job
-        if was_in_flight:
-            state.in_flight = None
-        ending = Ending(job, outcome, reason, now_ns, profile_ns)
-        self._ended.append(ending)
+        ending = self._close(state, job, now_ns, outcome, reason, kind)
         if job.admission is Admission.PROBE:
             self._probes.end(job, now_ns, self.workers)
             if outcome in (Outcome.MET, Outcome.LATE):
@@ -630,3 +613,27 @@ class Engine(Registry):
             state.waiting.waiting_ns += now_ns - state.waiting.release_ns
             self._make_ready(state.waiting, now_ns)
         self._selector.ended(state, job, outcome, now_ns)
+
+    def _close(
+        self, state: TaskState, job: Job, now_ns: int, outcome: Outcome, reason: str, kind: str
+    ) -> Ending:
+        """The part of an end that counts the job: all of it happens, or nothing."""
+        # Of the variant that the frame began with: one that is faster shows as being ahead.
+        profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
+        ending = Ending(job, outcome, reason, now_ns, profile_ns)
+        job.ended = True
+        state.outcomes[outcome] += 1
+        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
+        if reason:
+            key = kind or reason
+            if key not in state.reasons and len(state.reasons) >= MAX_REASONS:
+                key = OTHER_REASON
+            state.reasons[key] += 1
+            if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
+                state.kept_out += 1
+        if state.waiting is job:
+            state.waiting = None
+        if state.in_flight is job:
+            state.in_flight = None
+        self._ended.append(ending)
+        return ending
