@@ -12,17 +12,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.executor.realtime import Realtime
 from jetson_dnn_rt.faults import FAULTS, start_thread
@@ -33,8 +32,6 @@ from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 LOG_PERIOD_S = 10.0
 TURN_POLL_S = 0.2
 JOIN_TIMEOUT_S = 10.0
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class BackgroundBuild:
@@ -171,12 +168,10 @@ class BackgroundBuild:
         ModelError
             When it ended without a report.
         """
-        command = [sys.executable, "-m", "jetson_dnn_rt.nodes.low_priority", str(os.getpid())]
+        command = python_command("jetson_dnn_rt.nodes.low_priority", str(os.getpid()))
         # What is measured beside running tasks says nothing of a kernel.
         command += ["build", "--params", "/dev/stdin", "--no-tuning", "--json"]
         command += ["--batch", str(self._loaded.batch_tasks)]
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         # Files without names: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile("w+") as values, tempfile.TemporaryFile("w+") as report:
             yaml.safe_dump(self._make_params(names), values)
@@ -191,7 +186,7 @@ class BackgroundBuild:
                     stdout=report,
                     stderr=subprocess.PIPE,
                     text=True,
-                    env=environment,
+                    env=child_environment(),
                 )
             assert process.stderr is not None
             with process.stderr as lines:

@@ -53,7 +53,7 @@ class ClockThread:
     ----------
     platform : Platform
         Opened; this thread alone uses it from `start` on and closes it at `stop`, whereby the
-        original clocks come back.
+        original clocks come back. `restore` may overtake it.
     clock_table : ClockTable
         What the positions in requests mean.
 
@@ -103,6 +103,18 @@ class ClockThread:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def restore(self) -> None:
+        """Bring the original clocks back for good, on the calling thread.
+
+        It waits for a write of the clock thread, not for its reading.
+        """
+        self._stopping = True
+        self._wake.set()
+        # From here on nobody looks.
+        for log in (self.log, self.settings):
+            log.append(time.monotonic_ns(), "")
+        self._platform.close()
+
     def request(self, position: int, now_ns: int) -> int:
         """Ask for a configuration; returns at once, with the time when it will be in effect."""
         delay_ns = self._clock_table.delay_ns(self._wanted, position)
@@ -121,11 +133,8 @@ class ClockThread:
                 self._handled = wanted
                 self._apply(wanted)
             self._sample()
-        # From here on nobody looks.
         self._closing = True
-        for log in (self.log, self.settings):
-            log.append(time.monotonic_ns(), "")
-        self._platform.close()
+        self.restore()
 
     def _apply(self, position: int) -> None:
         index = int(self._clock_table.indices[position])

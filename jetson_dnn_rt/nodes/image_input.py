@@ -7,12 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.cameras.image_messages import (
-    BadImageError,
-    decode_image,
-    stamp_to_ns,
-    view_image,
-)
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
 from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import unusable_frame

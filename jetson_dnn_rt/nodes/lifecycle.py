@@ -182,6 +182,12 @@ class ManagedNode(LifecycleNode):
     def end(self) -> None:
         """The process ends: stop threads within a fraction of a second."""
 
+    def restore_clocks(self) -> None:
+        """The process ends: bring changed clocks back at once.
+
+        Called before `end`, on a thread that is not the ROS thread, which may be busy.
+        """
+
     # -- states --------------------------------------------------------------------------------
 
     @property

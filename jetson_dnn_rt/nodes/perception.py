@@ -272,6 +272,11 @@ class PerceptionNode(ManagedNode):
         for task in self.tasks.values():
             task.trigger_shutdown()
 
+    def restore_clocks(self) -> None:
+        """Bring the clocks back, whatever the ROS thread does."""
+        if self.coordinator is not None:
+            self.coordinator.restore_clocks()
+
     def _find_clocks(self) -> ClockThread | None:
         return None if self.coordinator is None else self.coordinator.clocks
 

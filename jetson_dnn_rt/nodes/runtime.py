@@ -33,11 +33,15 @@ from jetson_dnn_rt.nodes.endings import (
 if TYPE_CHECKING:
     from rclpy.context import Context
     from rclpy.executors import Executor
-    from rclpy.lifecycle import LifecycleNode
 
-    MakeNode = Callable[[Context, list[str]], LifecycleNode]
+    from jetson_dnn_rt.nodes.lifecycle import ManagedNode
+
+    MakeNode = Callable[[Context, list[str]], ManagedNode]
 
 logger = logging.getLogger(__name__)
+
+CLOCKS_LIMIT_S = 0.2
+"""After a signal: clocks that are not restored by then are left to their guardian."""
 
 SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
@@ -252,7 +256,7 @@ class _Process:
     def __init__(self, make_node: MakeNode, args: list[str], stop: threading.Event) -> None:
         self._make_node, self._args, self._stop = make_node, args, stop
         self._spinner: Spinner | None = None
-        self._node: LifecycleNode | None = None
+        self._node: ManagedNode | None = None
         self._context: Context | None = None
         self.code = SIGNAL.code
 
@@ -267,8 +271,11 @@ class _Process:
             self._fail(START_FAILED, repr(error))
 
     def end(self) -> None:
-        """Shut the node down as far as that is possible at once."""
+        """Restore the clocks, then shut the node down as far as that is possible at once."""
         spinner, node, context = self._spinner, self._node, self._context
+        if node is not None:
+            # First, and behind nothing else: the ROS thread may be busy, or have ended.
+            start_thread(node.restore_clocks, "restore clocks").join(CLOCKS_LIMIT_S)
         if spinner is None or node is None or context is None or spinner.ended.is_set():
             return
 

@@ -10,7 +10,7 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from std_srvs.srv import SetBool
 
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals
 from jetson_dnn_rt.nodes.background_build import JOIN_TIMEOUT_S, BackgroundBuild
@@ -270,8 +270,7 @@ class TaskNode(ManagedNode):
             self.get_logger().error("a variant that is being loaded hangs: it is left behind")
         self._end_build()
         if self._loaded is not None:
-            self._loaded.close()
-            self.host.batches.leave(self.task)
+            self._give_back(self._loaded)
             self._loaded = None
         if self._host_parameters is not None:
             self.host.stop()
@@ -287,6 +286,22 @@ class TaskNode(ManagedNode):
             self.host.stop(timeout_s=0.2, quickly=True)
         # With their threads, which would keep the node and its DDS participant alive.
         self._close_topics()
+
+    def _give_back(self, loaded: LoadedTask) -> None:
+        """Close what a task runs on, as soon as none of its stages is in it."""
+        groups = self.host.batches.leave(self.task)
+
+        def close() -> None:
+            loaded.close()
+            for group in groups:
+                group.close()
+
+        if not self.host.running:
+            close()
+        elif not self.host.executor.when_unused(self.task, close):
+            self.get_logger().error(
+                "a stage has not returned: its model is given back when it does"
+            )
 
     def _close_topics(self) -> None:
         while self._closables:
@@ -408,6 +423,13 @@ class TaskNode(ManagedNode):
         self._enabled = request.data
         response.success = True
         response.message = "frames are taken" if request.data else "frames are ignored"
+        if request.data and self._added:
+            try:
+                retried = self.host.executor.retry(self.task)
+            except StillRunningError as error:
+                response.success, retried = False, str(error)
+            if retried:
+                response.message = retried
         return response
 
     def _make_timing(self, values: TaskNodeParameters) -> TaskTiming:
@@ -427,7 +449,7 @@ class TaskNode(ManagedNode):
         if loaded is None:
             raise ConfigurationError("the node was cleaned up meanwhile")
         with self.host.executor.realtime.as_worker():
-            return loaded.rebuild()
+            return loaded.rebuild(partial(self.host.executor.when_unused, self.task))
 
     # -- diagnostics ---------------------------------------------------------------------------
 
@@ -475,6 +497,7 @@ class TaskNode(ManagedNode):
         """The executor's counts of this task; None while it is not active."""
         if not self._added or not self.host.running:
             return None
+        self.host.executor.check_watchdog()
         return self.host.executor.snapshot(self.task)
 
 

@@ -115,7 +115,11 @@ def open_trace(path: Path) -> Trace:
         raise failure
     if any(_settled(other) != _settled(metadata[0]) for other in metadata):
         logger.warning("%s holds several runs; what is said of it is of the first", path)
-    return Trace(path, metadata[0], tuple(parts))
+    lost, removed = (max(getattr(one, name) for one in metadata) for name in ("lost", "removed"))
+    described = replace(metadata[0], lost=lost, removed=removed)
+    if described.missing:
+        logger.warning("%s: %s", path, described.missing)
+    return Trace(path, described, tuple(parts))
 
 
 def open_traces(paths: Sequence[Path]) -> list[Trace]:
@@ -127,7 +131,7 @@ def _settled(metadata: TraceMetadata) -> TraceMetadata:
     """Without what differs between two runs of the same."""
     passing = ("date", "load_average_1min", "command")
     machine = {name: value for name, value in metadata.machine.items() if name not in passing}
-    return replace(metadata, machine=machine)
+    return replace(metadata, machine=machine, lost=0, removed=0)
 
 
 class UnreadablePartError(ValueError):

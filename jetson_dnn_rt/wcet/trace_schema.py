@@ -93,6 +93,11 @@ class TraceMetadata:
         Whatever configured the run, by node or command.
     source : str
         ``run``, ``evaluate``, ``profile``, ``nodes`` or ``simulate``.
+    lost : int
+        Jobs that are not in the trace, up to the begin of a part, or to its end where that is
+        known (Parquet); of a trace the most of its parts.
+    removed : int
+        Of these, those in parts that were removed when the limit was reached.
     """
 
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +106,16 @@ class TraceMetadata:
     tasks: Mapping[str, TracedTask] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    lost: int = 0
+    removed: int = 0
+
+    @property
+    def missing(self) -> str:
+        """What is not in the trace, in words; empty when nothing is missing."""
+        if not self.lost:
+            return ""
+        of_them = f", {self.removed} of them the oldest, removed at the limit"
+        return f"{self.lost} jobs are not in the trace{of_them if self.removed else ''}"
 
     def to_json(self) -> bytes:
         """For the metadata of the file's schema."""

@@ -71,4 +71,5 @@ def test_an_observer_that_breaks_stops_no_other(caplog: pytest.LogCaptureFixture
     delivery.stop(10.0)
     assert seen == [0, 1]
     # The same trouble is said once.
-    assert [record.message for record in caplog.records] == ["an observer of task task failed"]
+    [record] = caplog.records
+    assert record.message.startswith("an observer of task task failed")

@@ -286,7 +286,9 @@ def test_a_failed_restart_is_reported_and_the_others_go_on(bench, caplog):
     bench.executor.start()
     bench.submit("a", 0)
     bench.run_to(60)
-    assert bench.executor.snapshot("a").suspended == "restart failed: engine lost"
+    assert bench.executor.snapshot("a").suspended == (
+        "restart failed: engine lost; call a/enable with data: true to try again"
+    )
     bench.submit("other", 0)
     bench.run_to(70)
     assert [r.outcome for r in bench.finish()] == [Outcome.MET]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from cohort_tables import make_clocks, write_clock_tables
 from sysfs_trees import TREES, FakeKernel, read_all, write_tree
 from thread_kills import kill_thread
 
-from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables import ClockTable
 from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
 from jetson_dnn_rt.nodes.clock_watch import ClockWatch
@@ -56,12 +56,6 @@ def open_platform(kernel: FakeKernel) -> Platform:
     platform = detect(kernel.root, allow_writes=True, files=kernel)
     assert platform.writable, platform.reason
     return platform
-
-
-def make_clocks(space: ClockSpace) -> ClockTable:
-    """The slowest, a middle and the fastest configuration."""
-    indices = np.array([0, len(space) // 2, len(space) - 1])
-    return ClockTable(space, indices, np.array([1.0, 2.0, 3.0]), 2, 0)
 
 
 def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) -> None:
@@ -242,18 +236,6 @@ def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
     platform.close()
 
 
-def write_tables(folder: Path, clocks: ClockTable) -> str:
-    """A task that is fast enough even at the slowest clocks."""
-    stages = ("preprocess", "inference", "decode")
-    table = TaskTable(
-        "detector", stages, ("full@null",), 10**9, 10**9,
-        np.full((1, 3, 4), 10**6), np.tile([4.0, 2.0, 1.0], (1, 3, 1)),
-        np.tile([3.0, 6.0, 12.0], (1, 3, 1)), np.zeros((1, 3)),
-    )  # fmt: skip
-    save_tables(folder / "tables.json", TableFile(clocks, (table,), power_measured=True))
-    return str(folder / "tables.json")
-
-
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     """A board in the place of this machine."""
@@ -280,7 +262,7 @@ def start(ros: Ros, kernel: FakeKernel, folder: Path, trace_dir: str = "", **val
             "perception": {"tasks": ["detector"], "trace_dir": trace_dir},
             "camera": {"source": "synthetic:64x64", "rate": 50.0},
             "detector": {"model": "null:1", "warmup_runs": 4, "deadline_ms": 1000.0},
-            "coordinator": {"tables": [write_tables(folder, make_clocks(space))], **values},
+            "coordinator": {"tables": [write_clock_tables(folder, make_clocks(space))], **values},
         },
     )
     assert ros.call(node.autostart), node.fault

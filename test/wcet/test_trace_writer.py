@@ -197,7 +197,7 @@ def test_a_full_disk_loses_what_does_not_fit(tmp_path: Path, disk: SmallDisk) ->
 def test_without_room_for_parquet_the_stream_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(path: Path) -> Path:
+    def fail(path: Path, schema: Any) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(trace_writer, "turn_into_parquet", fail)
