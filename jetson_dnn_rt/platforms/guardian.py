@@ -6,8 +6,8 @@ off holds it too, the parent's end is seen all the same. Then it restores what t
 lets go of the lock and ends; a parent that restored the clocks itself has left no file.
 
 It ignores the signals that end a process politely and has a session of its own: a Ctrl-C in the
-terminal, or a signal to the parent's group, ends the parent only. A service manager that kills
-every process of a service at once kills it too: then the next process that opens the platform for
+terminal, or a signal to the parent's group, ends the parent only. Who kills every process of a
+service or a container at once kills it too: then the next process that opens the platform for
 writing restores the clocks.
 
 ``python -m jetson_dnn_rt.platforms.guardian`` imports nothing heavy: it is ready in 0.1 s.
@@ -199,7 +199,7 @@ def _wait_for_end(parent: int) -> None:
     pause_ms: float | None = None
     try:
         poll.register(os.pidfd_open(parent), select.POLLIN)
-    except OSError:
+    except (OSError, AttributeError):  # of the kernel; of a Python that was built on an older one
         pause_ms = LOOK_S * 1e3
     while os.getppid() == parent and not poll.poll(pause_ms):
         pass

@@ -10,19 +10,20 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from clock_ends import LIMIT_S, NODE, Board, Writer, end_many
+from clock_ends import KINDS, LIMIT_S, NODE, Board, Writer, end_many
 
 RESTORED_BY_GUARDIAN = "gave back the clocks that process"
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("busy_s", [0.0, 5.0])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_node_gives_the_clocks_back_itself(
-    tmp_path: Path, number: signal.Signals, busy_s: float
+    tmp_path: Path, number: signal.Signals, busy_s: float, kind: str
 ) -> None:
     """EDGES 6: SIGTERM while the ROS thread is busy for 5 s; not left to the guardian."""
     board = Board(tmp_path)
-    with Writer(board, NODE, 1, busy_s, board.tables) as writer:
+    with Writer(board, NODE, board.tables, kind, 1, busy_s) as writer:
         writer.wait_for("set")
         assert busy_s == 0.0 or not board.is_restored
         back_s, gone_s = writer.end(number)
@@ -37,7 +38,7 @@ def test_a_node_gives_the_clocks_back_itself(
 def test_a_node_that_is_killed_has_its_clocks_given_back(tmp_path: Path) -> None:
     """EDGES 6: kill -9."""
     board = Board(tmp_path)
-    with Writer(board, NODE, 1, 5.0, board.tables) as writer:
+    with Writer(board, NODE, board.tables, "coordinator", 1, 5.0) as writer:
         writer.wait_for("set")
         assert not board.is_restored
         back_s, gone_s = writer.end(signal.SIGKILL)
@@ -63,7 +64,7 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path: Path, busy_s: float) ->
         "from jetson_dnn_rt.platforms.settable import SettablePlatform\n"
         "SettablePlatform.restore = lambda self: threading.Event().wait(60)\n"
     )
-    with Writer(board, hangs + NODE, 1, busy_s, board.tables) as writer:
+    with Writer(board, hangs + NODE, board.tables, "coordinator", 1, busy_s) as writer:
         writer.wait_for("set")
         back_s, gone_s = writer.end(signal.SIGTERM)
         assert board.is_restored

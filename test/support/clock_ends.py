@@ -29,12 +29,10 @@ GIVE_UP_S = 20.0
 """A process or a change of clocks that takes longer is reported as it is then."""
 
 PLAIN = """
-import random, signal, sys
+import random, sys
 from pathlib import Path
 from jetson_dnn_rt.platforms.detect import detect
 
-# A shell lets what it starts in the background ignore it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 numbers = random.Random(int(sys.argv[2]))
 while True:
     with detect(Path(sys.argv[1]), allow_writes=True) as platform:
@@ -54,17 +52,24 @@ from jetson_dnn_rt.nodes import cohort_tables
 from jetson_dnn_rt.nodes.runtime import run_node
 from jetson_dnn_rt.platforms.detect import detect
 
-root, seed, busy_s, tables = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+root, tables, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+seed, busy_s = int(sys.argv[4]), float(sys.argv[5])
 numbers = random.Random(seed)
 cohort_tables.detect = lambda **options: detect(root, **options)
 
 def make(context, args):
-    from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+    if kind == "perception":
+        from jetson_dnn_rt.nodes.perception import PerceptionNode
 
-    node = CoordinatorNode(context=context)
+        node = PerceptionNode(context=context, arguments=args)
+        coordinator = node.coordinator
+    else:
+        from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+
+        node = coordinator = CoordinatorNode(context=context)
 
     def change():
-        clocks = node.clocks
+        clocks = coordinator.clocks
         if clocks is None:
             return
         clocks.request(numbers.randrange(2) if clocks.position else 1, time.monotonic_ns())
@@ -75,11 +80,24 @@ def make(context, args):
     node.create_timer(0.01, change)
     return node
 
-values = {"autostart": True, "allow_clock_writes": True, "tables": f"['{tables}']"}
+values = {
+    f"{kind}:autostart": True, "coordinator:allow_clock_writes": True,
+    "coordinator:tables": f"['{tables}']",
+}
+if kind == "perception":
+    values |= {
+        "perception:tasks": "[detector]", "detector:model": "null:1",
+        "camera:source": "synthetic:64x64",
+    }
 arguments = [part for name, value in values.items() for part in ("-p", f"{name}:={value}")]
 run_node(make, ["--ros-args", *arguments])
 """
-"""The coordinator node, on whose ROS thread a callback is busy for so many seconds at a time."""
+"""A node, "coordinator" or the composed "perception", with tables of the board's clocks.
+
+A callback on its ROS thread asks for other clocks and is busy for so many seconds at a time.
+"""
+
+KINDS = ("coordinator", "perception")
 
 
 class Board:
@@ -139,6 +157,9 @@ class Writer:
 
     def __init__(self, board: Board, program: str, *arguments: object) -> None:
         self.board = board
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            # A shell lets what it starts in the background ignore it, and children inherit that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in `close`
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", program, os.fspath(board.root), *map(str, arguments)],
@@ -261,8 +282,9 @@ def end_many(count: int, seed: int, *, node_share: float) -> Iterator[Ending]:
             board = Board(Path(folder))
             if nodes_wanted[index]:
                 busy_s = numbers.choice([0.0, 5.0])
-                kind = f"node, ROS thread busy for {busy_s:g} s"
-                writer = Writer(board, NODE, index, busy_s, board.tables)
+                node = numbers.choice(KINDS)
+                kind = f"{node}, ROS thread busy for {busy_s:g} s"
+                writer = Writer(board, NODE, board.tables, node, index, busy_s)
             else:
                 kind, writer = "platform", Writer(board, PLAIN, numbers.randrange(1 << 30))
             with writer:
