@@ -88,7 +88,7 @@ class TraceRoom:
         self._parts: deque[_ClosedPart] = deque()
         self._closed_bytes = 0
         self._frozen_bytes: int | None = None
-        self._said = False
+        self._said = self._ended = False
 
     @property
     def part_bytes(self) -> int:
@@ -121,7 +121,9 @@ class TraceRoom:
         own_bytes = self._closed_bytes + part_bytes
         # While a part becomes Parquet it is there twice.
         most_bytes = own_bytes + part_bytes + 2 * more_bytes
-        if self.limit_mb and most_bytes > self.limit_mb * 10**6:
+        if self._ended or (self.limit_mb and most_bytes > self.limit_mb * 10**6):
+            # No gap that a smaller batch fits behind.
+            self._ended = not self._ring
             return f"the traces of this run have reached trace_limit_mb ({self.limit_mb} MB)"
         lack = describe_full_disk(folder, more_bytes)
         if not lack:

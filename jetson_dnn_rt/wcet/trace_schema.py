@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -133,7 +133,7 @@ class TraceMetadata:
         try:
             fields = json.loads(text)
             version = int(fields["version"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"no metadata of a job trace: {error!r}") from error
         if version > TRACE_VERSION:
             raise ValueError(
@@ -144,14 +144,27 @@ class TraceMetadata:
                 name: TracedTask(**{k: _freeze(v) for k, v in values.items() if k in _TASK_FIELDS})
                 for name, values in fields["tasks"].items()
             }
+            known = {k: v for k, v in fields.items() if k in _FIELDS and k != "tasks"}
+            metadata = cls(tasks=tasks, **known)
+            _check_kinds(metadata)
+            for task in tasks.values():
+                _check_kinds(task)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of a job trace: {error!r}") from error
-        known = {k: v for k, v in fields.items() if k in _FIELDS and k != "tasks"}
-        return cls(tasks=tasks, **known)
+        return metadata
 
 
 _FIELDS = frozenset(TraceMetadata.__dataclass_fields__)
 _TASK_FIELDS = frozenset(TracedTask.__dataclass_fields__)
+
+
+def _check_kinds(one: TraceMetadata | TracedTask) -> None:
+    """Raise TypeError for a value of another kind than its default."""
+    for item in one.__dataclass_fields__.values():
+        kind = dict if item.default is MISSING else type(item.default)
+        value = getattr(one, item.name)
+        if type(value) is not kind or (kind is tuple and not all(type(v) is str for v in value)):
+            raise TypeError(f"{item.name} is {value!r:.80}")
 
 
 def _freeze(value: Any) -> Any:

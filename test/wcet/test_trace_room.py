@@ -192,7 +192,9 @@ def test_a_file_that_may_not_grow(tmp_path: Path, small_files: int) -> None:
     assert writer.error.errno == errno.EFBIG
     assert 0 < writer.written < 20 * BATCH_JOBS
     assert writer.written + writer.lost == 20 * BATCH_JOBS
-    assert sequences(tmp_path) == list(range(writer.written))
+    found = sequences(tmp_path)  # with gaps, where a small batch fitted behind a large one
+    assert len(found) == writer.written
+    assert found == sorted(set(found))
 
 
 class HungDisk:
