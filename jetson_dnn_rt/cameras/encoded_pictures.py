@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Image
+from jetson_dnn_rt.models.encodings import ENCODINGS
 
 MAX_PIXELS = 1 << 26
 """64 megapixels: more is refused before anything is looked at or allocated."""
@@ -86,6 +87,8 @@ def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
         When it is neither, too large, or damaged.
     """
     height, width = read_size(data)
+    if fault := ENCODINGS["bgr8"].find_size_fault(height, width):
+        raise BadImageError("size", f"compressed image: {fault}")
     try:
         image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (cv2.error, MemoryError, ValueError) as error:
