@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 
 import pytest
+from executor_bench import HANG_NS, MS, Bench, frame, parameters
 from raising import InjectedError, RaisingSelector, Saboteur, spoil_engine
 
 from jetson_dnn_rt.errors import StillRunningError
@@ -13,8 +14,6 @@ from jetson_dnn_rt.executor.restarts import MAX_HUNG, Restarts
 from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome, Stage
-
-from .test_executor import HANG_NS, MS, Bench, frame, parameters
 
 S = 1000
 """Milliseconds."""
@@ -343,20 +342,15 @@ def test_a_removal_that_times_out_is_finished_when_the_stage_returns(bench):
     while "a" in bench.executor._tasks:
         threading.Event().wait(0.001)
     add()
-    bench.executor.submit("a", frame(1), 0)
-    records = bench.finish()
-    assert [(r.sequence, r.outcome.value, r.reason) for r in records][0] == (
-        0,
-        "aborted" if records[0].outcome is Outcome.ABORTED else "met",
-        records[0].reason,
-    )
-    assert sorted(r.sequence for r in records) == [0, 1]
+    bench.submit("a", 1)
+    # The only stage was the last one too: the frame was done, and then there was nothing to end.
+    assert [(r.sequence, r.outcome.value) for r in bench.finish()] == [(0, "met"), (1, "met")]
 
 
 def test_a_stage_that_hangs_is_never_run_a_second_time(bench):
     """EDGES 15: its task is removed at once, and cannot come back with the same stages."""
     task = Hanging(bench, options={"restart": None})
-    stages = {"v": [stage for stage in bench.executor._tasks["a"].stages["v"]]}
+    stages = {"v": list(bench.executor._tasks["a"].stages["v"])}
     bench.executor.start()
     bench.submit("a", 0)
     bench.run_to(60)

@@ -35,7 +35,7 @@ def make_engine(workers: int, tasks: str, batches: bool) -> Engine:
         task = make_task(name, 60 + 20 * index, stages=STAGES, variants=VARIANTS)
         runs = [Run(1), Run(1, "cuda", True), Run(1)]
         group = "g" if batches and index < 3 else ""
-        engine.add_task(replace(task, batch_group=group), {variant: runs for variant in VARIANTS})
+        engine.add_task(replace(task, batch_group=group), dict.fromkeys(VARIANTS, runs))
         for variant in VARIANTS:
             engine.seed_budgets(name, variant, [(2, 10, 2)])
     if batches:
@@ -58,9 +58,9 @@ def run_sabotaged(seed: int, share: float) -> tuple[list, list, Engine, Saboteur
     heapq.heapify(events)
     order = len(events)
 
-    def guarded(call, now_ns):
+    def guarded(now_ns, call, *arguments):
         try:
-            return call()
+            return call(*arguments)
         except InjectedError:
             for _ in range(20):
                 try:
@@ -77,18 +77,18 @@ def run_sabotaged(seed: int, share: float) -> tuple[list, list, Engine, Saboteur
         if kind == 1:
             work = make_work(len(works))
             works.append(work)
-            guarded(lambda: engine.release(subject, now_ns, now_ns, work), now_ns)
+            guarded(now_ns, engine.release, subject, now_ns, now_ns, work)
             if not engine.has_seen(work):
-                guarded(lambda: engine.reject(subject, now_ns, now_ns, work, "unseen"), now_ns)
+                guarded(now_ns, engine.reject, subject, now_ns, now_ns, work, "unseen")
         elif kind == 0:
             start_ns = running.pop(subject)
             if rng.random() < 0.1:
-                guarded(lambda: engine.fail(subject, now_ns, "made to fail", "Error"), now_ns)
+                guarded(now_ns, engine.fail, subject, now_ns, "made to fail", "Error")
             else:
-                guarded(lambda: engine.boundary(subject, now_ns, start_ns, now_ns), now_ns)
+                guarded(now_ns, engine.boundary, subject, now_ns, start_ns, now_ns)
         while True:
             before = len(saboteur.raised)
-            job = guarded(lambda: engine.next(now_ns), now_ns)
+            job = guarded(now_ns, engine.next, now_ns)
             if job is None:
                 if len(saboteur.raised) == before:
                     break

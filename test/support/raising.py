@@ -1,4 +1,4 @@
-"""Objects whose methods raise now and then, seeded: for tests of what an exception leaves behind."""
+"""Methods that raise now and then, seeded: for tests of what an exception leaves behind."""
 
 from __future__ import annotations
 
