@@ -247,8 +247,7 @@ def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
     ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EDGES 19: no request waits for ever: it is forgotten, and a task that comes is asked."""
-    from rclpy.node import Node
-
+    monkeypatch.setattr(remote_task, "RETRY_NS", 1_000_000)
     monkeypatch.setattr(remote_task, "ANSWER_LIMIT_NS", 100_000_000)
     hung = Impostor(ros, answers=False)
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
@@ -267,9 +266,12 @@ def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
     # Long enough for the first questions to be given up.
     wait_until(lambda: time.monotonic_ns() - begin_ns > 5 * remote_task.ANSWER_LIMIT_NS, "")
     ros.call(hung.node.destroy_node)
-    successor = ros.make(lambda context: Node("detector", context=context))
-    given = {"variant": FAST, "variants": [FULL, FAST], "deadline_ms": 250.0}
-    ros.call(lambda: [successor.declare_parameter(*one) for one in given.items()])
+    successor = Impostor(ros)
+    successor.values = [
+        ParameterValue(type=4, string_value=FAST),
+        ParameterValue(type=9, string_array_value=[FULL, FAST]),
+        ParameterValue(type=3, double_value=250.0),
+    ]
     wait_until(lambda: node._cohort._deadlines_ns == {"detector": 250_000_000}, "its answer")
     task = node._cohort._remote["detector"]
     ros.wait(lambda: not task._getter.pending and not task._setter.pending)
