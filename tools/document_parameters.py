@@ -16,7 +16,8 @@ parameter file with a comment for each is
 [config/perception.param.yaml](../config/perception.param.yaml).
 
 *dynamic* parameters take effect from the next frame on; the others are read when the node is
-configured. `qos_overrides.<topic>.*` are allowed on images and results.
+configured, and keep the value that the node was started with where `lock_configuration` is set.
+`qos_overrides.<topic>.*` are allowed on images and results.
 """
 
 
@@ -28,12 +29,14 @@ def render() -> str:
         CoordinatorProcessParameters,
     )
     from jetson_dnn_rt.nodes.host import HostParameters
+    from jetson_dnn_rt.nodes.parameters import CommonParameters
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
     from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 
     process = {field.name for field in _describe(HostParameters)}
     own = [field for field in _describe(PerceptionParameters) if field.name not in process]
     sections = [
+        ("Every node", _describe(CommonParameters)),
         ("`perception`", own),
         ("The process: `perception`, or a task that runs alone", _describe(HostParameters)),
         ("Tasks: `detector`, `segmenter`, and any other", _describe(TaskNodeParameters)),

@@ -49,7 +49,13 @@ class CompressedImageMessage(Protocol):
 
 
 def stamp_to_ns(header: Header) -> int:
-    """Nanoseconds of a header's stamp."""
+    """Nanoseconds of a header's stamp; 0, as without a stamp, for one that is no time.
+
+    A message can hold more nanoseconds than a second has. With the seconds' carry such a stamp may
+    be too large for the headers of results.
+    """
+    if header.stamp.nanosec >= 1_000_000_000:
+        return 0
     return int(header.stamp.sec) * 1_000_000_000 + int(header.stamp.nanosec)
 
 

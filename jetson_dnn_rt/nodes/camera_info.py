@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -51,15 +52,23 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
         )
     try:
         for key, field, length in _MATRICES:
-            values = [float(v) for v in data[key]["data"]]
+            values = _read_numbers(data[key], f"{path}: {key}")
             if len(values) != length:
                 raise ConfigurationError(f"camera_info_url: {path}: {key} needs {length} values")
             setattr(info, field, values)
-        info.d = [float(v) for v in data["distortion_coefficients"]["data"]]
+        distortion = "distortion_coefficients"
+        info.d = _read_numbers(data[distortion], f"{path}: {distortion}")
         info.distortion_model = str(data["distortion_model"])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"camera_info_url: {path} lacks {error}") from error
     return info
+
+
+def _read_numbers(part: Any, name: str) -> list[float]:
+    values = part["data"]
+    if not all(type(v) in (int, float) and abs(v) <= sys.float_info.max for v in values):
+        raise ConfigurationError(f"camera_info_url: {name} needs finite numbers: {values!r:.200}")
+    return [float(v) for v in values]
 
 
 def _read(path: Path) -> dict[str, Any]:

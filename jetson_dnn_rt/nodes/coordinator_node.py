@@ -16,7 +16,7 @@ from rclpy.clock import Clock, ClockType
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables import TaskTable
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.clock_thread import ClockThread, PowerReport
 from jetson_dnn_rt.nodes.cohort_tables import Basis, load_basis
 from jetson_dnn_rt.nodes.composed_cohort import ComposedCohort
@@ -233,7 +233,7 @@ class CoordinatorNode(ManagedNode):
 
     # -- deciding ------------------------------------------------------------------------------
 
-    def _apply(self, values: CoordinatorParameters) -> None:
+    def _apply(self, before: CoordinatorParameters, values: CoordinatorParameters) -> None:
         """Bring dynamic parameters into effect at the next boundary."""
         if not self._active:
             return
@@ -241,7 +241,7 @@ class CoordinatorNode(ManagedNode):
             self._stop()
         elif self.coordinator is None:
             self._start(values)
-        elif values.policy != self.parameters.policy or values.settings() != self._settings():
+        elif values.policy != before.policy or values.settings() != before.settings():
             coordinator = self.coordinator
             policy = self._make_policy(values, coordinator)
             with self._cohort.exclusively():
@@ -249,15 +249,13 @@ class CoordinatorNode(ManagedNode):
             self.policy_fault = ""
             self._cohort.reconsider()
 
-    def _settings(self) -> object:
-        return self.parameters.settings()
-
     def _start(self, values: CoordinatorParameters) -> None:
         basis, clocks = self._basis, self._clocks
         assert basis is not None
         assert clocks is not None
-        found = self._cohort.make_tables(basis.tables)
+        # First: what fails for these tasks is tried again with others, not ten times a second.
         self._signature = self._cohort.signature()
+        found = self._cohort.make_tables(basis.tables)
         self.uncoordinated = {task: why for task, why in found.items() if isinstance(why, str)}
         tables = [table for table in found.values() if not isinstance(table, str)]
         self.policy_fault = ""
@@ -277,7 +275,11 @@ class CoordinatorNode(ManagedNode):
             request_clocks=clocks.request if basis.platform.writable else None,
         )
         self.coordinator, self.rates = coordinator, Rates()
-        self._cohort.start(coordinator)
+        try:
+            self._cohort.start(coordinator)
+        except Exception:
+            self._stop()
+            raise
 
     def _stop(self) -> None:
         coordinator, self.coordinator = self.coordinator, None
@@ -357,6 +359,6 @@ class CoordinatorNode(ManagedNode):
         self._stop()
         try:
             self._start(self.parameters)
-        except ConfigurationError as error:
+        except (JetsonDnnRtError, ValueError, ArithmeticError) as error:
             self.policy_fault = str(error)
             self.get_logger().error(f"coordination stops: {error}")

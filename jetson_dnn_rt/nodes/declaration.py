@@ -7,6 +7,7 @@ default, unit, range and whether it may change while the node runs.
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -96,14 +97,16 @@ class Item:
             return self._check_list(value)
         if isinstance(value, str) and value in self.words:
             return value
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+        if self.kind is float:
+            value = _to_float(value)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
             kind = " or ".join((self.kind.__name__, *self.words))
             raise ConfigurationError(f"{self.name} must be a {kind}: {value!r}")
         if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
             low, high = self.limits
             raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigurationError(f"{self.name} must be finite: {value!r}")
         if self.choices and value not in self.choices:
             raise ConfigurationError(
                 f"{self.name} must be one of {', '.join(self.choices)}: {value!r}"
@@ -115,12 +118,19 @@ class Item:
         # rclpy gives lists of numbers as array.array.
         values = value.tolist() if hasattr(value, "tolist") else value
         if element is float and isinstance(values, (list, tuple)):
-            values = [float(v) if type(v) is int else v for v in values]
+            values = [_to_float(v) for v in values]
         if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
             raise ConfigurationError(
                 f"{self.name} must be a list of {element.__name__}: {value!r}"
             )
+        if element is float and not all(math.isfinite(v) for v in values):
+            raise ConfigurationError(f"{self.name} must be finite: {values}")
         return tuple(v for v in values if v != _EMPTY[self.kind])
+
+
+def _to_float(value: Any) -> Any:
+    """What is written without a point, `40`, where 40.0 is meant; anything else as it is."""
+    return float(value) if type(value) is int and abs(value) < 1 << 63 else value
 
 
 def describe(declaration: type[Any]) -> list[Item]:

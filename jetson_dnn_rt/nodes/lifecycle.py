@@ -9,6 +9,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.guard import (
     guard,
     guard_client,
@@ -16,6 +17,7 @@ from jetson_dnn_rt.nodes.guard import (
     guard_service,
     name_of,
 )
+from jetson_dnn_rt.nodes.parameters import CommonParameters, ParameterSet, gate_of
 from jetson_dnn_rt.nodes.qos import (
     EventPoller,
     PublisherEventCallbacks,
@@ -62,6 +64,9 @@ class ManagedNode(LifecycleNode):
                     service.callback, service.srv_type, service.srv_name
                 )
         self.fault = ""
+        self._locked = ParameterSet(self, CommonParameters).value.lock_configuration
+        gate_of(self).locked = self._locked
+        self._was_configured = self._inside = False
         self.create_timer(
             EVENT_PERIOD_S, self._events.poll, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -212,10 +217,42 @@ class ManagedNode(LifecycleNode):
         """Shut down, from any state; a node that is shut down stays so (rclpy would raise)."""
         return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
 
+    def trigger_configure(self) -> TransitionCallbackReturn:
+        """Configure on behalf of this process, whatever `lock_configuration` says."""
+        return self._from_inside(super().trigger_configure)
+
+    def trigger_cleanup(self) -> TransitionCallbackReturn:
+        """Clean up on behalf of this process, whatever `lock_configuration` says."""
+        return self._from_inside(super().trigger_cleanup)
+
+    def _from_inside(
+        self, transition: Callable[[], TransitionCallbackReturn]
+    ) -> TransitionCallbackReturn:
+        self._inside = True
+        try:
+            return transition()
+        finally:
+            self._inside = False
+
+    def _refuses(self, what: str) -> bool:
+        """Whether a request of another process to configure anew is refused."""
+        if self._inside or not self._locked or not self._was_configured:
+            return False
+        FAULTS.note_dropped(
+            f"{self.get_name()}: life cycle",
+            f"a request to {what}: lock_configuration is set, so this node is configured once; "
+            "start it anew instead",
+        )
+        return True
+
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Configure; on an error what was taken is given back."""
+        if self._refuses("configure"):
+            return FAILURE
         self._warn_of_unknown_parameters()
-        return self._attempt("configure", self.configure, self.cleanup)
+        done = self._attempt("configure", self.configure, self.cleanup)
+        self._was_configured |= done == SUCCESS
+        return done
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Activate; on an error what was begun is stopped."""
@@ -227,6 +264,8 @@ class ManagedNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Clean up."""
+        if self._refuses("clean up"):
+            return FAILURE
         return self._attempt("clean up", self.cleanup)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -7,7 +7,7 @@ works with.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from rcl_interfaces.msg import (
@@ -18,11 +18,23 @@ from rcl_interfaces.msg import (
 )
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.declaration import Item, Values, describe, parameter
 
 if TYPE_CHECKING:
     from rclpy.node import Node
     from rclpy.parameter import Parameter
+
+LOCKED = (
+    "lock_configuration is set, so it keeps the value that the node was started with; change the "
+    "configuration and start the node anew"
+)
+
+SIM_TIME = "use_sim_time"
+"""Declared by rclpy on every node: it exchanges the clock that stamps are compared with."""
+
+_GATE = "jetson_dnn_rt_parameter_gate"
+"""Attribute of a node: a map by node would keep alive what its callbacks refer to."""
 
 __all__ = ["ParameterSet", "describe", "make_descriptor", "parameter", "read_parameters"]
 
@@ -47,6 +59,18 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
     return descriptor
 
 
+@dataclasses.dataclass(frozen=True)
+class CommonParameters:
+    """Parameters of every node of the package."""
+
+    lock_configuration: bool = parameter(
+        False,
+        "Refuse changes of all parameters that are not dynamic, and cleaning up and configuring "
+        "again, from the start of the node on: for networks where not everybody is trusted",
+        read_only=True,
+    )
+
+
 class ParameterSet(Generic[Values]):
     """Declares the parameters of a dataclass on a node and keeps its checked value.
 
@@ -62,7 +86,9 @@ class ParameterSet(Generic[Values]):
     is_fixed : callable
         Whether parameters that are not dynamic may not change now.
     on_change : callable
-        Called with the new value before it counts; raises `ConfigurationError` to refuse it.
+        Called with the value before and the new one, once all parameters of a request have been
+        checked. It raises `ConfigurationError` to refuse the new value before it has changed
+        anything; after any other error it is called the other way round, to undo what it did.
 
     Raises
     ------
@@ -77,11 +103,11 @@ class ParameterSet(Generic[Values]):
         *,
         defaults: Mapping[str, Any] | None = None,
         is_fixed: Callable[[], bool] = lambda: False,
-        on_change: Callable[[Values], None] = lambda values: None,
+        on_change: Callable[[Values, Values], None] = lambda before, after: None,
     ) -> None:
         self._declaration = declaration
         self._items = {item.name: item for item in describe(declaration)}
-        self._is_fixed, self._on_change = is_fixed, on_change
+        self._is_fixed, self.on_change = is_fixed, on_change
         values: dict[str, Any] = {}
         try:
             for item in self._items.values():
@@ -93,30 +119,112 @@ class ParameterSet(Generic[Values]):
             self.value: Values = declaration(**values)
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"{node.get_name()}: {error}") from error
+        gate_of(node).add(self)
+
+    def check(self, parameters: Sequence[Parameter], locked: bool) -> Values:
+        """The value with these parameters, those of other sets left out; changes nothing.
+
+        Parameters
+        ----------
+        parameters : sequence of Parameter
+            What is to be set.
+        locked : bool
+            Whether only dynamic ones may change.
+
+        Raises
+        ------
+        ConfigurationError, ValueError
+            When one of them, or all together, cannot be used.
+        """
+        changes: dict[str, Any] = {}
+        for changed in parameters:
+            item = self._items.get(changed.name)
+            if item is None:
+                continue
+            value = item.check(changed.value)
+            if value == getattr(self.value, item.field):
+                continue
+            if locked and not item.dynamic:
+                raise ConfigurationError(f"{item.name} is locked: {LOCKED}")
+            if not item.dynamic and self._is_fixed():
+                raise ConfigurationError(
+                    f"{item.name} is read when the node is configured: clean it up first"
+                )
+            changes[item.field] = value
+        return dataclasses.replace(self.value, **changes) if changes else self.value  # type: ignore
+
+
+class ParameterGate:
+    """All parameter sets of one node: a request to set parameters changes all of them or none.
+
+    rclpy asks one callback after the other and applies nothing when one refuses, so a callback
+    that has already acted on its part would be left with what ROS never took over. Here one
+    callback has everything checked first, then lets everything take effect.
+
+    Parameters
+    ----------
+    node : Node
+        Whose parameters they are.
+
+    Attributes
+    ----------
+    locked : bool
+        Parameters that are not dynamic keep the values that the node was started with.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._sets: list[ParameterSet[Any]] = []
+        self._place = f"{node.get_name()}: parameters"
+        self.locked = False
+        # Called after callbacks that are added later, and before rclpy's own for `use_sim_time`,
+        # which refuses nothing that the parameter's declared type has let through.
         node.add_on_set_parameters_callback(self._on_set)
 
+    def add(self, parameters: ParameterSet[Any]) -> None:
+        """Check requests against this set, too."""
+        self._sets.append(parameters)
+
     def _on_set(self, parameters: list[Parameter]) -> SetParametersResult:
-        changes: dict[str, Any] = {}
         try:
-            for changed in parameters:
-                item = self._items.get(changed.name)
-                if item is None:
-                    continue
-                value = item.check(changed.value)
-                if value == getattr(self.value, item.field):
-                    continue
-                if not item.dynamic and self._is_fixed():
-                    raise ConfigurationError(
-                        f"{item.name} is read when the node is configured: clean it up first"
-                    )
-                changes[item.field] = value
-            if changes:
-                changed_value = dataclasses.replace(self.value, **changes)  # type: ignore
-                self._on_change(changed_value)
-                self.value = changed_value
+            if self.locked and any(changed.name == SIM_TIME for changed in parameters):
+                raise ConfigurationError(f"{SIM_TIME} is locked: {LOCKED}")
+            wanted = [(one, one.value, one.check(parameters, self.locked)) for one in self._sets]
+            self._apply([entry for entry in wanted if entry[1] != entry[2]])
         except (ConfigurationError, ValueError) as error:
             return SetParametersResult(successful=False, reason=str(error))
+        except Exception as error:  # undone, and the node goes on as it was
+            FAULTS.note(self._place, error)
+            return SetParametersResult(
+                successful=False, reason=f"{type(error).__name__}: {error}; nothing was changed"
+            )
         return SetParametersResult(successful=True)
+
+    def _apply(self, changes: Sequence[tuple[ParameterSet[Any], Any, Any]]) -> None:
+        begun: list[tuple[ParameterSet[Any], Any, Any]] = []
+        try:
+            for one, before, after in changes:
+                begun.append((one, before, after))
+                one.on_change(before, after)
+        except Exception as error:
+            if isinstance(error, ConfigurationError):
+                begun.pop()  # a refusal: it has changed nothing
+            for one, before, after in reversed(begun):
+                try:
+                    one.on_change(after, before)
+                except Exception as second:
+                    FAULTS.note(self._place, second)
+            raise
+        for one, _, after in changes:
+            one.value = after
+
+
+def gate_of(node: Node) -> ParameterGate:
+    """The one gate of a node, made at the first call."""
+    gate = getattr(node, _GATE, None)
+    if gate is None:
+        gate = ParameterGate(node)
+        setattr(node, _GATE, gate)
+    return gate
 
 
 def read_parameters(node: Node) -> dict[str, Any]:

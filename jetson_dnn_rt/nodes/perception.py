@@ -73,6 +73,8 @@ class PerceptionNode(ManagedNode):
         Command line, whose parameters and remappings hold for the children too.
     overrides : mapping, optional
         Parameters of this node and of children by their names, above everything else.
+    frame_limit : int, optional
+        `frame_limit` of every camera of this process.
     observer : callable, optional
         Sees every job that ends, on the delivery thread.
     on_camera_ended : callable
@@ -87,6 +89,7 @@ class PerceptionNode(ManagedNode):
         *,
         arguments: Sequence[str] = (),
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        frame_limit: int | None = None,
         observer: Callable[[JobRecord, Work], None] | None = None,
         on_camera_ended: Callable[[], None] = lambda: None,
         **options: Any,
@@ -112,15 +115,21 @@ class PerceptionNode(ManagedNode):
                 f"{', '.join(values.cameras) or 'none'}"
             )
         arguments = filter_arguments(arguments)
+        # Whoever could change a child could change the whole.
+        inherited = {"lock_configuration": True} if self._locked else {}
+        limited = {} if frame_limit is None else {"frame_limit": frame_limit}
 
         def options_of(child: str) -> dict[str, Any]:
+            above = {**given.get(child, {}), **inherited}
+            if child in values.cameras:
+                above |= limited
             space = posixpath.join(self.get_namespace(), posixpath.dirname(child))
             return {
                 "namespace": space.rstrip("/") or "/",
                 "context": options.get("context"),
                 "cli_args": arguments,
                 "use_global_arguments": False,
-                "parameter_overrides": overrides_to_parameters(given.get(child, {})),
+                "parameter_overrides": overrides_to_parameters(above),
             }
 
         self.cameras = {

@@ -21,6 +21,7 @@ from jetson_dnn_rt.coordinator.tables import TaskTable
 from jetson_dnn_rt.nodes.cohort_tables import ALONE
 from jetson_dnn_rt.nodes.composed_cohort import decides, fastest
 from jetson_dnn_rt.nodes.remote_task import RemoteTask
+from jetson_dnn_rt.nodes.remote_values import read_task_parameter
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -42,6 +43,8 @@ class RemoteCohort:
     def __init__(self, node: Node, tasks: Sequence[str]) -> None:
         self._node = node
         self._names = tuple(tasks)
+        # Resolved like topics: relative to the namespace, and remapped like them.
+        self._by_node = {node.resolve_topic_name(name): name for name in self._names}
         self._remote: dict[str, RemoteTask] = {}
         self._deadlines_ns: dict[str, int] = {}
         self._in_files_ns: dict[str, int] = {}
@@ -118,8 +121,8 @@ class RemoteCohort:
     def stop(self, coordinator: Coordinator) -> None:
         """Stop; a task whose last frame missed goes on in its fastest variant, the others stay."""
         for member in coordinator.cohort.members:
-            task = self._remote[member.table.task]
-            if decides(coordinator) and member.misses_in_a_row:
+            task = self._remote.get(member.table.task)
+            if task is not None and decides(coordinator) and member.misses_in_a_row:
                 task.request(fastest(member.table, member.usable))
         coordinator.close()
         for task in self._remote.values():
@@ -141,6 +144,17 @@ class RemoteCohort:
         self._node.destroy_subscription(self._events)
 
     def _on_event(self, event: ParameterEvent) -> None:
-        for task in self._remote.values():
-            if task.full_name == event.node:
-                task.on_parameters((*event.new_parameters, *event.changed_parameters))
+        name = self._by_node.get(event.node)
+        if name is None:
+            return
+        place = f"parameter events of {event.node}"
+        for parameter in (*event.new_parameters, *event.changed_parameters):
+            if parameter.name not in ("variant", "deadline_ms"):
+                continue
+            value = read_task_parameter(place, parameter.name, parameter.value)
+            if value is None:
+                continue
+            if parameter.name == "deadline_ms":
+                self._note_deadline(name, value)
+            elif name in self._remote:
+                self._remote[name].note_running(value)

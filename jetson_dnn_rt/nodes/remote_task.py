@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,19 @@ from std_msgs.msg import Float64
 
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables import TaskTable
-from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.qos import RELIABLE
+from jetson_dnn_rt.nodes.remote_values import (
+    MAX_COUNT,
+    MAX_TEXT,
+    check_length,
+    lag_limits_ms,
+    read_number,
+    read_task_parameter,
+)
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Outcome, StageRecord, TaskParameters, Work
-from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -37,6 +43,60 @@ SILENT_PERIODS = 5
 WANTED = ("variant", "variants", "deadline_ms")
 
 _FRAME = Frame(np.zeros((1, 1, 3), np.uint8), "bgr8", 0, 0)
+
+
+class Requests:
+    """A service of another process, asked one thing at a time; what is not answered is given up.
+
+    Parameters
+    ----------
+    node : Node
+        Owns the client.
+    kind : type
+        Of the service.
+    name : str
+        Of the service.
+    """
+
+    def __init__(self, node: Node, kind: Any, name: str) -> None:
+        self._node, self._client = node, node.create_client(kind, name)
+        self._pending: Any = None
+        self._asked_ns = 0
+        self.name = name
+
+    @property
+    def pending(self) -> bool:
+        """Whether an answer is still to come."""
+        return self._pending is not None
+
+    def service_is_ready(self) -> bool:
+        """Whether somebody is there to answer."""
+        return bool(self._client.service_is_ready())
+
+    def ask(self, request: Any, on_answer: Callable[[Any, int], None]) -> None:
+        """Send a request; `on_answer` gets the answer and when it was asked for, if one comes."""
+
+        def finish(future: Any) -> None:
+            if future is self._pending:
+                self._pending = None
+                on_answer(future.result(), asked_ns)
+
+        asked_ns = self._asked_ns = time.monotonic_ns()
+        self._pending = self._client.call_async(request)
+        self._pending.add_done_callback(finish)
+
+    def give_up(self, now_ns: int) -> bool:
+        """Forget a request that has waited for longer than `ANSWER_LIMIT_NS`; whether it had."""
+        if self._pending is None or now_ns - self._asked_ns <= ANSWER_LIMIT_NS:
+            return False
+        self._client.remove_pending_request(self._pending)
+        self._pending = None
+        return True
+
+    def close(self) -> None:
+        """Drop the client."""
+        self._node.destroy_client(self._client)
+        self._pending = None
 
 
 class RemoteTask:
@@ -94,10 +154,7 @@ class RemoteTask:
         self._before = ""
         self._waiting: Job | None = None
         self._asked = ""
-        self._asked_ns = 0
         self._refused_ns: dict[str, int] = {}
-        self._pending: Any = None
-        self._reading: Any = None
         name = self.full_name
         self._subscriptions = [
             node.create_subscription(
@@ -105,29 +162,37 @@ class RemoteTask:
             ),
             node.create_subscription(Float64, f"{name}/debug/lag_ms", self._on_lag, RELIABLE),
         ]
-        self._setter = node.create_client(SetParameters, f"{name}/set_parameters")
-        self._getter = node.create_client(GetParameters, f"{name}/get_parameters")
+        self._setter = Requests(node, SetParameters, f"{name}/set_parameters")
+        self._getter = Requests(node, GetParameters, f"{name}/get_parameters")
 
     # -- what the task says --------------------------------------------------------------------
 
     def _on_misses(self, message: Float64) -> None:
-        before, self._misses = self._misses, message.data
+        misses = read_number(
+            f"topic {self.full_name}/debug/deadline_misses", message.data, (0, MAX_COUNT)
+        )
+        if misses is None:
+            return
+        before, self._misses = self._misses, misses
         self._heard_ns = time.monotonic_ns()
-        if message.data < before:
+        if misses < before:
             # A new process, or a node that was configured anew: with a variant of its own.
             self._running = ""
-        if 0 <= before < message.data:
+        if 0 <= before < misses:
             self._missed = True
-            self._state.misses_in_a_row += round(message.data - before)
+            self._state.misses_in_a_row += round(misses - before)
             self._end_waiting(Outcome.SKIPPED, self._heard_ns)
             self.decide(self._heard_ns)
 
     def _on_lag(self, message: Float64) -> None:
         """A frame is finished; decide about the next one."""
+        lag_ms = read_number(f"topic {self.full_name}/debug/lag_ms", message.data, lag_limits_ms())
+        if lag_ms is None:
+            return
         now_ns = self._heard_ns = time.monotonic_ns()
         state, coordinator = self._state, self._coordinator
         deadline_ns = state.parameters.deadline_ns
-        elapsed_ns = max(1, deadline_ns - round(message.data * 1e6))
+        elapsed_ns = max(1, deadline_ns - round(lag_ms * 1e6))
         start_ns = now_ns - elapsed_ns
         job = self._make_job(start_ns)
         job.variant = self._running if start_ns >= self._since_ns else self._before
@@ -148,19 +213,20 @@ class RemoteTask:
         coordinator.ended(state, job, Outcome.LATE if missed else Outcome.MET, now_ns)
         self.decide(now_ns)
 
-    def on_parameters(self, parameters: Iterable[Parameter]) -> None:
-        """The task's parameters changed."""
-        for parameter in parameters:
-            if parameter.name == "variant":
-                self._note_running(_full_name(parameter.value.string_value))
-            elif parameter.name == "deadline_ms":
-                self._on_deadline(parameter.value.double_value)
+    def note_running(self, variant: str) -> None:
+        """The task is set to another variant; empty = it is not known to which."""
+        if variant == self._running:
+            return
+        self._before, self._running = self._running, variant
+        self._since_ns = time.monotonic_ns()
+        if variant in self._table.variants and variant != self._asked:
+            # Not asked for by us: this is what its user wants.
+            self._state.parameters = replace(self._state.parameters, variant=variant)
 
     def watch(self, now_ns: int) -> None:
         """Note when the task has fallen silent, and give up what is not answered."""
-        if self._pending is not None and now_ns - self._asked_ns > ANSWER_LIMIT_NS:
-            self._setter.remove_pending_request(self._pending)
-            self._pending = None
+        self._getter.give_up(now_ns)
+        if self._setter.give_up(now_ns):
             # Whoever comes back comes with the variant of its own configuration.
             self._running = ""
         for variant, refused_ns in list(self._refused_ns.items()):
@@ -185,8 +251,7 @@ class RemoteTask:
 
     def request(self, variant: str) -> None:
         """Set the task's variant, unless it runs already or an answer is still to come."""
-        now_ns = time.monotonic_ns()
-        if variant in self._refused_ns or self._pending is not None:
+        if variant in self._refused_ns or self._setter.pending:
             return
         if not self._setter.service_is_ready():
             return
@@ -196,50 +261,44 @@ class RemoteTask:
             return
         value = ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=variant)
         request = SetParameters.Request(parameters=[Parameter(name="variant", value=value)])
-        self._asked, self._asked_ns = variant, now_ns
-        self._pending = self._setter.call_async(request)
-        self._pending.add_done_callback(self._on_answer)
+        self._asked = variant
+        self._setter.ask(request, self._on_answer)
 
-    def _on_answer(self, future: Any) -> None:
-        if future is not self._pending:
-            return
-        self._pending = None
-        response = future.result()
-        if response is None or not response.results:
+    def _on_answer(self, response: Any, asked_ns: int) -> None:
+        if not check_length(f"service {self._setter.name}", response.results, 1):
             return
         result = response.results[0]
-        variant = self._asked
+        variant, reason = self._asked, result.reason[:MAX_TEXT]
         if result.successful:
             # Events go another way than answers: one that came meanwhile is newer, and may be of
             # somebody who has set another variant since.
-            if self._since_ns <= self._asked_ns:
-                self._note_running(variant)
+            if self._since_ns <= asked_ns:
+                self.note_running(variant)
             self.refusals.pop(variant, None)
             return
-        if self.refusals.get(variant) != result.reason:
-            self._node.get_logger().warning(f"{self.full_name}: {result.reason}")
-        self.refusals[variant] = result.reason
+        if self.refusals.get(variant) != reason:
+            self._node.get_logger().warning(f"{self.full_name}: {reason}")
+        self.refusals[variant] = reason
         self._refused_ns[variant] = time.monotonic_ns()
-        self._state.withdrawn[variant] = result.reason
+        self._state.withdrawn[variant] = reason
 
     def _read(self) -> None:
         """Ask what runs, once: what is asked for afterwards is known."""
-        if self._reading is not None or not self._getter.service_is_ready():
-            return
-        self._reading = self._getter.call_async(GetParameters.Request(names=list(WANTED)))
-        self._reading.add_done_callback(self._on_read)
+        if not self._getter.pending and self._getter.service_is_ready():
+            self._getter.ask(GetParameters.Request(names=list(WANTED)), self._on_read)
 
-    def _on_read(self, future: Any) -> None:
-        response = future.result()
-        self._reading = None
-        if response is None or len(response.values) != len(WANTED):
+    def _on_read(self, response: Any, asked_ns: int) -> None:
+        place = f"service {self._getter.name}"
+        if not check_length(place, response.values, len(WANTED)):
             return
-        variant, variants, deadline_ms = response.values
-        listed = [name for name in variants.string_array_value if name]
-        running = _full_name(variant.string_value or (listed or [""])[0])
-        if not self._running:
-            self._note_running(running)
-        self._on_deadline(deadline_ms.double_value)
+        variant, variants, deadline_ms = (
+            read_task_parameter(place, name, value)
+            for name, value in zip(WANTED, response.values, strict=True)
+        )
+        if not self._running and variant is not None and variants is not None:
+            self.note_running(variant or (variants or ("",))[0])
+        if deadline_ms is not None:
+            self._on_deadline(deadline_ms)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -256,9 +315,8 @@ class RemoteTask:
         """Drop subscriptions and clients."""
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        for client in (self._setter, self._getter):
-            self._node.destroy_client(client)
-        self._pending = self._reading = None
+        self._setter.close()
+        self._getter.close()
 
     def _make_job(self, release_ns: int) -> Job:
         parameters = self._state.parameters
@@ -278,19 +336,3 @@ class RemoteTask:
         job, self._waiting = self._waiting, None
         if job is not None:
             self._coordinator.ended(self._state, job, outcome, now_ns)
-
-    def _note_running(self, variant: str) -> None:
-        if variant == self._running:
-            return
-        self._before, self._running = self._running, variant
-        self._since_ns = time.monotonic_ns()
-        if variant in self._table.variants and variant != self._asked:
-            # Not asked for by us: this is what its user wants.
-            self._state.parameters = replace(self._state.parameters, variant=variant)
-
-
-def _full_name(variant: str) -> str:
-    try:
-        return str(VariantSpec.parse(variant)) if variant else ""
-    except ConfigurationError:
-        return ""

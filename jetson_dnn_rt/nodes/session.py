@@ -173,28 +173,18 @@ def run_session(
                 context=context,
                 arguments=args,
                 overrides=given,
+                frame_limit=frames,
                 observer=observer,
                 on_camera_ended=wake.set,
             )
         except ParameterException as error:
             raise ConfigurationError(str(error)) from error
-        if frames is not None:
-            for camera in node.cameras.values():
-                _set_limit(camera, frames)
         with _spinning(node, context) as spinner:
             return _run(node, spinner, seconds, on_ready, stop, wake)
     finally:
         if node is not None:
             node.destroy_node()
         context.try_shutdown()
-
-
-def _set_limit(camera: Any, frames: int) -> None:
-    from rclpy.parameter import Parameter
-
-    result = camera.set_parameters([Parameter("frame_limit", value=frames)])[0]
-    if not result.successful:
-        raise ConfigurationError(result.reason)
 
 
 @contextmanager

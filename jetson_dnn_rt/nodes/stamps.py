@@ -69,7 +69,7 @@ class StampClock:
 
     def _fault(self, stamp_ns: int, age_ns: int) -> str:
         if stamp_ns == 0:
-            return "zero"
+            return "zero or malformed"
         if stamp_ns < self._last_ns:
             return "going backwards"
         if age_ns < -LATEST_NS:

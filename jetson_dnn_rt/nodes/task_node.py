@@ -399,9 +399,9 @@ class TaskNode(ManagedNode):
 
     # -- parameters and services ---------------------------------------------------------------
 
-    def _apply(self, values: TaskNodeParameters) -> None:
+    def _apply(self, before: TaskNodeParameters, values: TaskNodeParameters) -> None:
         """Bring dynamic parameters into effect, from the next frame on."""
-        loaded, before = self._loaded, self.parameters
+        loaded = self._loaded
         if loaded is None:
             return
         switched = values.variant != before.variant
@@ -409,7 +409,10 @@ class TaskNode(ManagedNode):
         if self._added:
             executor = self.host.executor
             if switched:
-                executor.set_variant(self.task, variant)
+                try:
+                    executor.set_variant(self.task, variant)
+                except ValueError as error:  # withdrawn
+                    raise ConfigurationError(str(error)) from error
             executor.set_deadline(self.task, self._deadline_ns(values))
             executor.set_max_age(self.task, int(values.max_age_ms * 1e6))
         loaded.apply_thresholds(values)

@@ -124,7 +124,11 @@ def test_the_file_of_the_package_is_read() -> None:
     assert file.tasks == ["detector", "segmenter"]
     assert file.of_task("detector")["preprocessing.pad_value"] == -1
     assert file.of_task("detector")["wcet_exceedance"] == 0.001
-    assert file.of_task("segmenter") == {"kind": "segmentation", "model": "builtin:segmenter"}
+    assert file.of_task("segmenter") == {
+        "kind": "segmentation",
+        "model": "builtin:segmenter",
+        "lock_configuration": False,
+    }
 
 
 def test_of_several_files_the_last_wins(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
+from rcl_interfaces.srv import SetParametersAtomically
+from rclpy.parameter import Parameter
 from ros_graph import Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -27,6 +29,7 @@ class Example:
     names: tuple[str, ...] = parameter((), "Names")
     cores: tuple[int, ...] = parameter((), "Cores")
     means: tuple[float, ...] = parameter((), "Means")
+    free: float = parameter(0.0, "A number without limits")
 
     def __post_init__(self) -> None:
         if self.mode == "b" and self.ratio > 0.9:
@@ -65,6 +68,10 @@ def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: A
         ("ratio", True, "ratio must be a float: True"),
         ("ratio", float("nan"), r"ratio must be in \[0, 1\]: nan"),
         ("ratio", None, "ratio must be a float: None"),
+        ("ratio", 1 << 80, "ratio must be a float: 1208925819614629174706176"),
+        ("free", float("inf"), "free must be finite: inf"),
+        ("free", float("nan"), "free must be finite: nan"),
+        ("means", [1.0, float("nan")], "means must be finite"),
         ("count", 0, r"count must be in \[1, 9\]: 0"),
         ("count", True, "count must be a int: True"),
         ("count", 2.0, "count must be a int"),
@@ -85,10 +92,10 @@ def test_changes_are_checked_alone_and_together(ros: Ros) -> None:
     refused = ""
     seen: list[Example] = []
 
-    def on_change(values: Example) -> None:
+    def on_change(before: Example, after: Example) -> None:
         if refused:
             raise ConfigurationError(refused)
-        seen.append(values)
+        seen.append(after)
 
     parameters = ros.call(
         lambda: ParameterSet(ros.probe, Example, is_fixed=lambda: fixed, on_change=on_change)
@@ -107,3 +114,75 @@ def test_changes_are_checked_alone_and_together(ros: Ros) -> None:
     assert ros.set(ros.probe, count=5).reason == "not now"
     assert parameters.value == Example(mode="b", flag=True)
     assert seen[-1] == parameters.value
+
+
+@dataclass(frozen=True)
+class Second:
+    """Parameters of the same node from another declaration."""
+
+    workers: int = parameter(1, "Workers", limits=(1, 64))
+    level: int = parameter(1, "A level", limits=(1, 64), dynamic=True)
+
+
+def set_together(ros: Ros, values: dict[str, Any]) -> Any:
+    """Set parameters in one request over DDS, all or none of them."""
+    request = SetParametersAtomically.Request(
+        parameters=[
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()
+        ]
+    )
+    return ros.request(SetParametersAtomically, "probe/set_parameters_atomically", request).result
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_request_that_ros_refuses_changes_nothing(ros: Ros, turned: bool) -> None:
+    """EDGES 17: parameters of two declarations, set in one request, change all or not at all."""
+    applied: list[Any] = []
+    kinds = (Second, Example) if turned else (Example, Second)
+    sets = ros.call(
+        lambda: {
+            kind: ParameterSet(
+                ros.probe, kind, on_change=lambda *values: applied.append(values[-1])
+            )
+            for kind in kinds
+        }
+    )
+    for values, reason in (
+        ({"workers": 4, "mode": "zzz"}, "mode must be one of a, b"),
+        ({"mode": "b", "workers": 65}, "workers"),
+        ({"workers": 4, "level": 2, "mode": "b", "ratio": 0.95}, "ratio of at most 0.9"),
+    ):
+        result = set_together(ros, values)
+        assert not result.successful
+        assert reason in result.reason
+        assert sets[Example].value == Example()
+        assert sets[Second].value == Second()
+        assert not applied
+        assert [ros.probe.get_parameter(name).value for name in ("workers", "mode")] == [1, "a"]
+    assert set_together(ros, {"workers": 4, "mode": "b"}).successful
+    assert (sets[Second].value.workers, sets[Example].value.mode) == (4, "b")
+    assert set(applied) == {Second(workers=4), Example(mode="b")}
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("not now"), RuntimeError("broken")])
+def test_what_took_effect_is_undone_when_the_rest_cannot(ros: Ros, error: Exception) -> None:
+    """EDGES 17: a change that fails half-way is taken back, and nothing of the request counts."""
+    effect = {"mode": "a", "level": 1}
+
+    def set_mode(*values: Example) -> None:
+        effect["mode"] = values[-1].mode
+
+    def set_level(*values: Second) -> None:
+        if values[-1].level == 7:
+            raise error
+        effect["level"] = values[-1].level
+
+    first = ros.call(lambda: ParameterSet(ros.probe, Example, on_change=set_mode))
+    second = ros.call(lambda: ParameterSet(ros.probe, Second, on_change=set_level))
+    result = set_together(ros, {"mode": "b", "level": 7})
+    assert not result.successful
+    assert str(error) in result.reason
+    assert effect == {"mode": "a", "level": 1}
+    assert (first.value, second.value) == (Example(), Second())
+    assert set_together(ros, {"mode": "b", "level": 6}).successful
+    assert effect == {"mode": "b", "level": 6}

@@ -136,7 +136,7 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
 
     from jetson_dnn_rt.nodes.camera import CameraParameters
     from jetson_dnn_rt.nodes.coordinator_parameters import CoordinatorParameters
-    from jetson_dnn_rt.nodes.parameters import describe
+    from jetson_dnn_rt.nodes.parameters import CommonParameters, describe
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
     from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 
@@ -149,6 +149,9 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
 
     root = Path(__file__).resolve().parents[2]
     content = yaml.safe_load((root / "config" / "perception.param.yaml").read_text())
+    assert content["/**"]["ros__parameters"] == {
+        item.name: item.default for item in describe(CommonParameters)
+    }
     declared = {
         "perception": PerceptionParameters,
         "camera": CameraParameters,

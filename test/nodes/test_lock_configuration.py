@@ -1,0 +1,227 @@
+"""`lock_configuration`: what other processes can still change of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+from ros_graph import Ros
+from task_bench import make_parameters
+
+from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.nodes.camera import CameraNode, CameraParameters, CameraProcessParameters
+from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.coordinator_parameters import (
+    CoordinatorParameters,
+    CoordinatorProcessParameters,
+)
+from jetson_dnn_rt.nodes.declaration import Item, describe
+from jetson_dnn_rt.nodes.host import HostParameters
+from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionParameters
+from jetson_dnn_rt.nodes.session import run_session
+from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode
+from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+
+LOCK = {"lock_configuration": True}
+NULL = {"model": "null:1", "warmup_runs": 1, "deadline_ms": 500.0}
+
+NODES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
+    "detector": (DetectorNode, NULL, (TaskNodeParameters, HostParameters)),
+    "segmenter": (
+        SegmenterNode,
+        {**NULL, "kind": "detection"},
+        (TaskNodeParameters, HostParameters),
+    ),
+    "camera": (
+        CameraNode,
+        {"source": "synthetic:64x64"},
+        (CameraParameters, CameraProcessParameters),
+    ),
+    "coordinator": (
+        CoordinatorNode,
+        {"tasks": ["detector"]},
+        (CoordinatorParameters, CoordinatorProcessParameters),
+    ),
+    "perception": (
+        PerceptionNode,
+        {"tasks": [""], "cameras": [""], "coordinator": False},
+        (PerceptionParameters,),
+    ),
+}
+
+RESOURCES = {
+    "source", "camera_info_url", "model", "weights", "labels", "variants", "engine_cache",
+    "build_frames", "amp_lists", "tvm_rpc", "profile", "camera", "trace_dir", "tables",
+    "allow_clock_writes", "threads", "workers", "max_inflight", "realtime.cpu_affinity",
+    "tasks", "cameras",
+}  # fmt: skip
+"""What names a file, folder, device, pipeline or host, or takes the machine's cores."""
+
+
+@pytest.fixture(autouse=True)
+def own_faults() -> Iterator[None]:
+    FAULTS.clear()
+    yield
+    FAULTS.clear()
+
+
+def make(ros: Ros, name: str, **values: Any) -> Any:
+    kind, given, _ = NODES[name]
+    if name == "perception":
+        return ros.make(kind, overrides={"perception": {**given, **LOCK, **values}})
+    return ros.make(kind, parameter_overrides=make_parameters({**given, **LOCK, **values}))
+
+
+def other_value(item: Item, value: Any) -> Any:
+    """A value that the parameter could take, and has not."""
+    if item.choices:
+        return next(choice for choice in item.choices if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        assert item.limits is not None
+        return type(value)(item.limits[0] if value != item.limits[0] else item.limits[1])
+    if isinstance(value, str):
+        return "gstreamer:filesrc location=/etc/passwd ! fakesink"
+    element = {str: "/etc/passwd", int: 1, float: 0.5}[type(next(iter(value)))]
+    return [element] * 3
+
+
+def set_by_service(ros: Ros, name: str, **values: Any) -> Any:
+    request = SetParameters.Request()
+    request.parameters = [Parameter(n, value=v).to_parameter_msg() for n, v in values.items()]
+    return ros.request(SetParameters, f"{name}/set_parameters", request).results[0]
+
+
+def change_state(ros: Ros, name: str, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return bool(ros.request(ChangeState, f"{name}/change_state", request).success)
+
+
+def test_everything_that_names_a_resource_is_locked() -> None:
+    """EDGES 22: no parameter that names a file, device, pipeline or thread count is dynamic."""
+    items = {i.name: i for _, _, kinds in NODES.values() for kind in kinds for i in describe(kind)}
+    assert set(items) >= RESOURCES
+    assert not [name for name in RESOURCES if items[name].dynamic]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_what_is_not_dynamic_keeps_its_value(ros: Ros, name: str) -> None:
+    """EDGES 22: with lock_configuration no source, model, path or thread count can be changed."""
+    node = make(ros, name)
+    assert node.is_unconfigured  # where everything could be changed otherwise
+
+    def try_all() -> None:
+        items = [item for kind in NODES[name][2] for item in describe(kind)]
+        for item in items:
+            if item.dynamic or item.read_only:
+                continue
+            before = node.get_parameter(item.name)
+            other = Parameter(item.name, value=other_value(item, before.value))
+            (result,) = node.set_parameters([other])
+            assert not result.successful, item.name
+            assert f"{item.name} is locked: lock_configuration is set" in result.reason
+            assert node.get_parameter(item.name).value == before.value
+            # What is there already may be set again, as `ros2 param load` does.
+            assert node.set_parameters([before])[0].successful
+
+    ros.call(try_all)
+    assert "use_sim_time is locked" in ros.set(node, use_sim_time=True).reason
+    assert not ros.set(node, lock_configuration=False).successful
+
+
+def test_what_is_dynamic_can_be_changed(ros: Ros) -> None:
+    """EDGES 22: thresholds, deadline, variant and policy stay free, by the services of ROS."""
+    detector, coordinator = make(ros, "detector"), make(ros, "coordinator")
+    assert ros.call(detector.autostart), detector.fault
+    assert ros.call(coordinator.autostart), coordinator.fault
+    for values in (
+        {"deadline_ms": 40},
+        {"confidence_threshold": 0.5},
+        {"late_results": "publish"},
+    ):
+        assert set_by_service(ros, "detector", **values).successful
+    variant = detector.loaded.variant_names[0]
+    assert set_by_service(ros, "detector", variant=variant).successful
+    assert detector.parameters.deadline_ms == 40.0
+    assert set_by_service(ros, "coordinator", enable=False, policy="max_n").successful
+    assert not set_by_service(ros, "detector", model="onnx:/etc/passwd").successful
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_is_configured_once(ros: Ros, name: str) -> None:
+    """EDGES 22: nobody can clean a locked node up; it is deactivated and activated as before."""
+    node = make(ros, name)
+    assert change_state(ros, name, Transition.TRANSITION_CONFIGURE), node.fault
+    assert change_state(ros, name, Transition.TRANSITION_ACTIVATE), node.fault
+    assert change_state(ros, name, Transition.TRANSITION_DEACTIVATE)
+    assert not change_state(ros, name, Transition.TRANSITION_CLEANUP)
+    assert node.state_name == "inactive"
+    assert node.fault == ""  # of the one who asked, not of the node
+    (fault,) = FAULTS.snapshot()
+    assert f"{name}: life cycle" in fault.kind
+    assert "lock_configuration is set" in fault.text
+    assert change_state(ros, name, Transition.TRANSITION_ACTIVATE)
+    assert node.state_name == "active"
+
+
+def test_a_configuration_that_failed_is_tried_again(ros: Ros, tmp_path: Path) -> None:
+    """EDGES 22: the lock holds from the first configuration that worked."""
+    source = tmp_path / "frames"
+    node = make(ros, "camera", source=f"images:{source}")
+    assert not change_state(ros, "camera", Transition.TRANSITION_CONFIGURE)
+    source.mkdir()
+    import cv2
+    import numpy as np
+
+    cv2.imwrite(str(source / "1.png"), np.zeros((48, 64, 3), np.uint8))
+    assert change_state(ros, "camera", Transition.TRANSITION_CONFIGURE), node.fault
+    assert not change_state(ros, "camera", Transition.TRANSITION_CLEANUP)
+
+
+def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros: Ros) -> None:
+    """EDGES 22: a task or camera of a locked process cannot be changed by its own services."""
+    node = ros.make(
+        PerceptionNode,
+        overrides={
+            "perception": {"tasks": ["detector"], **LOCK},
+            "camera": {"source": "synthetic:64x64"},
+            "detector": NULL,
+        },
+    )
+    assert change_state(ros, "perception", Transition.TRANSITION_CONFIGURE), node.fault
+    assert not change_state(ros, "camera", Transition.TRANSITION_CLEANUP)
+    assert not change_state(ros, "perception", Transition.TRANSITION_CLEANUP)
+    for child in node.children:
+        assert child.state_name == "inactive"
+        assert not ros.set(child, lock_configuration=False).successful
+    assert not set_by_service(ros, "camera", source="gstreamer:fakesrc").successful
+    # The process itself may begin anew.
+    assert ros.call(node.trigger_cleanup)
+    assert node.is_unconfigured
+    assert ros.call(node.autostart), node.fault
+
+
+def test_a_locked_session_runs_so_many_frames() -> None:
+    """EDGES 22: `jetson-dnn-rt run --frames` needs no change of a parameter that is locked."""
+    report = run_session(
+        None,
+        {
+            "perception": {"tasks": ["detector"], **LOCK},
+            "camera": {"source": "synthetic:64x64", "rate": 50.0},
+            "detector": NULL,
+        },
+        frames=3,
+        seconds=None,
+        observer=lambda record, work: None,
+    )
+    assert report.cameras["camera"].frames == 3

@@ -1,0 +1,279 @@
+"""What other processes send is used when it can be true, and dropped and counted otherwise."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from cohort_tables import FAST, FULL, write_tables
+from hostile_values import BAD_NUMBERS, parameter_values
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterEvent, ParameterValue, SetParametersResult
+from rcl_interfaces.srv import GetParameters, SetParameters
+from ros_graph import Ros
+from std_msgs.msg import Float64
+from task_bench import Bench, make_image, make_parameters
+
+from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.nodes import remote_task
+from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.remote_values import lag_limits_ms, read_number, read_task_parameter
+
+ADAPTIVE = "apnet"
+LAG, MISSES = "detector/debug/lag_ms", "detector/debug/deadline_misses"
+
+
+@pytest.fixture(autouse=True)
+def own_faults() -> Iterator[None]:
+    FAULTS.clear()
+    yield
+    FAULTS.clear()
+
+
+def dropped(place: str) -> int:
+    return sum(f.count for f in FAULTS.snapshot() if place in f.kind and "dropped" in f.kind)
+
+
+@pytest.mark.parametrize("value", [*BAD_NUMBERS, 60_000.5, -3.7e6, True, None, "40", [40.0]])
+def test_a_number_that_cannot_be_true_is_dropped(value: object) -> None:
+    """EDGES 4: neither NaN nor infinity nor another type is a number in range."""
+    assert read_number("topic x", value, lag_limits_ms()) is None
+    assert dropped("topic x") == 1
+
+
+@pytest.mark.parametrize("value", [-3.6e6, -0.0, 40, 12.5, 60_000.0])
+def test_a_number_in_range_is_taken(value: float) -> None:
+    read = read_number("topic x", value, lag_limits_ms())
+    assert (read, type(read)) == (value, float)
+    assert not FAULTS.snapshot()
+
+
+@pytest.mark.parametrize("name", ["deadline_ms", "variant", "variants"])
+def test_parameters_of_other_tasks_are_held_to_their_declaration(name: str) -> None:
+    """EDGES 4, 5: every type and class of values gives the declared type, or nothing."""
+    kinds = {"deadline_ms": float, "variant": str, "variants": tuple}
+    for value in parameter_values():
+        read = read_task_parameter("events", name, value)
+        if read is None:
+            continue
+        assert isinstance(read, kinds[name])
+        assert name != "deadline_ms" or (math.isfinite(read) and 0.0 <= read <= 60_000.0)
+        assert name == "deadline_ms" or read in ("", ())
+    assert dropped("events") > 10
+
+
+def test_an_integer_is_read_where_a_double_is_meant() -> None:
+    """EDGES 5: `ros2 param set /detector deadline_ms 40` stores an INTEGER."""
+    value = ParameterValue(type=2, integer_value=40)
+    read = read_task_parameter("events", "deadline_ms", value)
+    assert (read, type(read)) == (40.0, float)
+
+
+def start(ros: Ros, tables: str, **values: Any) -> CoordinatorNode:
+    given = {"tasks": ["detector"], "tables": [tables], **values}
+    node = ros.make(CoordinatorNode, parameter_overrides=make_parameters(given))
+    assert ros.call(node.autostart), node.fault
+    return node
+
+
+class Impostor:
+    """A node called detector that sends and answers whatever it is told to.
+
+    Without `answers` nothing spins it: it hears requests as a task does that hangs.
+    """
+
+    def __init__(self, ros: Ros, *, answers: bool = True) -> None:
+        from rclpy.node import Node
+
+        self.ros = ros
+        self.values = [ParameterValue(type=4), ParameterValue(type=9), ParameterValue(type=3)]
+        self.asked: list[str] = []
+
+        def make(context: Any) -> Any:
+            return Node("detector", context=context, start_parameter_services=False)
+
+        self.node = ros.make(make) if answers else ros.call(lambda: make(ros.context))
+        self.lag = ros.advertise(Float64, LAG, 10)
+        self.misses = ros.advertise(Float64, MISSES, 10)
+        self.events = ros.advertise(ParameterEvent, "/parameter_events", 100)
+        ros.call(self._offer)
+
+    def _offer(self) -> None:
+        self.node.create_service(GetParameters, "~/get_parameters", self._on_get)
+        self.node.create_service(SetParameters, "~/set_parameters", self._on_set)
+
+    def _on_get(self, request: Any, response: Any) -> Any:
+        self.asked.append("get")
+        response.values = self.values
+        return response
+
+    def _on_set(self, request: Any, response: Any) -> Any:
+        self.asked.append("set")
+        response.results = [SetParametersResult(successful=False, reason="x" * 100_000)]
+        return response
+
+    def tell(self, name: str, value: ParameterValue) -> None:
+        event = ParameterEvent(node="/detector")
+        event.changed_parameters = [ParameterMessage(name=name, value=value)]
+        self.events.publish(event)
+
+    def wait_for_listener(self) -> None:
+        for publisher in (self.lag, self.misses):
+            self.ros.wait(publisher.get_subscription_count, "the coordinator's subscription")
+
+
+def frames_of(node: CoordinatorNode) -> int:
+    coordinator = node.coordinator
+    return 0 if coordinator is None else int(coordinator.cohort.members[0].frames_done)
+
+
+@pytest.mark.parametrize("policy", ["static", ADAPTIVE])
+def test_the_coordinator_outlives_every_value_on_its_topics(
+    ros: Ros, tmp_path: Path, policy: str
+) -> None:
+    """EDGES 4: NaN, inf, -5.0, 1e308 as LAG, misses or deadline count; the next is heard."""
+    sender = Impostor(ros)
+    node = start(ros, write_tables(tmp_path), policy=policy)
+    sender.wait_for_listener()
+    for number in BAD_NUMBERS:
+        sender.lag.publish(Float64(data=number))
+        sender.misses.publish(Float64(data=number))
+    sender.misses.publish(Float64(data=-5.0))
+    ros.wait(lambda: dropped(LAG) == len(BAD_NUMBERS), "what was dropped")
+    ros.wait(lambda: dropped(MISSES) == len(BAD_NUMBERS) + 1, "what was dropped")
+    values = list(parameter_values())
+    for value in values:
+        for name in ("deadline_ms", "variant", "deadline_ms\0", "model"):
+            sender.tell(name, value)
+    sender.tell("deadline_ms", ParameterValue(type=3, double_value=250.0))
+
+    def deadline_ns() -> int:
+        coordinator = node.coordinator
+        return 0 if coordinator is None else coordinator.cohort.members[0].table.deadline_ns
+
+    ros.wait(lambda: deadline_ns() == 250_000_000, "a deadline that can be true")
+    sender.wait_for_listener()
+    before = frames_of(node)
+    sender.lag.publish(Float64(data=1.0))
+    ros.wait(lambda: frames_of(node) == before + 1, "a frame")
+    assert node.coordinator.failure == ""
+    assert ros.spinner.error is None
+
+
+def test_an_integer_deadline_is_the_deadline(ros: Ros, tmp_path: Path) -> None:
+    """EDGES 5: a deadline stored as INTEGER 40 is planned with, at once and when it is read."""
+    bench = Bench(ros, deadline_ms=40)
+    bench.start()
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+
+    def deadline_ns() -> int:
+        coordinator = node.coordinator
+        return 0 if coordinator is None else coordinator.cohort.members[0].table.deadline_ns
+
+    def send_until(wanted_ns: int) -> None:
+        def arrived() -> bool:
+            bench.images.publish(make_image(ros))
+            return deadline_ns() == wanted_ns
+
+        ros.wait(arrived, f"a deadline of {wanted_ns} ns")
+
+    assert bench.node.parameters.deadline_ms == 40.0
+    send_until(40_000_000)
+    assert ros.set(bench.node, deadline_ms=30).successful
+    ros.wait(lambda: deadline_ns() == 30_000_000, "the parameter event")
+    assert not FAULTS.snapshot()
+
+
+def test_answers_that_cannot_be_true_are_dropped(
+    ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 4: whoever answers in a task's place with anything at all costs that answer only."""
+    monkeypatch.setattr(remote_task, "RETRY_NS", 1_000_000)  # every variant is refused here
+    sender = Impostor(ros)
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+    sender.wait_for_listener()
+    task = node._cohort._remote["detector"]
+    ros.wait(lambda: task._getter.service_is_ready() and task._setter.service_is_ready())
+    answers: list[list[Any]] = [[], [ParameterValue(type=3, double_value=math.nan)] * 100]
+    answers += [[value] * 3 for value in parameter_values()]
+    for answer in answers:
+        sender.values = answer
+        count = sender.asked.count("get")
+
+        def ask(count: int = count) -> bool:
+            sender.lag.publish(Float64(data=1.0))
+            return sender.asked.count("get") > count
+
+        ros.wait(ask, "a question")
+    ros.wait(lambda: dropped("service /detector/get_parameters") >= len(answers) - 5)
+    assert max(map(len, task.refusals.values())) <= 500
+    assert node.coordinator.cohort.members[0].table.deadline_ns == 500_000_000
+
+
+def test_a_restart_that_fails_leaves_the_coordinator_alive(
+    ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 4: `_restart` survives a ValueError, says it, and the next deadline is coordinated."""
+    sender = Impostor(ros)
+    node = start(ros, write_tables(tmp_path))
+    sender.wait_for_listener()
+    make_tables = node._cohort.make_tables
+    calls: list[int] = []
+
+    def fail(given: Any) -> Any:
+        calls.append(1)
+        raise ValueError("deadline_ns must be at least 1: -5")
+
+    monkeypatch.setattr(node._cohort, "make_tables", fail)
+    sender.tell("deadline_ms", ParameterValue(type=3, double_value=250.0))
+    ros.wait(lambda: "deadline_ns must be" in node.policy_fault, "the fault")
+    assert node.coordinator is None
+    monkeypatch.setattr(node._cohort, "make_tables", make_tables)
+    sender.tell("deadline_ms", ParameterValue(type=3, double_value=200.0))
+    ros.wait(lambda: node.coordinator is not None, "the next coordinator")
+    assert node.coordinator.cohort.members[0].table.deadline_ns == 200_000_000
+    assert node.policy_fault == ""
+    assert len(calls) == 1  # not ten times a second
+
+
+def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
+    ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 19: no request waits for ever: it is forgotten, and a task that comes is asked."""
+    monkeypatch.setattr(remote_task, "RETRY_NS", 1_000_000)
+    monkeypatch.setattr(remote_task, "ANSWER_LIMIT_NS", 100_000_000)
+    hung = Impostor(ros, answers=False)
+    node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
+    hung.wait_for_listener()
+    task = node._cohort._remote["detector"]
+    ros.wait(lambda: task._getter.service_is_ready() and task._setter.service_is_ready())
+    begin_ns = time.monotonic_ns()
+
+    def wait_until(condition: Callable[[], Any], what: str) -> None:
+        def frame_ended() -> Any:
+            hung.lag.publish(Float64(data=1.0))
+            return condition()
+
+        ros.wait(frame_ended, what)
+
+    # Long enough for the first questions to be given up.
+    wait_until(lambda: time.monotonic_ns() - begin_ns > 5 * remote_task.ANSWER_LIMIT_NS, "")
+    ros.call(hung.node.destroy_node)
+    successor = Impostor(ros)
+    successor.values = [
+        ParameterValue(type=4, string_value=FAST),
+        ParameterValue(type=9, string_array_value=[FULL, FAST]),
+        ParameterValue(type=3, double_value=250.0),
+    ]
+    wait_until(lambda: node._cohort._deadlines_ns == {"detector": 250_000_000}, "its answer")
+    task = node._cohort._remote["detector"]
+    ros.wait(lambda: not task._getter.pending and not task._setter.pending)
+    for requests in (task._getter, task._setter):
+        assert not requests._client._pending_requests
