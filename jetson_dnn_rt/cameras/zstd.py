@@ -1,7 +1,8 @@
-"""Decompression with an end: Zstandard and LZ4, which rosbags brings along."""
+"""Decompression with an end: Zstandard and LZ4, which rosbags brings along, and bzip2."""
 
 from __future__ import annotations
 
+import bz2
 import importlib
 from typing import Any
 
@@ -40,7 +41,7 @@ def decompress(
     data : bytes or memoryview
         One frame; of one that is cut off as much as there is.
     compression : str
-        ``zstd`` or ``lz4``.
+        ``zstd``, ``lz4`` or ``bz2``.
     size : int, optional
         Of the plain bytes as their container says it; those behind are left out.
 
@@ -58,6 +59,8 @@ def decompress(
         decompressor = import_zstd().ZstdDecompressor()
     elif compression == "lz4":
         decompressor = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
+    elif compression == "bz2":
+        decompressor = bz2.BZ2Decompressor()
     else:
         raise BadCompressionError(f"compression {compression[:20]!r} is not known")
     end = limit + 1 if size is None else size

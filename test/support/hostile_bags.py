@@ -216,23 +216,26 @@ def _rename_in_schema(path: Path) -> None:
 
 
 def _promise_a_blob(path: Path) -> None:
-    """A message whose head says 900 MB, in a file whose head says that it could be."""
+    """A message whose head says 900 MB, of pages that follow each other in a circle."""
     make_database(path, TOPICS, MESSAGES, page_size=4096)
     with sqlite3.connect(path) as database:
         database.execute("INSERT INTO messages VALUES (1, 1, 1, zeroblob(20000))")
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'messages'"
+        (root,) = database.execute(query).fetchone()
     database.close()
     data = bytearray(path.read_bytes())
-    old, new = _varint(2 * 20_000 + 12), _varint(2 * 900_000_000 + 12)
-    place = data.rfind(old)
-    assert len(old) < len(new)
-    # The row's head grows by the difference; what it overwrites of the zeros does not matter.
-    begin = place - 4 - len(_varint(1))
-    page = begin // 4096 * 4096
-    cell = page + struct.unpack_from(">H", data, page + 8)[0]
-    payload = _varint(900_000_020)
-    head = bytes((4 + len(new), 0, 9, 9)) + new
-    data[cell : cell + len(payload) + 1 + len(head)] = payload + b"\x01" + head
-    struct.pack_into(">I", data, 28, 1 << 30)
+    begin = (root - 1) * 4096
+    cell = begin + struct.unpack_from(">H", data, begin + 8)[0]
+    local = 489  # bytes of the row in this page (SQLite's file format, 1.6)
+    size = local + 4092 * 219_941
+    kind = _varint(2 * (size - 9) + 12)
+    row = bytes((4 + len(kind), 0, 9, 9)) + kind
+    start = _varint(size) + b"\x01"
+    last = len(data) // 4096
+    data[cell : cell + len(start + row)] = start + row
+    struct.pack_into(">I", data, cell + len(start) + local, last)
+    struct.pack_into(">I", data, (last - 1) * 4096, last)
+    struct.pack_into(">I", data, 28, 1 << 30)  # pages of the file
     path.write_bytes(data)
 
 
