@@ -1,3 +1,9 @@
 """Real-time perception on NVIDIA Jetson: DNNs on camera frames with a deadline for every frame."""
 
+import os
+
 __version__ = "0.1.0"
+
+# The second wall behind `cameras.encoded_pictures.MAX_PIXELS`. OpenCV reads it once, when it is
+# loaded, and any module may be the first to load it: this one is imported before all of them.
+os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(1 << 26))

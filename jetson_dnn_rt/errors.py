@@ -39,6 +39,10 @@ class PlatformError(JetsonDnnRtError):
     """The board's clocks or power cannot be read or set."""
 
 
+class StillRunningError(JetsonDnnRtError, TimeoutError):
+    """A stage of a task has not returned yet, so what it uses cannot be given back."""
+
+
 class NotANumberError(JetsonDnnRtError):
     """A network gave NaN.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
 from jetson_dnn_rt.backends.tvm_exponential import vectorise_exp
+from jetson_dnn_rt.backends.tvm_records import DatabaseError, check_scheduled
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
@@ -37,6 +38,8 @@ def schedule(
 
     Raises
     ------
+    DatabaseError
+        When a schedule adds a call or an import to a kernel; names the kernel.
     ModelError
         When TVM cannot apply a schedule.
     """
@@ -46,8 +49,10 @@ def schedule(
     try:
         with target.to_tvm():
             if database is not None:
+                lowered = module
                 with database.records:
                     module = transform.MetaScheduleApplyDatabase(enable_warning=False)(module)
+                check_scheduled(lowered, module)
             return tvm.transform.Sequential(
                 [
                     transform.SplitLayoutRewritePreproc(),
@@ -55,6 +60,8 @@ def schedule(
                     transform.DeadCodeElimination(),
                 ]
             )(module)
+    except DatabaseError:
+        raise
     except Exception as error:  # TVM's errors have no class in common
         raise ModelError(f"TVM cannot apply its schedules: {error}") from error
 

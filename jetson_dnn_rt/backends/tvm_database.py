@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tempfile
 import weakref
@@ -10,21 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.backends.tvm_records import DatabaseError, check_records, check_workloads
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
-from jetson_dnn_rt.errors import ModelError
 
 if TYPE_CHECKING:
     import tvm
     from tvm.s_tir import meta_schedule
 
+__all__ = ["FILES", "HEADER", "RECORDS", "WORKLOADS", "DatabaseError", "TuningDatabase"]
+
 WORKLOADS, RECORDS, HEADER = FILES = ("workloads.json", "records.json", "target.json")
 
 # Kernels are compared without the values of weights: of those a schedule knows nothing.
 _EQUALITY = "ignore-tensor"
-
-
-class DatabaseError(ModelError):
-    """A tuning database is damaged, or for something else than what is compiled."""
 
 
 class TuningDatabase:
@@ -65,7 +64,8 @@ class TuningDatabase:
         Raises
         ------
         DatabaseError
-            When it is for another target or another TVM, or damaged; says which.
+            When it is for another target or another TVM, damaged, or when a record could do more
+            than rearrange a kernel; says which.
         """
         import tvm
 
@@ -76,6 +76,8 @@ class TuningDatabase:
             header = json.loads(files[HEADER])
             there, version = str(header["target"]), str(header["tvm"])
             seconds = float(header["seconds"])
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"seconds is {seconds}")
             trials = {str(key): int(value) for key, value in header["trials"].items()}
             exhausted = {str(key) for key in header["exhausted"]}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -91,9 +93,13 @@ class TuningDatabase:
             raise DatabaseError(
                 f"the tuning database is of TVM {version}, here is {tvm.__version__}: tune anew"
             )
+        checked = {
+            WORKLOADS: check_workloads(files[WORKLOADS]),
+            RECORDS: check_records(files[RECORDS], target.to_tvm()),
+        }
         database = TuningDatabase(target)
-        for name in (WORKLOADS, RECORDS):
-            Path(database._folder, name).write_bytes(files[name])
+        for name, data in checked.items():
+            Path(database._folder, name).write_bytes(data)
         try:
             database._open()
         except Exception as error:  # TVM's errors have no class in common

@@ -20,6 +20,7 @@ from jetson_dnn_rt.backends.registry import TVM_MEND
 from jetson_dnn_rt.backends.tvm_database import TuningDatabase
 from jetson_dnn_rt.backends.tvm_guesses import find_vector_unit, make_candidates
 from jetson_dnn_rt.backends.tvm_measuring import LocalMeasurer, Measurer, RpcMeasurer
+from jetson_dnn_rt.backends.tvm_records import check_scheduled
 from jetson_dnn_rt.backends.tvm_target import TvmTarget
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
@@ -220,6 +221,8 @@ class _Kernel:
         """Time candidates and keep the times; as MetaSchedule's results."""
         from tvm.s_tir import meta_schedule
 
+        for candidate in candidates:  # some are made of the database's, which came from a file
+            check_scheduled(self.module, candidate.sch.mod)
         times = measurer.measure(
             [candidate.sch.mod for candidate in candidates],
             [candidate.args_info for candidate in candidates],

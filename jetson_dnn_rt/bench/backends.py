@@ -38,6 +38,7 @@ from jetson_dnn_rt.bench.rounds import (
     measure_rounds,
     quantile_ms,
 )
+from jetson_dnn_rt.children import code_command
 from jetson_dnn_rt.cli.text import format_figure, format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -152,7 +153,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
 @contextmanager
 def compete(count: int) -> Iterator[None]:
     """Let other programs compute beside what is measured."""
-    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    programs = [subprocess.Popen(code_command("while True: pass")) for _ in range(count)]
     try:
         yield
     finally:

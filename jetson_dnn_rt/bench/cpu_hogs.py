@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
+
+from jetson_dnn_rt.children import code_command
 
 _CODE = """
 import os, sys
@@ -91,9 +92,7 @@ class CpuHogs:
     def _begin(self) -> None:
         while len(self._processes) < self.count:
             self._processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-S", "-c", _CODE, str(os.getpid())], start_new_session=True
-                )
+                subprocess.Popen(code_command(_CODE, str(os.getpid())), start_new_session=True)
             )
             self.starts += 1
 

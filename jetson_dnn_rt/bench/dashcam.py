@@ -21,6 +21,7 @@ from typing import Any
 from jetson_dnn_rt.backends.registry import list_backends
 from jetson_dnn_rt.bench.protocol import BenchmarkError
 from jetson_dnn_rt.bench.yolox_reference import Boxes, YoloxReference, iou, read_video
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -164,13 +165,15 @@ def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
 def _run(variant: str, video: Path, model: Path, options: list[str]) -> dict[str, Any]:
     """The detector's part of the JSON of one run."""
     command = [
-        *(sys.executable, "-m", "jetson_dnn_rt.cli.main", "run", "--json"),
+        *python_command("jetson_dnn_rt.cli.main", "run", "--json"),
         *("--source", f"video:{video}", "--variant", f"detector={variant}"),
         *("--detector", f"onnx:{model}", "--segmenter", "builtin:segmenter"),
         *("--set", f"detector.confidence_threshold={CONFIDENCE}"),
         *("--deadline", f"segmenter={DEADLINE_MS}", *options),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, env=child_environment()
+    )
     if done.returncode != 0:
         raise BenchmarkError(f"{variant}: run ended with {done.returncode} (see above)")
     detector: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["tasks"]["detector"]

@@ -29,6 +29,7 @@ import numpy as np
 
 from jetson_dnn_rt.bench.fit_agreement import measure_agreement
 from jetson_dnn_rt.bench.known_laws import IID, LAWS, Law, draw_times
+from jetson_dnn_rt.children import safe_spawning
 from jetson_dnn_rt.cli.options import parse_count
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.wcet.evt import judge
@@ -170,7 +171,7 @@ def _map(jobs: list[_Job], workers: int) -> Iterator[list[Trial]]:
         yield from map(_try_some, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with safe_spawning(), ProcessPoolExecutor(workers, mp_context=context) as pool:
         yield from pool.map(_try_some, jobs)
 
 

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from jetson_dnn_rt.children import code_command
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.executor.executor import Executor
 from jetson_dnn_rt.frames import Frame
@@ -207,7 +208,7 @@ def _submit(executor: Executor, scenes: Sequence[Frame], period_ns: int, length_
 @contextmanager
 def load_that_comes_and_goes() -> Iterator[None]:
     """Keep every core busy for half a second out of four."""
-    command = [sys.executable, "-c", _LOAD, str(_LOAD_ON_S), str(_LOAD_OFF_S)]
+    command = code_command(_LOAD, str(_LOAD_ON_S), str(_LOAD_OFF_S))
     children = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
     try:
         yield

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from jetson_dnn_rt.bench.multi_dnn_networks import NetworkSpec, load_module, run_outputs
+from jetson_dnn_rt.children import safe_spawning
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.variants.layers import Ranks
 
@@ -151,7 +152,8 @@ class Processes:
             process = context.Process(
                 target=serve, args=(theirs, self._barrier, device, threads), daemon=True
             )
-            process.start()
+            with safe_spawning():
+                process.start()
             theirs.close()
             self._processes.append(process)
             self._connections.append(ours)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, HostArrays, HostInputs, Runner
+from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Part
 
@@ -98,11 +98,12 @@ def check_engine(
         Path(folder, _MODEL).write_bytes(part.onnx_model())
         np.save(Path(folder, _INPUTS), np.stack(images))
         done = subprocess.run(
-            [sys.executable, "-m", __name__, folder, engine, str(threads)],
+            python_command(__name__, folder, engine, str(threads)),
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "MALLOC_PERTURB_": "165"},
+            cwd=CHILD_FOLDER,
+            env={**child_environment(), "MALLOC_PERTURB_": "165"},
         )
         if done.returncode < 0:
             name = signal.Signals(-done.returncode).name

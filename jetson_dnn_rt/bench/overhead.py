@@ -27,6 +27,7 @@ from typing import Any
 
 from jetson_dnn_rt.bench.frame_files import write_frames
 from jetson_dnn_rt.bench.protocol import Child, published_ns, read_stamps_ns
+from jetson_dnn_rt.children import python_command
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.wcet.summary import summarize_ms
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
         source = f"images:{write_frames(folder / 'frames')}"
-        with Child(["-m", "jetson_dnn_rt.bench.listener_node", str(folder / "received")]):
+        with Child(python_command("jetson_dnn_rt.bench.listener_node", str(folder / "received"))):
             _say(f"composed, {args.seconds:g} s")
             composed = _measure_composed(args, source)
             _say(f"two processes, {args.seconds:g} s")
@@ -139,7 +140,9 @@ def _measure_two_processes(
         to_system_ns = time.time_ns() - time.monotonic_ns()
         times.add(record, work, work.frame.stamp_ns - to_system_ns)
 
-    camera = ["-m", "jetson_dnn_rt.bench.logged_camera", source, repr(RATE_HZ), str(stamps_file)]
+    camera = python_command(
+        "jetson_dnn_rt.bench.logged_camera", source, repr(RATE_HZ), str(stamps_file)
+    )
     with Child(camera):
         _run_session({"perception": {"cameras": [""]}}, args, observe)
     sent = count_sent(read_stamps_ns(stamps_file), arrived)

@@ -40,6 +40,7 @@ from jetson_dnn_rt.bench.protocol import (
     TaskSpec,
     read_stamps_ns,
 )
+from jetson_dnn_rt.children import python_command
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
@@ -339,15 +340,15 @@ def _measure_load(
 ) -> dict[str, Any]:
     rounds: list[tuple[str, list[FrameRow], tuple[int, int]]] = []
     stamps_file, received_file = folder / "stamps", folder / "received"
-    camera = ["-m", "jetson_dnn_rt.bench.logged_camera", f"images:{folder / 'frames'}"]
+    camera = python_command("jetson_dnn_rt.bench.logged_camera", f"images:{folder / 'frames'}")
     with (
         Child([*camera, repr(rate_hz), str(stamps_file)]),
-        Child(["-m", "jetson_dnn_rt.bench.listener_node", str(received_file)]),
+        Child(python_command("jetson_dnn_rt.bench.listener_node", str(received_file))),
     ):
         for number in range(args.rounds):
             # The order changes, so that neither side always runs on the warmer machine.
             for side in SIDES if number % 2 == 0 else reversed(SIDES):
-                with Child(["-m", SIDES[side], spec.to_json()]):
+                with Child(python_command(SIDES[side], spec.to_json())):
                     time.sleep(SETTLE_S)
                     first_ns = time.time_ns()
                     time.sleep(args.seconds)

@@ -28,6 +28,7 @@ from functools import cached_property, lru_cache
 from typing import TypedDict, cast
 
 from jetson_dnn_rt.bench.relations import Figures, Relation, judge_relations
+from jetson_dnn_rt.children import safe_spawning
 from jetson_dnn_rt.cli.scenario_files import open_scenario
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES
@@ -165,7 +166,7 @@ def _simulate_all(
     done: dict[tuple[str, int], dict[str, Tally]] = {}
     # Matrices are tiny here: threads of the linear algebra would only stand in each other's way.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(processes) as pool:
+    with safe_spawning(), ProcessPoolExecutor(processes) as pool:
         futures = {
             pool.submit(_simulate, scenario, seed, frames, policies): (scenario, seed)
             for scenario, seed in jobs

@@ -8,7 +8,6 @@ frames are stamped too: a header carries no steady time.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
+from jetson_dnn_rt.children import child_environment
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
@@ -201,7 +201,7 @@ class Child:
     Parameters
     ----------
     command : sequence of str
-        Arguments of the Python interpreter, such as ``-m MODULE``.
+        What is run: of `jetson_dnn_rt.children.python_command`.
     environ : mapping, optional
         Variables beside those of this process.
 
@@ -212,13 +212,14 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
-        self.name = " ".join(command)[:80]
+        # What comes after the interpreter, -c and its text: the module and its arguments.
+        self.name = " ".join(command[3:] or command)[:80]
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, *command],
+            command,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(environ or {})},
+            env={**child_environment(), **(environ or {})},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

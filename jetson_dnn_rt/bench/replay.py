@@ -33,6 +33,7 @@ from jetson_dnn_rt.bench.dashcam import DATA, VIDEO
 from jetson_dnn_rt.bench.fidelity import load_that_comes_and_goes
 from jetson_dnn_rt.bench.protocol import BenchmarkError
 from jetson_dnn_rt.bench.replay_fleet import WORKERS, evaluate_on_fleet
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.evaluation.bags import open_image_bag
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
 
 def make_command(arguments: Sequence[str]) -> list[str]:
     """`jetson-dnn-rt evaluate ... --json` with this interpreter."""
-    return [sys.executable, "-m", "jetson_dnn_rt.cli.main", "evaluate", *arguments, "--json"]
+    return python_command("jetson_dnn_rt.cli.main", "evaluate", *arguments, "--json")
 
 
 def evaluate(arguments: Sequence[str]) -> dict[str, Any]:
@@ -142,11 +143,12 @@ def evaluate(arguments: Sequence[str]) -> dict[str, Any]:
     command = make_command(arguments)
     # What it says of its progress goes where ours goes.
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=False
-    )
+        command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=False,
+        env=child_environment(),
+    )  # fmt: skip
     lines = done.stdout.splitlines()
     if done.returncode not in (0, 1) or not lines:
-        raise BenchmarkError(f"{' '.join(command[2:])} ended with {done.returncode}")
+        raise BenchmarkError(f"{' '.join(command[3:])} ended with {done.returncode}")
     return cast("dict[str, Any]", json.loads(lines[-1]))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.bench.protocol import BenchmarkError
+from jetson_dnn_rt.children import child_environment, safe_spawning
 from jetson_dnn_rt.errors import ConfigurationError
 
 WORKERS = 2
@@ -53,15 +54,20 @@ def evaluate_on_fleet(
         raise ConfigurationError(
             "fleets need Dask, which is not installed: pip install 'jetson_dnn_rt[fleet]'"
         ) from error
-    with LocalCluster(
-        n_workers=WORKERS,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        host="127.0.0.1",
-    ) as cluster:
+    with (
+        safe_spawning(),
+        LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            host="127.0.0.1",
+        ) as cluster,
+    ):
         arguments = command(cluster.scheduler_address)
-        child = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, text=True, env=child_environment()
+        )
         try:
             at = _kill_half_way(child, cluster, results, lines, limit_s)
             out, _ = child.communicate(timeout=limit_s)
@@ -69,7 +75,7 @@ def evaluate_on_fleet(
             child.kill()
             child.wait()
     if child.returncode not in (0, 1) or not out.splitlines():
-        raise BenchmarkError(f"{' '.join(arguments)} ended with {child.returncode}")
+        raise BenchmarkError(f"{' '.join(arguments[3:])} ended with {child.returncode}")
     return json.loads(out.splitlines()[-1]), at
 
 

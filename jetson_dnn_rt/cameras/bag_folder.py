@@ -96,8 +96,17 @@ def _read_metadata(file: Path, notes: list[str]) -> tuple[list[str], dict[str, i
         return names, _count_topics(topics)
     except FileNotFoundError:
         notes.append(f"{METADATA} is missing: the files are taken in the order of their names")
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        words = " ".join(str(error).split())
+    except (
+        OSError,
+        yaml.YAMLError,
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        words = " ".join(str(error).split())[:200]
         notes.append(f"{METADATA} cannot be read and is left out: {type(error).__name__}: {words}")
     return [], {}
 

@@ -5,14 +5,15 @@ Records and their fields: https://mcap.dev/spec (version 0).
 
 from __future__ import annotations
 
-import importlib
 import os
 import struct
 import zlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,11 @@ import numpy.typing as npt
 from jetson_dnn_rt.cameras.bag_storage import (
     DamagedFileError,
     DamagedMessageError,
+    Notes,
     decompress_message,
 )
 from jetson_dnn_rt.cameras.bag_types import deserialize_cdr
-from jetson_dnn_rt.cameras.zstd import import_zstd
+from jetson_dnn_rt.cameras.zstd import MAX_PLAIN, BadCompressionError, decompress
 
 MAGIC = b"\x89MCAP0\r\n"
 
@@ -37,12 +39,21 @@ _LATEST_NS = (1 << 63) - 1
 _INDEX_ENTRY = np.dtype([("time", "<u8"), ("offset", "<u8")])
 
 
-class _Row(NamedTuple):
-    """A message: where its chunk begins and its place therein (-1: no chunk), its log time."""
+MAX_RECORD = 16 << 20
+"""Bytes of a schema, a channel, a chunk's place and the like."""
 
-    position: int
-    offset: int
-    time_ns: int
+MAX_INDICES = 64 << 20
+"""Bytes of all indices of one chunk: with more, the chunk itself is looked through."""
+
+MAX_NAMES, MAX_NAME = 10_000, 1024
+"""Schemas and channels of a file, and bytes of their names."""
+
+SCAN_FREE, SCAN_RATIO = 256 << 20, 100
+"""Bytes of chunks without an index that are looked through, and how many more for each of the
+file's own: bombs take their time here."""
+
+SCAN_RECORD = 256
+"""A record counts as so many bytes more: its head takes their time."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +86,19 @@ class McapFile:
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
         self.kinds: dict[str, str] = {}
         self.expected: dict[str, int] = {}
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
         self._path, self._wanted = path, wanted
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, str] = {}
         self._chunks: dict[int, _Chunk] = {}
-        self._found: dict[int, list[_Row]] = {}
-        self._rows: dict[str, list[_Row]] = {}
-        self._kept: tuple[int, memoryview] | None = None
+        # Of each channel, message after message: byte at which its chunk or record begins, its
+        # place in the chunk (-1: no chunk), log time.
+        self._found: dict[int, array[int]] = {}
+        self._rows: dict[str, npt.NDArray[np.int64]] = {}
+        self._kept: tuple[int, memoryview | _DamagedRecordError] | None = None
         self._file = path.open("rb")
         self._size = os.fstat(self._file.fileno()).st_size
+        self._scan_left = SCAN_FREE + SCAN_RATIO * self._size
         try:
             if self._file.read(len(MAGIC)) != MAGIC:
                 raise DamagedFileError(f"{path.name} does not begin as an MCAP file does")
@@ -96,19 +110,23 @@ class McapFile:
 
     def index(self, topic: str) -> npt.NDArray[np.int64]:
         """Log times of a topic's messages, in the order in which they were written."""
-        numbers = [number for number, name in self._channels.items() if name == topic]
-        rows = sorted(row for number in numbers for row in self._found.get(number, ()))
-        self._rows[topic] = rows
-        return np.array([min(row.time_ns, _LATEST_NS) for row in rows], np.int64)
+        found = [
+            np.frombuffer(self._found[number], np.int64).reshape(-1, 3)
+            for number, name in self._channels.items()
+            if name == topic and number in self._found
+        ]
+        rows = np.concatenate(found) if found else np.empty((0, 3), np.int64)
+        self._rows[topic] = rows = rows[np.lexsort(rows.T[::-1])]
+        return rows[:, 2].copy()
 
     def fetch(self, topic: str, place: int) -> bytes | memoryview:
         """Bytes of one message; the chunk that holds it is kept for the next."""
-        row = self._rows[topic][place]
+        position, offset, _ = self._rows[topic][place].tolist()
         try:
-            if row.offset < 0:
-                record = memoryview(self._record(row.position))
+            if offset < 0:
+                record = memoryview(self._record(position, MAX_PLAIN))
             else:
-                record = self._record_of(self._decompress(row.position), row.offset)
+                record = self._record_of(self._decompress(position), offset)
         except _DamagedRecordError as error:
             raise DamagedMessageError(f"{self._path.name}: {error}") from error
         return decompress_message(record[_MESSAGE_HEAD.size :])
@@ -126,7 +144,7 @@ class McapFile:
         self._file.seek(position)
         return self._file.read(size)
 
-    def _record(self, position: int) -> bytes:
+    def _record(self, position: int, most: int = MAX_RECORD) -> bytes:
         """Contents of the record at one byte of the file."""
         head = self._read(position, _HEAD.size)
         if len(head) < _HEAD.size:
@@ -134,6 +152,8 @@ class McapFile:
         length = _HEAD.unpack(head)[1]
         if position + _HEAD.size + length > self._size:
             raise _DamagedRecordError("the file ends in a record")
+        if length > most:
+            raise _DamagedRecordError(f"a record of {length} bytes, at most {most} are accepted")
         return self._file.read(length)
 
     @staticmethod
@@ -181,6 +201,7 @@ class McapFile:
         """Find every message of the data section, passing over what is damaged."""
         position = len(MAGIC)
         indices: list[memoryview] = []
+        indexed = 0
         chunk: int | None = None
         while position < self._size:
             try:
@@ -194,25 +215,34 @@ class McapFile:
                     self._file.seek(position + _HEAD.size)
                 if code in (_DATA_END, _FOOTER):
                     return
-                if not 0x01 <= code <= _DATA_END and code < 0x80:
-                    raise _DamagedRecordError(f"{code:#04x} is no kind of record")
+                _check_kind(code)
                 if code == _CHUNK:
-                    self._chunks[position] = self._read_chunk_head(position, length)
-                    chunk, indices = position, []
+                    try:
+                        self._chunks[position] = self._read_chunk_head(position, length)
+                        chunk, indices, indexed = position, [], 0
+                    except (_DamagedRecordError, UnicodeDecodeError) as error:
+                        self.notes.append(
+                            f"{self._path.name}: the chunk at byte {position}: {error}"
+                        )
                 if position + _HEAD.size + length > self._size:
                     raise _DamagedRecordError("the file ends in a record")
                 if code == _MESSAGE_INDEX:
-                    indices.append(memoryview(self._file.read(length)))
+                    indexed += length
+                    if indexed <= MAX_INDICES:
+                        indices.append(memoryview(self._file.read(length)))
+                    else:
+                        indices = []
                 elif code == _MESSAGE:
                     self._enter_message(position, -1, self._read_exactly(_MESSAGE_HEAD.size))
                 elif code in (_SCHEMA, _CHANNEL):
-                    self._define(code, memoryview(self._file.read(length)))
+                    self._define(code, memoryview(self._record(position)))
                 position += _HEAD.size + length
             except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
                 if chunk is not None:
                     self._enter_chunk(chunk, None)
                     chunk = None
-                behind = next((start for start in starts if start > position), None)
+                after = bisect_right(starts, position)
+                behind = starts[after] if after < len(starts) else None
                 until = "to the end" if behind is None else f"to byte {behind}"
                 self.notes.append(
                     f"{self._path.name}: cannot be read from byte {position} {until}: {error}"
@@ -232,8 +262,8 @@ class McapFile:
     def _read_chunk_head(self, position: int, length: int) -> _Chunk:
         content = self._read_exactly(_CHUNK_HEAD.size)
         _, _, size, crc, letters = _CHUNK_HEAD.unpack(content)
-        if _CHUNK_HEAD.size + letters + 8 > length:
-            raise _DamagedRecordError("a chunk is shorter than its head")
+        if _CHUNK_HEAD.size + letters + 8 > length or letters > MAX_NAME:
+            raise _DamagedRecordError("it is shorter than its head")
         compression = self._read_exactly(letters).decode()
         (stored,) = struct.unpack("<Q", self._read_exactly(8))
         start = self._file.tell()
@@ -245,40 +275,51 @@ class McapFile:
         if indices and self._enter_indices(position, indices):
             return
         try:
+            if self._scan_left < 0:
+                return  # it is in the notes already
             records = self._decompress(position)
-        except _DamagedRecordError as error:
-            self.notes.append(f"{self._path.name}: the chunk at byte {position}: {error}")
-            return
-        try:
+            self._scan_left -= len(records)
             for code, offset, content in _split(records):
+                self._scan_left -= SCAN_RECORD
+                if self._scan_left < 0:
+                    raise _DamagedRecordError(
+                        "it is too large for a file of this size: not all is looked through"
+                    )
                 if code == _MESSAGE:
                     self._enter_message(position, offset, content)
                 else:
                     self._define(code, content)
         except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
-            self.notes.append(f"{self._path.name}: in the chunk at byte {position}: {error}")
+            self.notes.append(f"{self._path.name}: the chunk at byte {position}: {error}")
 
     def _enter_indices(self, position: int, indices: list[memoryview]) -> bool:
-        """Enter the messages of a chunk's indices; False when one is of an unknown channel."""
-        rows: dict[int, list[_Row]] = {}
+        """Enter the messages of a chunk's indices; False when one cannot be understood."""
+        found: dict[int, npt.NDArray[np.int64]] = {}
         for content in indices:
+            if len(content) < 6:
+                return False
             number, size = struct.unpack_from("<HI", content)
+            if size % _INDEX_ENTRY.itemsize or size > len(content) - 6:
+                return False
             if size and number not in self._channels:
                 return False
             if not self._is_wanted(number):
                 continue
             entries = np.frombuffer(content[6 : 6 + size], _INDEX_ENTRY)
-            rows[number] = [
-                _Row(position, int(offset), int(time_ns)) for time_ns, offset in entries
-            ]
-        for number, found in rows.items():
-            self._found.setdefault(number, []).extend(found)
+            rows = np.empty((len(entries), 3), np.int64)
+            rows[:, 0] = position
+            rows[:, 1] = np.minimum(entries["offset"], _LATEST_NS)
+            rows[:, 2] = np.minimum(entries["time"], _LATEST_NS)
+            found[number] = rows
+        for number, rows in found.items():
+            self._found.setdefault(number, array("q")).frombytes(rows.tobytes())
         return True
 
     def _enter_message(self, position: int, offset: int, content: bytes | memoryview) -> None:
         number, _, time_ns, _ = _MESSAGE_HEAD.unpack_from(content)
         if self._is_wanted(number):
-            self._found.setdefault(number, []).append(_Row(position, offset, time_ns))
+            row = (position, offset, min(time_ns, _LATEST_NS))
+            self._found.setdefault(number, array("q")).extend(row)
 
     def _is_wanted(self, number: int) -> bool:
         """Leave out what is not asked for: a recording has millions of messages of an IMU."""
@@ -286,56 +327,65 @@ class McapFile:
 
     def _define(self, code: int, content: memoryview) -> None:
         """Take down a schema or a channel."""
-        if code == _SCHEMA:
-            (number,) = struct.unpack_from("<H", content)
-            self._schemas[number] = _string(content, 2)[0]
-        elif code == _CHANNEL:
-            number, schema = struct.unpack_from("<HH", content)
-            topic, behind = _string(content, 4)
-            encoding = _string(content, behind)[0]
-            if number in self._channels:
-                return
-            self._channels[number] = topic
-            if encoding == "cdr":
-                self.kinds[topic] = self._schemas.get(schema, "")
-            else:
-                self.notes.append(f"{self._path.name}: topic {topic} is in {encoding!r}, not CDR")
+        try:
+            if max(len(self._schemas), len(self._channels)) > MAX_NAMES:
+                raise _DamagedRecordError(f"there are more than {MAX_NAMES}")
+            if code == _SCHEMA:
+                (number,) = struct.unpack_from("<H", content)
+                self._schemas[number] = _string(content, 2)[0]
+            elif code == _CHANNEL:
+                self._define_channel(content)
+        except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
+            self.notes.append(f"{self._path.name}: a schema or channel is left out: {error}")
+
+    def _define_channel(self, content: memoryview) -> None:
+        number, schema = struct.unpack_from("<HH", content)
+        topic, behind = _string(content, 4)
+        encoding = _string(content, behind)[0]
+        if number in self._channels:
+            return
+        self._channels[number] = topic
+        if encoding == "cdr":
+            self.kinds[topic] = self._schemas.get(schema, "")
+        else:
+            self.notes.append(f"{self._path.name}: topic {topic} is in {encoding!r}, not CDR")
 
     def _decompress(self, position: int) -> memoryview:
         """Records of a chunk: all of them, or as many as there are of one that is cut off."""
-        if self._kept is not None and self._kept[0] == position:
-            return self._kept[1]
-        chunk = self._chunks[position]
+        if self._kept is None or self._kept[0] != position:
+            self._kept = None  # two chunks are not held at once
+            try:
+                self._kept = (position, self._read_chunk(self._chunks[position]))
+            except _DamagedRecordError as error:
+                self._kept = (position, error)
+        records = self._kept[1]
+        if isinstance(records, _DamagedRecordError):
+            raise records
+        return records
+
+    def _read_chunk(self, chunk: _Chunk) -> memoryview:
+        if chunk.stored > MAX_PLAIN:
+            raise _DamagedRecordError(f"{chunk.stored} bytes, more than the {MAX_PLAIN} accepted")
         stored = self._read(chunk.start, chunk.stored)
-        records = _decompress(stored, chunk.compression, chunk.size)
+        if not chunk.compression:
+            records = memoryview(stored)
+        else:
+            try:
+                records = decompress(stored, compression=chunk.compression, size=chunk.size)
+            except BadCompressionError as error:
+                raise _DamagedRecordError(str(error)) from error
         if chunk.crc and zlib.crc32(records) != chunk.crc:
             raise _DamagedRecordError("its checksum is wrong")
-        self._kept = (position, memoryview(records))
-        return self._kept[1]
+        return records
 
 
 class _DamagedRecordError(Exception):
     """A record, or a chunk of records, is not what it should be."""
 
 
-def _decompress(stored: bytes, compression: str, size: int) -> bytes:
-    if compression == "":
-        return stored
-    if compression == "zstd":
-        zstd = import_zstd()
-        try:
-            records: bytes = zstd.ZstdDecompressor().decompress(stored, max_length=size)
-        except zstd.ZstdError as error:
-            raise _DamagedRecordError(str(error)) from error
-        return records
-    if compression == "lz4":
-        lz4 = importlib.import_module("lz4.frame")  # rosbags brings it along
-        try:
-            records = lz4.LZ4FrameDecompressor().decompress(stored, max_length=size)
-        except RuntimeError as error:
-            raise _DamagedRecordError(str(error)) from error
-        return records
-    raise _DamagedRecordError(f"compression {compression!r} is not known")
+def _check_kind(code: int) -> None:
+    if not 0x01 <= code <= _DATA_END and code < 0x80:
+        raise _DamagedRecordError(f"{code:#04x} is no kind of record")
 
 
 def _split(records: memoryview) -> Iterator[tuple[int, int, memoryview]]:
@@ -345,6 +395,7 @@ def _split(records: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         if offset + _HEAD.size > len(records):
             raise _DamagedRecordError("it ends in the head of a record")
         code, length = _HEAD.unpack_from(records, offset)
+        _check_kind(code)
         begin = offset + _HEAD.size
         if begin + length > len(records):
             raise _DamagedRecordError("it ends in a record")
@@ -358,4 +409,6 @@ def _string(content: memoryview, position: int) -> tuple[str, int]:
     begin = position + 4
     if begin + length > len(content):
         raise _DamagedRecordError("a string is longer than its record")
+    if length > MAX_NAME:
+        raise _DamagedRecordError(f"a name of {length} bytes, at most {MAX_NAME} are accepted")
     return bytes(content[begin : begin + length]).decode(), begin + length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bag_storage import DamagedFileError, DamagedMessageError
+from jetson_dnn_rt.cameras.bag_storage import DamagedFileError, DamagedMessageError, Notes
+from jetson_dnn_rt.cameras.zstd import decompress
 
 MAGIC = b"#ROSBAG V2.0"
 
@@ -28,39 +30,57 @@ class Ros1File:
     def __init__(self, path: Path) -> None:
         from rosbags.rosbag1 import Reader
 
-        self.notes: list[str] = []
+        self.notes: list[str] = Notes()
         self.expected: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
         self._path = path
         try:
             self._reader = Reader(path)
             self._reader.open()
+            self._limit_chunks()
         except Exception as error:  # whatever a damaged file makes rosbags do
-            raise DamagedFileError(f"{path.name}: {error}") from error
+            raise DamagedFileError(f"{path.name}: {str(error)[:200]}") from error
         self._connections: dict[str, list[Any]] = {}
         for connection in self._reader.connections:
             self.kinds[connection.topic] = connection.msgtype
             self._connections.setdefault(connection.topic, []).append(connection)
+        self._times: dict[str, npt.NDArray[np.int64]] = {}
         self._messages: Iterator[Any] = iter(())
         self._next: tuple[str, int] = ("", -1)
+
+    def _limit_chunks(self) -> None:
+        """Let no chunk become more than `limit_plain` allows: rosbags would decompress all."""
+        from rosbags.rosbag1.reader import decompressors
+
+        names = {function: name for name, function in decompressors.items()}
+        for position, chunk in self._reader.chunks.items():
+            name = names[chunk.decompressor]
+            if name != "none":
+                limited = functools.partial(decompress, compression=name)
+                self._reader.chunks[position] = chunk._replace(decompressor=limited)
 
     def index(self, topic: str) -> npt.NDArray[np.int64]:
         """Log times of a topic's messages, by which this format orders them."""
         entries = self._reader.indexes
-        return np.array(
-            sorted(e.time for c in self._connections[topic] for e in entries[c.id]), np.int64
-        )
+        times = sorted(e.time for c in self._connections[topic] for e in entries[c.id])
+        self._times[topic] = np.array(times, np.int64)
+        return self._times[topic]
 
     def fetch(self, topic: str, place: int) -> bytes | memoryview:
         """Bytes of one message; quick only for the one behind the last."""
         if self._next != (topic, place):
-            everything = self._reader.messages(self._connections[topic])
-            self._messages = itertools.islice(everything, place, None)
+            # By its time: a damaged one in front of it is passed over.
+            times = self._times[topic]
+            start = int(times[place])
+            messages = self._reader.messages(self._connections[topic], start=start)
+            before = place - int(np.searchsorted(times, start))
+            self._messages = itertools.islice(messages, before, None)
         self._next = (topic, place + 1)
         try:
             data: bytes = next(self._messages)[2]
         except Exception as error:  # StopIteration, too: the index promises more than there is
             self._next = ("", -1)
+            self._reader.current_chunk = (-1, io.BytesIO())  # it may be closed
             raise DamagedMessageError(f"{self._path.name}: {error}") from error
         return data
 

@@ -11,8 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.zstd import MAGIC, import_zstd
+from jetson_dnn_rt.cameras.zstd import MAGIC, BadCompressionError, decompress
 from jetson_dnn_rt.errors import JetsonDnnRtError
+
+MAX_NOTES = 20
+"""So many damaged places of a file are named."""
+
+MAX_NOTE = 500
+"""Characters: names of topics and kinds are up to the file."""
 
 
 class DamagedMessageError(JetsonDnnRtError):
@@ -59,6 +65,17 @@ class BagFile(Protocol):
         """Let go of the file."""
 
 
+class Notes(list[str]):
+    """What is damaged, in words: so many places are named, the rest is said to be there."""
+
+    def append(self, note: str) -> None:
+        """Take a note, unless there are too many already."""
+        if len(self) < MAX_NOTES:
+            super().append(note[:MAX_NOTE])
+        elif len(self) == MAX_NOTES:
+            super().append("further damage is not named")
+
+
 def decompress_message(data: bytes | memoryview) -> bytes | memoryview:
     """Decompress a message that was compressed on its own; others are given back.
 
@@ -69,9 +86,7 @@ def decompress_message(data: bytes | memoryview) -> bytes | memoryview:
     """
     if bytes(data[:4]) != MAGIC:
         return data
-    zstd = import_zstd()
     try:
-        plain: bytes = zstd.decompress(data)
-    except zstd.ZstdError as error:
+        return decompress(data)
+    except BadCompressionError as error:
         raise DamagedMessageError(f"its compression is damaged: {error}") from error
-    return plain

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class Camera:
 
     A source that is not live is read ahead and its frames are handed on at absolute times, one
     period apart: the period does not drift, and reading does not add to the frame's age. A live
-    source sets its own pace. One that stops is reopened with growing intervals.
+    source sets its own pace. One that stops is reopened with growing intervals. A fault, of a
+    listener or of the source's code, costs one frame; the thread goes on.
 
     Parameters
     ----------
@@ -60,6 +62,8 @@ class Camera:
         Paces the frames.
     on_start, on_end : callable
         Called on the camera's thread at its start (scheduling class) and at the stream's end.
+    name : str
+        Of the thread.
     """
 
     def __init__(
@@ -74,7 +78,9 @@ class Camera:
         clock: Clock | None = None,
         on_start: Callable[[], None] = lambda: None,
         on_end: Callable[[], None] = lambda: None,
+        name: str = "camera",
     ) -> None:
+        self._name = name
         self._reopen, self._deliver = reopen, deliver
         self._frame_id, self._limit, self._stamp = frame_id, limit, stamp
         self._clock: Clock = clock or SteadyClock()
@@ -128,8 +134,7 @@ class Camera:
         self._stopping = False
         self._state = replace(self._state, ended=False)
         self._clock.participate()
-        self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, self._name, wanted=self._goes_on)
 
     def stop(self, timeout_s: float = 2.0) -> bool:
         """Stop delivering.
@@ -160,16 +165,26 @@ class Camera:
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Deliver until stopped or the stream ends; begun anew after a fault (`_goes_on`)."""
         try:
             self._on_start()
+        except Exception as error:
+            FAULTS.note(f"{self._name}: start of the thread", error)
+        try:
             if self._deliver_all():
                 self._state = replace(self._state, ended=True)
                 self._on_end()
-        except Exception as error:
-            self._state = replace(self._state, error=f"{type(error).__name__}: {error}")
-            logger.exception("the camera ended")
-        finally:
+        except BaseException as error:
+            self._state = replace(self._state, error=_describe(error))
+            raise
+        self._clock.leave()
+
+    def _goes_on(self) -> bool:
+        """Whether the thread goes on after a fault that ended `_run`."""
+        if self._stopping or self._state.ended:
             self._clock.leave()
+            return False
+        return True
 
     def _deliver_all(self) -> bool:
         """Deliver until the end of the stream (True) or until stopped (False)."""
@@ -190,11 +205,12 @@ class Camera:
             try:
                 if not source.read(loan.buffer):
                     return True
-            except SourceError as error:
+            except Exception as error:
+                self._note(error)
                 if not source.live:
                     # A file would be read from its start again: it ends here instead.
-                    self._state = replace(self._state, error=str(error))
-                    logger.error("%s: the stream ends", error)
+                    self._state = replace(self._state, error=_describe(error))
+                    logger.error("%s: the stream ends", _describe(error))
                     return True
                 self._lose(source, error)
                 continue
@@ -222,7 +238,10 @@ class Camera:
                 device_address=loan.device_address,
             )
             self._state = CameraState(state.frames + 1, state.reopened, "", False)
-            self._deliver(frame, capture_ns)
+            try:
+                self._deliver(frame, capture_ns)
+            except Exception as error:
+                FAULTS.note(f"{self._name}: listener", error)
             # Nothing here may keep the buffer from its pool while the next frame is awaited.
             del frame, loan
         return False
@@ -234,13 +253,21 @@ class Camera:
                 self._condition.wait_until(time_ns)
         return not self._stopping
 
-    def _lose(self, source: FrameSource, error: SourceError) -> None:
+    def _note(self, error: Exception) -> None:
+        """Count what the source's code did not foresee."""
+        if not isinstance(error, SourceError):
+            FAULTS.note(f"{self._name}: source", error)
+
+    def _lose(self, source: FrameSource, error: Exception) -> None:
         """A source broke: close it, say so once, and let it be reopened."""
-        source.close()
         self._source = None
         self._backoff_ns = FIRST_BACKOFF_NS
-        self._state = replace(self._state, error=str(error))
-        logger.error("%s: trying to reopen it", error)
+        self._state = replace(self._state, error=_describe(error))
+        logger.error("%s: trying to reopen it", _describe(error))
+        try:
+            source.close()
+        except Exception as failure:
+            self._note(failure)
 
     def _open_again(self) -> FrameSource | None:
         if not self._sleep_until(self._clock.now_ns() + self._backoff_ns):
@@ -248,8 +275,9 @@ class Camera:
         self._backoff_ns = min(2 * self._backoff_ns, LONGEST_BACKOFF_NS)
         try:
             source = self._reopen()
-        except SourceError as error:
-            self._state = replace(self._state, error=str(error))
+        except Exception as error:
+            self._note(error)
+            self._state = replace(self._state, error=_describe(error))
             return None
         if (source.height, source.width, 3) != self._pool_shape:
             self._pool = self._make_pool(source)
@@ -263,3 +291,8 @@ class Camera:
         self._pool_shape = (source.height, source.width, 3)
         self._native_rate_hz = source.rate_hz
         return FramePool(self._pool_shape, self._pool_size, self._allocate)
+
+
+def _describe(error: BaseException) -> str:
+    """The text of errors raised on purpose; others with their type."""
+    return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from jetson_dnn_rt.cameras.encoded_pictures import MAX_PIXELS
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
@@ -45,6 +46,11 @@ class VideoSource(FrameSource):
         if not self._capture.isOpened() or self.width < 1 or self.height < 1:
             self.close()
             raise SourceError(f"{path} cannot be read as a video: damaged, or an unknown codec")
+        if self.width * self.height > MAX_PIXELS:
+            self.close()
+            raise SourceError(
+                f"{path}: {self.width}x{self.height} pixels, more than the {MAX_PIXELS} accepted"
+            )
         self._count = 0
 
     def read(self, out: Image) -> bool:
@@ -158,9 +164,16 @@ def read_image(file: Path) -> Image:
     Raises
     ------
     SourceError
-        When it cannot be decoded.
+        When it cannot be decoded, or has more than `MAX_PIXELS`.
     """
-    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    try:
+        image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    except (cv2.error, MemoryError) as error:
+        # OpenCV raises for what is too large, and returns None for what is damaged.
+        text = " ".join(str(error).split())[:200]
+        raise SourceError(
+            f"image {file} cannot be decoded, or has more than {MAX_PIXELS} pixels: {text}"
+        ) from error
     if image is None:
         raise SourceError(f"image {file} cannot be decoded")
     return np.asarray(image, np.uint8)

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from jetson_dnn_rt.cameras import bag_mcap, bag_ros1, bag_sqlite, unpacking, zstd
 from jetson_dnn_rt.cameras.bag_folder import METADATA, lay_out
 from jetson_dnn_rt.cameras.bag_storage import BagFile, DamagedFileError, DamagedMessageError
-from jetson_dnn_rt.cameras.image_messages import BadImageError, decode_image, view_image
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
 
@@ -33,6 +34,9 @@ LONGEST_PAUSE_NS = 60_000_000_000
 
 NAMED = 20
 """So many jumps are named; all are counted."""
+
+_LONGEST_TEXT = 2000
+"""Characters of a reason, and of a list of topics: their names are up to the file."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,9 @@ class ImageBag:
             message = part.file.deserialize(data, part.kind)
             frame = DECODERS[part.kind](message, index)
         except (DamagedMessageError, BadImageError) as error:
-            return BadMessage(index, str(error))
+            return BadMessage(index, str(error)[:_LONGEST_TEXT])
         except Exception as error:  # rosbags has errors of its own for what it cannot parse
-            return BadMessage(index, f"{type(error).__name__}: {error}")
+            return BadMessage(index, f"{type(error).__name__}: {error}"[:_LONGEST_TEXT])
         return BagImage(index, int(self.log_times_ns[index]), frame)
 
     def close(self) -> None:
@@ -293,17 +297,17 @@ def _choose_topic(files: list[BagFile], path: Path, topic: str, notes: list[str]
     images = {name for file in files for name, kind in file.kinds.items() if kind in DECODERS}
     if not images:
         others = {f"{name} ({kind})" for file in files for name, kind in file.kinds.items()}
-        has = f", but {', '.join(sorted(others))}" if others else ""
+        has = f", but {', '.join(sorted(others))[:_LONGEST_TEXT]}" if others else ""
         why = "; ".join(notes + [note for file in files for note in file.notes])
         raise SourceError(
             f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}"
             + (f" ({why})" if why else "")
         )
-    listed = ", ".join(sorted(images))
+    listed = ", ".join(sorted(images))[:_LONGEST_TEXT]
     if topic and topic not in images:
         raise ConfigurationError(f"bag {path} has no images on {topic!r}, but on {listed}")
     if not topic and len(images) > 1:
         raise ConfigurationError(
             f"bag {path} has images on {listed}: say which, for instance {min(images)}"
         )
-    return topic or listed
+    return topic or min(images)

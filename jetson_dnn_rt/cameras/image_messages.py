@@ -7,19 +7,13 @@ is a view of the message's own buffer (1 us), whatever its encoding; how the pix
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Protocol
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 
-from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError, check_size, decode_picture
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.encodings import ENCODINGS, SAME_AS
-
-MAX_PIXELS = 1 << 26
-"""64 megapixels: more is refused before anything is looked at or allocated."""
 
 
 class Stamp(Protocol):
@@ -54,22 +48,6 @@ class CompressedImageMessage(Protocol):
     data: Any
 
 
-class BadImageError(FrameError):
-    """A message that is no image.
-
-    Parameters
-    ----------
-    reason : str
-        One word for the counts: ``encoding``, ``size``, ``step``, ``truncated``, ``format``.
-    text : str
-        What is wrong, with the figures.
-    """
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
 def stamp_to_ns(header: Header) -> int:
     """Nanoseconds of a header's stamp; 0, as without a stamp, for one that is no time.
 
@@ -98,13 +76,13 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
         encoding shares its colours between neighbours.
     """
     height, width, step = message.height, message.width, message.step
-    _check_size(height, width)
+    check_size(height, width)
     name = SAME_AS.get(message.encoding, message.encoding)
     encoding = ENCODINGS.get(name)
     if encoding is None:
         raise BadImageError(
             "encoding",
-            f"encoding {message.encoding!r} is not one of "
+            f"encoding {message.encoding[:40]!r} is not one of "
             f"{', '.join(sorted((*ENCODINGS, *SAME_AS)))}",
         )
     if fault := encoding.find_size_fault(height, width):
@@ -140,14 +118,9 @@ def decode_image(message: CompressedImageMessage, sequence: int) -> Frame:
     Raises
     ------
     BadImageError
-        When it is neither, too large, or damaged. The size is read from the file's header before
-        anything is allocated.
+        When it is neither, too large, or damaged: see `decode_picture`.
     """
-    data = np.frombuffer(message.data, np.uint8)
-    _check_size(*_encoded_size(data))
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR)
-    if image is None:
-        raise BadImageError("truncated", f"{len(data)} bytes of compressed image are damaged")
+    image = decode_picture(np.frombuffer(message.data, np.uint8))
     return Frame(
         image=image,
         encoding="bgr8",
@@ -157,42 +130,3 @@ def decode_image(message: CompressedImageMessage, sequence: int) -> Frame:
         owner=image,
         copied_bytes=image.nbytes,
     )
-
-
-def _check_size(height: int, width: int) -> None:
-    if height < 1 or width < 1:
-        raise BadImageError("size", f"an image of {width}x{height} pixels has no pixel")
-    if height * width > MAX_PIXELS:
-        raise BadImageError(
-            "size", f"{width}x{height} pixels are more than the {MAX_PIXELS} accepted"
-        )
-
-
-def _encoded_size(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Height and width in the header of a PNG or JPEG file."""
-    head = data[:24].tobytes()
-    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) == 24:
-        width, height = struct.unpack(">II", head[16:24])
-        return height, width
-    if head.startswith(b"\xff\xd8"):
-        return _jpeg_size(data)
-    raise BadImageError("format", f"compressed image of {len(data)} bytes is no JPEG and no PNG")
-
-
-def _jpeg_size(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Follow the segments of a JPEG file to its start-of-frame marker."""
-    position = 2
-    while position + 9 <= len(data):
-        if data[position] != 0xFF:
-            break
-        marker = int(data[position + 1])
-        if marker == 0xFF:  # padding
-            position += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", data[position + 5 : position + 9].tobytes())
-            return height, width
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD7:  # no length
-            position += 2
-        else:
-            position += 2 + int(data[position + 2]) * 256 + int(data[position + 3])
-    raise BadImageError("truncated", f"JPEG of {len(data)} bytes ends before its size is said")

@@ -7,10 +7,9 @@ import fcntl
 import os
 import select
 import subprocess
-import sys
-from pathlib import Path
 
 from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 from jetson_dnn_rt.models.scenes import SceneGenerator
@@ -51,16 +50,15 @@ class SyntheticSource(FrameSource):
             raise SourceError(f"{name}: {error}") from error
         self.width, self.height, self.rate_hz = width, height, rate_hz
         numbers = (width, height, round(1e9 / rate_hz), seed)
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jetson_dnn_rt.cameras.renderer", *map(str, numbers)],
+            python_command("jetson_dnn_rt.cameras.renderer", *map(str, numbers)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             bufsize=0,
             # Ctrl-C reaches every process of a terminal's group; this one ends with its reader.
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=CHILD_FOLDER,
+            env=child_environment(),
         )
         assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()

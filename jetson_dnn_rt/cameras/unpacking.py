@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,7 +15,11 @@ from jetson_dnn_rt.cameras.bag_storage import BagFile, DamagedFileError
 from jetson_dnn_rt.cameras.zstd import import_zstd
 from jetson_dnn_rt.errors import SourceError
 
-_BLOCK = 1 << 20
+_BLOCK, _MOST = 1 << 16, 1 << 20
+"""Bytes that go into the decompressor at once, and that may come out."""
+
+_FREE, _MAX_RATIO = 1 << 30, 100
+"""A file may become so many bytes, whatever its own size, and so many for each of them."""
 
 _Key = tuple[Path, int, int]
 
@@ -93,13 +98,21 @@ def _decompress(packed: BinaryIO, out: BinaryIO, name: str) -> str:
     """Unpack as much as there is; gives what is wrong with it, or nothing."""
     zstd = import_zstd()
     decompressor = zstd.ZstdDecompressor()
-    while block := packed.read(_BLOCK):
-        while block:
-            if decompressor.eof:  # frames may follow each other
-                decompressor = zstd.ZstdDecompressor()
-            try:
-                out.write(decompressor.decompress(block))
-            except zstd.ZstdError as error:
-                return f"{name}: its compression is damaged behind {out.tell()} bytes: {error}"
-            block = decompressor.unused_data if decompressor.eof else b""
-    return "" if decompressor.eof else f"{name} is cut off: {out.tell()} bytes could be unpacked"
+    limit = _FREE + _MAX_RATIO * os.fstat(packed.fileno()).st_size
+    while True:
+        block = b""
+        if decompressor.eof:  # frames may follow each other
+            block = decompressor.unused_data or packed.read(_BLOCK)
+            if not block:
+                return ""
+            decompressor = zstd.ZstdDecompressor()
+        elif decompressor.needs_input:
+            block = packed.read(_BLOCK)
+            if not block:
+                return f"{name} is cut off: {out.tell()} bytes could be unpacked"
+        try:
+            out.write(decompressor.decompress(block, max_length=_MOST))
+        except zstd.ZstdError as error:
+            return f"{name}: its compression is damaged behind {out.tell()} bytes: {error}"
+        if out.tell() > limit:
+            return f"{name} becomes more than the {limit} bytes accepted: the rest is left out"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from jetson_dnn_rt.backends.registry import BackendInfo
 from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.children import code_command
 from jetson_dnn_rt.cli.environment import (
     PROFILE,
     find_distribution,
@@ -247,7 +248,7 @@ def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
     """
     if probe is None:
         done = subprocess.run(
-            [sys.executable, "-c", _RIGHTS_PROBE], capture_output=True, text=True, timeout=30
+            code_command(_RIGHTS_PROBE), capture_output=True, text=True, timeout=30
         )
         # A limit on memory can end the probe itself.
         refused = done.stderr.strip().splitlines()[-1:] or ["refused"]

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
     )
     add("--weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
+    add_trust(parser)
     add(
         "--input-size",
         type=_parse_size,
@@ -140,7 +141,9 @@ def _compress(
             "network to what it will see"
         )
     opened = open_frames(source, args.frames_limit)  # before a model is loaded for nothing
-    model = load_model(args.model, input_size=args.input_size, weights=args.weights)
+    model = load_model(
+        args.model, input_size=args.input_size, weights=args.weights, trust=args.trust
+    )
     with PhaseProgress() as progress:
         progress.begin(f"{args.model} {spec}")
 
@@ -174,6 +177,7 @@ def write_output(folder: Path, compression: Compression) -> None:
         When a file cannot be written.
     """
     from jetson_dnn_rt.variants.weights_store import encode_weights
+    from jetson_dnn_rt.wcet.export_csv import guard_cells
 
     report = json.dumps(compression.to_json(), indent=1) + "\n"
     try:
@@ -181,9 +185,9 @@ def write_output(folder: Path, compression: Compression) -> None:
         (folder / WEIGHTS).write_bytes(encode_weights(compression.fit.graph))
         with (folder / LAYERS).open("w", encoding="utf-8", newline="") as file:
             rows = list_layers(compression)
-            writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-            writer.writeheader()
-            writer.writerows(rows)
+            writer = csv.writer(file)
+            writer.writerow(rows[0] if rows else [])
+            writer.writerows(guard_cells(row.values()) for row in rows)
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
 

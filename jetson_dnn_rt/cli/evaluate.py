@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.cli.options import (
+    add_trace_limit,
     parse_assignment,
     parse_count,
     parse_deadline,
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--frames", type=parse_count, metavar="N", help="only the first N messages of each topic")
     add("--repeat", type=parse_count, metavar="N", help="do it N times and compare (default 1)")
     add("--output", type=Path, metavar="DIR", help="write trace, results and summary")
+    add_trace_limit(parser, "beyond it the command fails")
     add("--json", action="store_true", help="one JSON object as the last line")
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(

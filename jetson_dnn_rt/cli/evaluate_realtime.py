@@ -45,6 +45,7 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.wcet.clock_log import ClockLog
 from jetson_dnn_rt.wcet.summary import RunSummary
 from jetson_dnn_rt.wcet.trace_metadata import describe_run
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TraceMetadata
 from jetson_dnn_rt.wcet.trace_writer import TraceWriter
 
@@ -77,6 +78,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         for task in tasks:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
+        room = TraceRoom(args.trace_limit_mb, ring=False)
         rounds = list(range(len(streams))) * (args.repeat or 1)
         first, switches = 0, 0
         failures: list[str] = []
@@ -87,7 +89,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 times = warm_up(bag, tasks)
                 metadata = _describe(args, file, settings, stream, tasks, times)
                 decider = _choose_decider(file, tasks, times, arrivals, settings)
-                with _recording(args, metadata, stream, tasks, number, first) as record:
+                with _recording(args, metadata, room, stream, tasks, number, first) as record:
                     playback = play(
                         bag,
                         tasks,
@@ -195,6 +197,7 @@ def _ignore(job: JobRecord, work: Work) -> None:
 def _recording(
     args: argparse.Namespace,
     metadata: TraceMetadata,
+    room: TraceRoom,
     stream: Stream,
     tasks: Sequence[OpenTask],
     number: int,
@@ -206,14 +209,21 @@ def _recording(
         return
     log = ClockLog(str(metadata.platform.get("configuration", "")))
     try:
-        writer = TraceWriter(args.output / TRACE, metadata, clocks=log.at, replace=number == 0)
+        writer = TraceWriter(
+            args.output / TRACE, metadata, clocks=log.at, room=room, replace=number == 0
+        )
         lines = (args.output / RESULTS).open("ab" if number else "wb")
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
-    with lines:
-        recorder = _Recorder(writer, lines, stream, tasks, first)
+    recorder = _Recorder(writer, lines, stream, tasks, first)
+    try:
         with writer:
             yield recorder.observe
+    finally:
+        try:
+            lines.close()
+        except OSError as error:
+            recorder.error = error
     failure = recorder.error or writer.error
     if writer.lost or failure is not None:
         raise SourceError(f"results or trace are incomplete: {writer.lost} jobs lost, {failure}")

@@ -19,13 +19,14 @@ from jetson_dnn_rt.cli.evaluate_bags import (
 from jetson_dnn_rt.cli.evaluate_report import describe_times, format_sequential
 from jetson_dnn_rt.cli.evaluate_tasks import TaskFile, read_task_file
 from jetson_dnn_rt.cli.progress import PhaseProgress
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.evaluation.campaign import CHUNK_FRAMES, Campaign, split_stream
 from jetson_dnn_rt.evaluation.chunk import ChunkRequest, ChunkResult
 from jetson_dnn_rt.evaluation.plan import FixedTask, fix_task
 from jetson_dnn_rt.evaluation.sequential import release, run_chunk
 from jetson_dnn_rt.evaluation.trace_parts import TraceParts
 from jetson_dnn_rt.wcet.trace_metadata import describe_run
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TracedTask, require_pyarrow
 
 
@@ -54,11 +55,14 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             )
         ]
         memory = _Memory()
-        with ExitStack() as stack:
-            campaign = _open_campaign(args, file, streams, tasks, requests, stack)
-            for result in _run(args, requests, progress):
-                campaign.add(result)
-                memory.look()
+        try:
+            with ExitStack() as stack:
+                campaign = _open_campaign(args, file, streams, tasks, requests, stack)
+                for result in _run(args, requests, progress):
+                    campaign.add(result)
+                    memory.look()
+        except OSError as error:
+            raise SourceError(f"results or trace are incomplete: {error}") from error
     summary = _summarize(args, streams, tasks, campaign)
     summary |= {"memory_mb": memory.to_dict(), "seconds": round(time.monotonic() - begin_s, 1)}
     return summary, format_sequential(summary)
@@ -108,7 +112,8 @@ def _open_campaign(
         },
     )
     try:
-        parts = stack.enter_context(TraceParts(args.output / TRACE, metadata))
+        room = TraceRoom(args.trace_limit_mb, ring=False)
+        parts = stack.enter_context(TraceParts(args.output / TRACE, metadata, room=room))
         lines = stack.enter_context((args.output / RESULTS).open("wb"))
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error

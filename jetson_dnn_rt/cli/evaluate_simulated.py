@@ -23,6 +23,7 @@ from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.wcet.summary import RunSummary
 from jetson_dnn_rt.wcet.trace_metadata import describe_run
 from jetson_dnn_rt.wcet.trace_reader import Trace, open_trace
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TracedTask
 from jetson_dnn_rt.wcet.trace_writer import TraceWriter
 
@@ -124,7 +125,10 @@ def _open_writer(
         "evaluate", tasks, parameters={"mode": args.mode, **_describe(traces, what_if)}
     )
     try:
-        return stack.enter_context(TraceWriter(args.output / TRACE, metadata, replace=True))
+        room = TraceRoom(args.trace_limit_mb, ring=False)
+        return stack.enter_context(
+            TraceWriter(args.output / TRACE, metadata, room=room, replace=True)
+        )
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.options import NONE, parse_count
+from jetson_dnn_rt.cli.options import NONE, add_trust, parse_count
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
     )
     add("--model-weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
+    add_trust(parser)
     add(
         "--variant",
         default=DEFAULT_VARIANT,
@@ -116,7 +117,7 @@ def execute(args: argparse.Namespace) -> int:
 
     target, local = _find_target(args.target)
     library = None if args.engine_cache == NONE else Library(_as_path(args.engine_cache))
-    model = load_model(args.model, weights=args.model_weights)
+    model = load_model(args.model, weights=args.model_weights, trust=args.trust)
     part = _find_part(model, spec, args.stages, args.stage, library)
     database = _load_database(model, spec, target, library)
     name = args.name or make_identifier(part.name)

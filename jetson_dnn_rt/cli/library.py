@@ -5,7 +5,8 @@ by another version of a back end, or for a device that is not here.
 
 `export` writes entries into a file, `import` takes those of a file, after all of it was checked.
 Machine code (engines, compiled kernels) is neither written nor taken: run `jetson-dnn-rt build` on
-the other board, which makes it out of the rest.
+the other board, which makes it out of the rest. A library is trusted code all the same, since a
+tuning database decides what code is made: `import` takes a file only with --trust.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library_entry import KINDS
 
 if TYPE_CHECKING:
@@ -66,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = taken.add_argument
     add("file", type=Path, metavar="FILE.tar", help="what `library export` wrote")
     add("--replace", action="store_true", help="take those too that are there already")
+    add(
+        "--trust",
+        action="store_true",
+        help="needed: a library is trusted code, and whoever made the file can run code here",
+    )
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +91,8 @@ def execute(args: argparse.Namespace) -> int:
     Raises
     ------
     ConfigurationError
-        When the library cannot be used, an entry cannot be removed, or the file is refused.
+        When the library cannot be used, an entry cannot be removed, or the file is refused or not
+        trusted.
     """
     from jetson_dnn_rt.variants.library import Library
 
@@ -163,6 +171,11 @@ def _export(library: Library, args: argparse.Namespace) -> int:
 def _import(library: Library, args: argparse.Namespace) -> int:
     from jetson_dnn_rt.variants.library_transfer import import_entries
 
+    if not args.trust:
+        raise ConfigurationError(
+            f"{args.file} is not taken: a library is trusted code, whoever made this file can run "
+            "code as you; with --trust it is taken, if you made it or trust whoever did"
+        )
     library.check_writable()
     transfers = import_entries(library, args.file, replace=args.replace)
     _say_transfers(transfers, "taken", library, args)

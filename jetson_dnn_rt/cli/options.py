@@ -8,11 +8,22 @@ from collections.abc import Iterable
 
 import yaml
 
+from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, MAX_LIMIT_MB
+
 Overrides = dict[str, dict[str, object]]
 """Parameters by the name of the node or task that they belong to."""
 
 
 NONE = "none"
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that read a model which may be code."""
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="read an exported:PATH, which is code, although other users may change it",
+    )
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
@@ -75,6 +86,24 @@ def parse_count(text: str) -> int:
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return int(text)
+
+
+def parse_limit(text: str) -> int:
+    """Read a whole number from 0 to `MAX_LIMIT_MB`; argparse.ArgumentTypeError for others."""
+    if not (text.isdecimal() and int(text) <= MAX_LIMIT_MB):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 to {MAX_LIMIT_MB}")
+    return int(text)
+
+
+def add_trace_limit(parser: argparse.ArgumentParser, then: str) -> None:
+    """Add ``--trace-limit-mb``; `then` says what becomes of jobs beyond it."""
+    parser.add_argument(
+        "--trace-limit-mb",
+        type=parse_limit,
+        default=LIMIT_MB,
+        metavar="MB",
+        help=f"disk space of the job trace; {then}; 0 = no limit (default {LIMIT_MB})",
+    )
 
 
 def collect_overrides(

@@ -20,7 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.cli.options import parse_count, parse_deadline, parse_positive
+from jetson_dnn_rt.cli.options import (
+    add_trace_limit,
+    add_trust,
+    parse_count,
+    parse_deadline,
+    parse_positive,
+)
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import ConfigurationError
 
@@ -59,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[TASK=]MODEL",
         help="builtin:NAME, onnx:PATH, ...; may be repeated: one table a task",
     )
+    add_trust(parser)
     add(
         "--variants",
         default="all",
@@ -151,6 +158,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder for tables, report and traces, which a second start goes on with; or a "
         "file for the tables alone",
     )
+    add_trace_limit(parser, "beyond it the command fails")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
@@ -179,7 +187,7 @@ def execute(args: argparse.Namespace) -> int:
     # Before torch is imported: its profiler writes to stderr that there is no GPU.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     models = _name_tasks(args.model)
-    target = ProfileTarget(args.output)
+    target = ProfileTarget(args.output, args.trace_limit_mb)
     check_interference(args.interference)
     if args.frames is None:
         logger.warning(

@@ -19,6 +19,7 @@ from jetson_dnn_rt.coordinator.journal import FileJournal, Journal, read_setting
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.variants.timing import TimedRun
+from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, TraceRoom
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.wcet.trace_schema import TraceMetadata
@@ -63,6 +64,8 @@ class ProfileTarget:
     path : Path or None
         ``NAME.json`` is a file of tables; anything else a folder, which is made; None = nothing
         is kept.
+    trace_limit_mb : int
+        Of all its traces; 0 = no limit.
 
     Attributes
     ----------
@@ -77,9 +80,10 @@ class ProfileTarget:
         When there is no place for it, or nothing to write traces with.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, trace_limit_mb: int = LIMIT_MB) -> None:
         self.folder: Path | None = None
         self.tables = path
+        self._room = TraceRoom(trace_limit_mb, ring=False)
         if path is None:
             return
         if path.suffix == ".json" and not path.is_dir():
@@ -165,7 +169,9 @@ class ProfileTarget:
 
         clocks = _ClockTimes()
         folder = self.folder / name / TRACE
-        with TraceWriter(folder, metadata, clocks=clocks.at, replace=True) as writer:
+        with TraceWriter(
+            folder, metadata, clocks=clocks.at, room=self._room, replace=True
+        ) as writer:
             for number, run in enumerate(runs):
                 clocks.append(run.run.stamps_ns[0], run.clocks)
                 writer.write(_make_record(run, number), run.run.stamp_ns, run.run.cold, wait=True)

@@ -17,7 +17,6 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.settings import DecoderSettings
 from jetson_dnn_rt.models.sources import load_model
 from jetson_dnn_rt.platforms import detect
-from jetson_dnn_rt.platforms import platform as platforms
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.variants.cold_start import ColdSpec
@@ -47,8 +46,6 @@ def open_platform(wanted: str, stack: contextlib.ExitStack) -> Platform:
             f"--clocks {wanted}: {platform.title}: {platform.reason}; leave them with --clocks "
             "current"
         )
-    if platform.writable:
-        platforms.close_on_signals(platform)
     return platform
 
 
@@ -111,7 +108,7 @@ def open_tasks(
         raise ConfigurationError(f"--deadline {unknown[0]}: the tasks are {', '.join(models)}")
     tasks = []
     for task, name in models.items():
-        model = load_model(name, weights=args.weights)
+        model = load_model(name, weights=args.weights, trust=args.trust)
         names = list_names(args.variants, model, library)
         # What an earlier start chose by measuring: other stages could not be added to those.
         known = earlier.get("tasks", {}).get(task, {})
@@ -227,6 +224,7 @@ def make_specifier(args: argparse.Namespace) -> Callable[[ProfiledTask, str], Co
             weights=args.weights,
             library=None if library is None else str(library.root),
             amp_lists=args.amp_lists,
+            trust=args.trust,
         )
 
     return specify

@@ -11,14 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads import Kind
 from jetson_dnn_rt.models.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.wcet.summary import RunSummary
+from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, TraceRoom, check_disk
 from jetson_dnn_rt.wcet.trace_schema import TraceMetadata
 from jetson_dnn_rt.wcet.trace_writer import TraceWriter, describe_no_clocks, load_libraries
+
+JOIN_S = 30.0
+"""For a disk that does not answer; what it has not taken by then is said to be missing."""
+
+CHECK_LINES = 1024
+"""Result lines between two looks at the free space of the disk."""
 
 QUEUE_LIMIT = 256
 """Jobs that wait for a slow disk before publishing has to wait too: their frames are in memory."""
@@ -59,6 +67,13 @@ class Recorder:
         Folder of the job trace; an earlier trace in it is replaced.
     keep_sight : bool
         Keep a frame and what was found in it, for the picture.
+    trace_limit_mb : int
+        Of the job trace: at the limit its oldest parts make room; 0 = no limit.
+
+    Attributes
+    ----------
+    lost, removed : int
+        Jobs that are not in the trace at the end; of these, those that made room.
 
     Raises
     ------
@@ -69,40 +84,46 @@ class Recorder:
     """
 
     def __init__(
-        self, results: Path | None = None, trace: Path | None = None, *, keep_sight: bool = False
+        self,
+        results: Path | None = None,
+        trace: Path | None = None,
+        *,
+        keep_sight: bool = False,
+        trace_limit_mb: int = LIMIT_MB,
     ) -> None:
         self.summary = RunSummary()
         self.best: Sight | None = None
         self.error: Exception | None = None
-        self.lost = 0
+        self.lost = self.removed = 0
         self._labels: Mapping[str, TaskLabels] = {}
         self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
         self._results = _open(results)
+        self._lines = 0
         self._folder = trace
+        self._room = TraceRoom(trace_limit_mb)
         self._trace: TraceWriter | None = None
         if trace is not None:
             # What is wrong with either is to be said before models are loaded.
             load_libraries()
             trace.mkdir(parents=True, exist_ok=True)
+        self._hangs = False
         self._queue: queue.Queue[tuple[JobRecord, Work] | None] = queue.Queue(QUEUE_LIMIT)
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Recorder:
-        self._thread.start()
+        self._thread = start_thread(self._run, "recorder", wanted=lambda: True)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        if self._results is not None:
-            try:
-                self._results.close()
-            except OSError as failure:
-                self.error = failure
+        self._put(None)
+        assert self._thread is not None
+        self._thread.join(JOIN_S)
+        if self._thread.is_alive():
+            self.error = self.error or OSError(f"the disk has not answered for {JOIN_S:g} s")
         if self._trace is not None:
             self._trace.close()
-            self.lost = self._trace.lost
+            self.lost, self.removed = self._trace.lost, self._trace.removed
             self.error = self.error or self._trace.error
 
     def introduce(
@@ -131,29 +152,55 @@ class Recorder:
         self.summary = RunSummary(labels)
         if self._folder is not None:
             self._trace = TraceWriter(
-                self._folder, metadata or TraceMetadata(), clocks=clocks, replace=True
+                self._folder,
+                metadata or TraceMetadata(),
+                clocks=clocks,
+                room=self._room,
+                replace=True,
             )
 
     def observe(self, record: JobRecord, work: Work) -> None:
         """Take a job that ended; called on the executor's delivery thread."""
         if self._trace is not None:
             self._trace.write(record, work.frame.stamp_ns)
-        self._queue.put((record, work))
+        self._put((record, work))
+
+    def _put(self, item: tuple[JobRecord, Work] | None) -> None:
+        """Queue a job; a disk that hangs is waited for once, then its jobs are missing."""
+        try:
+            self._queue.put(item, timeout=0.0 if self._hangs else JOIN_S)
+            self._hangs = False
+        except queue.Full:
+            self._hangs = True
+            self.error = self.error or OSError(f"the disk has not answered for {JOIN_S:g} s")
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             record, work = item
-            self.summary.add(record)
-            if self._keep_sight:
-                self._collect(record, work)
-            if self._results is not None and self.error is None:
-                line = format_result(record, work, self._labels[record.task])
-                try:
-                    self._results.write(line + "\n")
-                except OSError as error:
-                    # The run goes on; what became of the file is said at its end.
-                    self.error = error
+            try:
+                self._record(record, work)
+            except Exception as error:
+                # The run goes on; what became of the file is said at its end.
+                if not isinstance(error, OSError):
+                    FAULTS.note("recorder", error)
+                self.error = self.error or error
             del item, record, work
+        if self._results is not None:
+            try:
+                self._results.close()
+            except OSError as error:
+                self.error = error
+
+    def _record(self, record: JobRecord, work: Work) -> None:
+        self.summary.add(record)
+        if self._keep_sight:
+            self._collect(record, work)
+        if self._results is not None and self.error is None:
+            line = format_result(record, work, self._labels[record.task])
+            if self._lines % CHECK_LINES == 0:
+                check_disk(self._results.fileno())
+            self._results.write(line + "\n")
+            self._lines += 1
 
     def _collect(self, record: JobRecord, work: Work) -> None:
         """Keep the latest frame that every task has seen, one with boxes if there is any."""

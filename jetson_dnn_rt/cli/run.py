@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.cli.environment import find_shared_file, prepare_environment
 from jetson_dnn_rt.cli.options import (
     Overrides,
+    add_trace_limit,
     collect_overrides,
     parse_assignment,
     parse_count,
@@ -84,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--frames", type=parse_count, metavar="N", help="end after N frames")
     length.add_argument("--seconds", type=parse_positive, metavar="S", help="end after S seconds")
     add("--output", type=Path, metavar="DIR", help="write picture, plot, job trace and summary")
+    add_trace_limit(parser, "at the limit its oldest parts make room for new ones")
     add("--results", type=Path, metavar="FILE.jsonl", help="write what was found in every frame")
     add("--json", action="store_true", help="one JSON object as the last line")
 
@@ -147,7 +149,12 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
         threading.Thread(target=__import__, args=("matplotlib.figure",), daemon=True).start()
     ready = threading.Event()
     try:
-        recorder = Recorder(args.results, trace, keep_sight=args.output is not None)
+        recorder = Recorder(
+            args.results,
+            trace,
+            keep_sight=args.output is not None,
+            trace_limit_mb=args.trace_limit_mb,
+        )
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     with stop_on_signals(stop), recorder, Progress() as progress:
@@ -239,14 +246,15 @@ def _announce(info: SessionInfo) -> None:
 
 def _check(report: SessionReport, recorder: Recorder, *, interrupted: bool) -> None:
     """A run that shows less than it claims is a failed one."""
+    lost = recorder.lost - recorder.removed  # what made room is as configured, and was logged
+    if recorder.error is not None or lost:
+        said = f"{lost} jobs are not in the trace" if lost else ""
+        why = "; ".join(filter(None, (said, str(recorder.error or ""))))
+        raise SourceError(f"results or trace are incomplete: {why}")
     for name, counts in report.counts.items():
         seen = recorder.summary.tasks[name].released
         if counts.released != seen:
             raise SourceError(f"{name}: {counts.released} frames released, {seen} accounted for")
-    if recorder.error is not None or recorder.lost:
-        lost = f"{recorder.lost} jobs are not in the trace" if recorder.lost else ""
-        why = "; ".join(filter(None, (lost, str(recorder.error or ""))))
-        raise SourceError(f"results or trace are incomplete: {why}")
     for camera in report.cameras.values():
         if camera.error:
             raise SourceError(f"{camera.name}: {camera.error}")

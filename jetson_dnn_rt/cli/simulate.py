@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.options import add_trace_limit, parse_count
 from jetson_dnn_rt.errors import ConfigurationError
 
 HELP = "simulate a policy in a scenario"
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the task with the shortest period (default: the scenario's)",
     )
     add("--trace", type=Path, metavar="DIR", help="write the job trace of the first seed")
+    add_trace_limit(parser, "beyond it the command fails")
     add("--plot", type=Path, metavar="DIR", help="draw the policies of --policies side by side")
     add("--policies", metavar="A,B,...", help="for --plot")
     add("--list", action="store_true", help="name the scenarios and the policies, and end")
@@ -78,7 +79,9 @@ def _simulate(args: argparse.Namespace) -> dict[str, Any]:
     if args.trace is not None:
         from jetson_dnn_rt.cli.simulated_trace import simulate_traced
 
-        tallies.append(simulate_traced(source, args.policy, args.frames, args.trace))
+        tallies.append(
+            simulate_traced(source, args.policy, args.frames, args.trace, args.trace_limit_mb)
+        )
         rest = range(1, args.seeds)
     tallies += [simulate(source, args.policy, seed=seed, frames=args.frames) for seed in rest]
     return summarize(tallies)

@@ -13,6 +13,7 @@ from jetson_dnn_rt.simulator.simulation import SimulatedFrame, Simulation
 from jetson_dnn_rt.simulator.tally import Tally
 from jetson_dnn_rt.simulator.world import World
 from jetson_dnn_rt.wcet.clock_log import ClockLog
+from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
 from jetson_dnn_rt.wcet.trace_writer import TraceWriter
 
@@ -22,7 +23,13 @@ _CLOCK_CHANGES = 1 << 22
 """Far more than a run has: a simulation is faster than its trace is written."""
 
 
-def simulate_traced(source: Source, policy: str, frames: int | None, folder: Path) -> Tally:
+def simulate_traced(
+    source: Source,
+    policy: str,
+    frames: int | None,
+    folder: Path,
+    limit_mb: int = LIMIT_MB,
+) -> Tally:
     """Run the first seed of a scenario, and write its trace.
 
     Parameters
@@ -35,6 +42,8 @@ def simulate_traced(source: Source, policy: str, frames: int | None, folder: Pat
         As `simulate` has it.
     folder : Path
         Of the trace; an earlier one in it is replaced.
+    limit_mb : int
+        Of the trace; 0 = no limit.
 
     Raises
     ------
@@ -55,7 +64,11 @@ def simulate_traced(source: Source, policy: str, frames: int | None, folder: Pat
             simulation = begun
             try:
                 writer = TraceWriter(
-                    folder, describe(source, policy, begun.world), clocks=log.at, replace=True
+                    folder,
+                    describe(source, policy, begun.world),
+                    clocks=log.at,
+                    room=TraceRoom(limit_mb, ring=False),
+                    replace=True,
                 )
             except OSError as error:
                 raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error

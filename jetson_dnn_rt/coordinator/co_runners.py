@@ -14,12 +14,12 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.coordinator.interference import cpu_load
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -116,11 +116,17 @@ def run_load(kind: str, threads: int = 1, count: int | None = None) -> Iterator[
             load._processes = processes
             yield load
         return
-    command = [sys.executable, "-m", "jetson_dnn_rt.variants.load_process", kind]
+    command = python_command("jetson_dnn_rt.variants.load_process", kind)
     try:
         for _ in range(load.count):
             load._processes.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=CHILD_FOLDER,
+                    env=child_environment(),
+                )
             )
         for process in load._processes:
             _wait_until_ready(process, kind)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.lag import lag_ns
-from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.selection import FAILURES, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Outcome
 
@@ -82,8 +83,9 @@ class Coordinator:
     decisions, switches : int
         How often the policy was asked, and how often a frame went on in another variant.
     failure : str
-        Why the policy was set aside, empty as long as it works. Without it the tasks go on in the
-        variants that they ran last, at the fastest clocks.
+        Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
+        Without it the tasks go on in the variants that they ran last, at the fastest clocks; so
+        does the frame that it raised at before.
     """
 
     def __init__(
@@ -116,6 +118,9 @@ class Coordinator:
         self.decisions = 0
         self.switches = 0
         self.failure = ""
+        self._failures = 0
+        self._seen_ns = 0
+        """The time of the last call that had one."""
         self.decision_times_ns: list[int] = []
         self._request_clocks = request_clocks
         self._timer = timer
@@ -126,6 +131,7 @@ class Coordinator:
         self.policy = policy
         self.cohort.memory = None
         self.failure = ""
+        self._failures = 0
         self._rescale()
 
     def close(self) -> None:
@@ -150,7 +156,11 @@ class Coordinator:
             return self._static.choose(state, job, now_ns)
         if decision is None:
             return self._keep(seat)
-        return seat.member.table.variants[decision.variants[seat.position]]
+        try:
+            return seat.member.table.variants[decision.variants[seat.position]]
+        except Exception as error:
+            self._set_back(error, now_ns)
+        return self._keep(seat)
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """What the policy may yet choose; where it does not choose, the one variant."""
@@ -162,7 +172,11 @@ class Coordinator:
         if self.failure:
             return (self._keep(seat),)
         variants = seat.member.table.variants
-        return [variants[v] for v in self.policy.candidates(self.cohort, seat.position)]
+        try:
+            return [variants[v] for v in self.policy.candidates(self.cohort, seat.position)]
+        except Exception as error:
+            self._set_back(error, self._seen_ns)
+        return (self._keep(seat),)
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -281,6 +295,7 @@ class Coordinator:
 
     def _settle(self, now_ns: int) -> None:
         """Clocks that were asked for come into effect."""
+        self._seen_ns = now_ns
         cohort = self.cohort
         if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
             cohort.clocks = cohort.clocks_target
@@ -309,10 +324,7 @@ class Coordinator:
         try:
             decision = self.policy.decide(cohort, now_ns)
         except Exception as error:  # the frames go on whatever a policy does
-            self.failure = f"{type(self.policy).__name__}: {error!r}"
-            self._rescale()
-            if self.policy.adjusts_clocks:
-                self._change_clocks(cohort.clock_table.fastest, now_ns)
+            self._set_back(error, now_ns)
             return None
         if self._timer:
             self.decision_times_ns.append(self._timer() - begin_ns)
@@ -321,6 +333,17 @@ class Coordinator:
         if self.policy.adjusts_clocks and (change_clocks or self.policy.clocks_at_boundaries):
             self._change_clocks(decision.clocks, now_ns)
         return decision
+
+    def _set_back(self, error: Exception, now_ns: int) -> None:
+        """The policy raised; at the second time it is set aside."""
+        FAULTS.note("coordinator policy", error)
+        self._failures += 1
+        if self._failures < FAILURES:
+            return
+        self.failure = f"{type(self.policy).__name__}: {error!r}"
+        self._rescale()
+        if self.policy.adjusts_clocks:
+            self._change_clocks(self.cohort.clock_table.fastest, now_ns)
 
     def _change_clocks(self, target: int, now_ns: int) -> None:
         cohort = self.cohort

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import statistics
 import subprocess
-import sys
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from jetson_dnn_rt.children import CHILD_FOLDER, code_command
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.coordinator.tables import Integers, order_statistic
 from jetson_dnn_rt.errors import ModelError
@@ -163,12 +163,14 @@ def compare_beside(
 @contextlib.contextmanager
 def cpu_load(processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keep so many cores busy from other processes while the context lasts; gives those."""
-    command = [sys.executable, "-S", "-c", _BUSY]
+    command = code_command(_BUSY)
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(processes):
             started.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=CHILD_FOLDER
+                )
             )
         for process in started:
             assert process.stdout is not None

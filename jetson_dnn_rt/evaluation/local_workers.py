@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
+from jetson_dnn_rt.children import safe_spawning
 from jetson_dnn_rt.evaluation.chunk import ChunkRequest
 from jetson_dnn_rt.evaluation.worker import (
     ATTEMPTS,
@@ -81,7 +82,8 @@ def _start(run: RunChunk) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, run), daemon=True)
-    process.start()
+    with safe_spawning():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
 

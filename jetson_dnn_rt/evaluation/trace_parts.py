@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.wcet.trace_part import StreamPart, turn_into_parquet
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TraceMetadata, make_schema, require_pyarrow
-
-PART_BYTES = 256 * 2**20
 
 
 class TraceParts:
@@ -20,8 +19,10 @@ class TraceParts:
         Made when it is not there; what an earlier evaluation left in it goes.
     metadata : TraceMetadata
         Into every part.
-    part_bytes : int
-        A part is closed and the next one begun at this size.
+    room : TraceRoom, optional
+        How much of the disk it may take.
+    part_bytes : int, optional
+        A part is closed and the next one begun at this size; by default that of `room`.
 
     Raises
     ------
@@ -32,7 +33,12 @@ class TraceParts:
     """
 
     def __init__(
-        self, folder: Path, metadata: TraceMetadata, part_bytes: int = PART_BYTES
+        self,
+        folder: Path,
+        metadata: TraceMetadata,
+        *,
+        room: TraceRoom | None = None,
+        part_bytes: int | None = None,
     ) -> None:
         self._pa = require_pyarrow()
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +47,8 @@ class TraceParts:
         self.folder = folder
         self.written = 0
         self._schema = make_schema(metadata)
-        self._part_bytes = part_bytes
+        self._room = room or TraceRoom(ring=False)
+        self._part_bytes = part_bytes or self._room.part_bytes
         self._number = 0
         self._part: StreamPart | None = None
 
@@ -51,19 +58,22 @@ class TraceParts:
         Raises
         ------
         OSError
-            When the disk does not take them.
+            When the disk does not take them, or there is no room.
         """
         with self._pa.ipc.open_stream(self._pa.BufferReader(rows)) as stream:
             for batch in stream:
                 self._append(batch)
 
     def _append(self, batch: Any) -> None:
+        # The worker did not know what the evaluation as a whole is about.
+        batch = self._pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        size = self._part.size if self._part else 0
+        self._room.make(self.folder, size, StreamPart.measure(batch))
         if self._part is None:
             path = self.folder / f"jobs-{self._number:04d}.arrows"
             self._part = StreamPart(path, self._schema)
             self._number += 1
-        # The worker did not know what the evaluation as a whole is about.
-        self._part.append(self._pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+        self._part.append(batch)
         self.written += batch.num_rows
         if self._part.size >= self._part_bytes:
             self.close()
@@ -73,7 +83,8 @@ class TraceParts:
         if self._part is not None:
             part, self._part = self._part, None
             part.close()
-            turn_into_parquet(part.path)
+            path = turn_into_parquet(part.path, self._schema)
+            self._room.add(path, lambda: None)
 
     def __enter__(self) -> TraceParts:
         return self

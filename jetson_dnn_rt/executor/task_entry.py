@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jetson_dnn_rt.executor.delivery import Observer
+from jetson_dnn_rt.executor.restarts import Restarts
 from jetson_dnn_rt.executor.stage_table import StageTable
 from jetson_dnn_rt.scheduling.analysis import TaskDemand
 from jetson_dnn_rt.scheduling.job import Job
@@ -21,7 +22,8 @@ class TaskSnapshot:
     """Counts and state of a task at one moment, for diagnostics.
 
     `budgets_ms` holds one figure per stage for each variant; `suspended` and `withdrawn` are the
-    reasons why the task or a variant does not run, empty when all is well.
+    reasons why the task or a variant does not run, empty when all is well. `hangs` says how many
+    threads hang in its stages now.
     """
 
     parameters: TaskParameters
@@ -31,17 +33,28 @@ class TaskSnapshot:
     budgets_ms: dict[str, tuple[float, ...]]
     suspended: str
     withdrawn: dict[str, str]
+    last_failure: str = ""
+    hangs: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class TaskEntry:
-    """What the executor keeps of a task; `urgency` is its deadline class, see `Work`."""
+    """What the executor keeps of a task; `urgency` is its deadline class, see `Work`.
+
+    `trouble` says, with what to do, why the task is suspended until somebody asks for another
+    try; `restarting` whether a thread makes its stages anew; `leaving` whether it is forgotten as
+    soon as its stage has returned.
+    """
 
     stages: dict[str, StageTable]
     observer: Observer
     restart: Callable[[], Stages] | None
     stage_timeout_ns: int
     urgency: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    restarting: bool = False
+    trouble: str = ""
+    leaving: bool = False
 
     def next_stage(self, job: Job) -> Stage:
         """What the job runs now or next."""
@@ -50,7 +63,7 @@ class TaskEntry:
         return stage
 
 
-def make_snapshot(state: TaskState) -> TaskSnapshot:
+def make_snapshot(state: TaskState, entry: TaskEntry, hangs: int) -> TaskSnapshot:
     """Counts and state of a task now; the executor's lock is held."""
     return TaskSnapshot(
         parameters=state.parameters,
@@ -61,8 +74,10 @@ def make_snapshot(state: TaskState) -> TaskSnapshot:
             variant: tuple(stage.budget_ns / 1e6 for stage in stages)
             for variant, stages in state.budgets.items()
         },
-        suspended=state.suspended,
+        suspended=entry.trouble or state.suspended,
         withdrawn=dict(state.withdrawn),
+        last_failure=state.last_failure,
+        hangs=hangs,
     )
 
 

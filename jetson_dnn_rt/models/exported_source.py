@@ -2,18 +2,19 @@
 
 ``torch.export.load`` unpickles with all rights, evaluates the expressions of open shapes, and
 resolves the names of operators anywhere below ``torch``. So the archive is looked through first:
-its members, its pickles (with ``weights_only``), its operators, and that its shapes are fixed.
+its members, its pickles (with ``weights_only``), its operators, its names, which become Python
+source, the types of its inputs and outputs, and that its shapes are fixed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import json
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from jetson_dnn_rt.models.files import (
 )
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.trust import check_trusted
 
 if TYPE_CHECKING:
     import torch
@@ -38,11 +40,38 @@ _MEMBERS = re.compile(
     r"|archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
     r"|serialized_(exported_program\.json|(state_dict|constants|example_inputs)\.(pt|json)))"
 )
-_OPERATORS = re.compile(
-    r"torch\.ops\.(aten|torchvision|prims)\.(?!from_file\b)\w+\.\w+"
-    r"|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
+_OVERLOADS = re.compile(r"torch\.ops\.(aten|torchvision|prims)\.(\w+)\.(\w+)")
+_FUNCTIONS = re.compile(
+    r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
     r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|neg|pow|eq|ne|lt|le|gt|ge)"
 )
+_READS_FILES = ("aten::from_file",)
+
+# torch.fx writes names into the source text of ``forward`` as they are, and names of weights
+# between quotation marks. Values under the keys of _TEXTS are data: quoted, or not used.
+_NAMES = ("name", "as_name", "forward_arg_names")
+_NAME = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)
+_WORD = re.compile(r"[\w.@:+/ -]*", re.ASCII)
+_TEXTS = (
+    "as_string",
+    "as_strings",
+    "custom",
+    "from_node",
+    "guards_code",
+    "in_spec",
+    "nn_module_stack",
+    "out_spec",
+    "source_fn_stack",
+    "stack_trace",
+    "torch_fn",
+)
+
+# Pickled objects have other names; torch unpickles those with all rights.
+_PATH_NAME = re.compile(r"(weight|tensor)_\d+")
+
+# Of ``torch.utils._pytree``; the contexts of other types name modules that are imported.
+_CONTAINERS = {"builtins.tuple": "null", "builtins.list": "null", "builtins.dict": None}
+_MAX_SPEC_DEPTH = 32
 
 
 def open_exported(path: Path, options: SourceOptions) -> Opened:
@@ -53,10 +82,12 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
     ModelError
         When the file is missing, damaged, refused, or its input is not one float32 image
         ``[1, 3, H, W]`` of fixed size.
+    UntrustedError
+        When others may change the file, and `options` do not say that it is trusted.
     """
     import torch
 
-    data = read_model_file(path)
+    data = read_model_file(path if options.trust else check_trusted(path))
     check_archive(path, data)
     try:
         with warnings.catch_warnings():
@@ -114,32 +145,91 @@ def _check_member(path: Path, name: str, data: bytes) -> None:
             content = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path} is damaged: {name}: {error}") from error
-        for key, value in _walk(content):
-            _check_entry(path, key, value)
+        _check_document(path, content)
 
 
-def _check_entry(path: Path, key: str, value: object) -> None:
-    if key == "expr_str":
-        raise ModelError(f"{path} has open shapes: export it with a fixed input [1, 3, H, W]")
-    if key == "use_pickle" and value:
-        raise ModelError(f"{path} is refused: it holds pickled objects, not plain tensors")
-    if key == "nodes" and isinstance(value, list):
-        for node in value:
-            target = node.get("target") if isinstance(node, dict) else None
-            if not isinstance(target, str) or not _OPERATORS.fullmatch(target):
-                raise ModelError(f"{path} is refused: operator {target!r} is not a network's")
-
-
-def _walk(content: object) -> Iterator[tuple[str, object]]:
-    """Every key and value of a JSON document."""
-    waiting = [content]
+def _check_document(path: Path, content: object) -> None:
+    """Look through one JSON document of an archive."""
+    waiting: list[tuple[str, object]] = [("", content)]
     while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            yield from item.items()
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
+        key, value = waiting.pop()
+        if key == "expr_str":
+            raise ModelError(f"{path} has open shapes: export it with a fixed input [1, 3, H, W]")
+        if key == "use_pickle" and value:
+            raise ModelError(f"{path} is refused: it holds pickled objects, not plain tensors")
+        if key == "path_name" and not (isinstance(value, str) and _PATH_NAME.fullmatch(value)):
+            raise ModelError(f"{path} is refused: {value!r:.100} is no tensor of the archive")
+        if key == "nodes" and isinstance(value, list):
+            for node in value:
+                _check_operator(path, node.get("target") if isinstance(node, dict) else None)
+        if key == "as_operator":
+            _check_operator(path, value)
+        if key in ("in_spec", "out_spec"):
+            _check_spec(path, key, value)
+        if isinstance(value, dict):
+            for name, item in value.items():
+                _check_text(path, key, name)
+                waiting.append((name, item))
+        elif isinstance(value, list):
+            waiting.extend((key, item) for item in value)
+        elif isinstance(value, str):
+            _check_text(path, key, value)
+
+
+def _check_text(path: Path, key: str, text: str) -> None:
+    allowed = _NAME if key in _NAMES else _WORD
+    if key not in _TEXTS and not allowed.fullmatch(text):
+        raise ModelError(f"{path} is refused: {text!r:.100} is no name in a program ({key})")
+
+
+def _check_operator(path: Path, target: object) -> None:
+    """Only what is an operator is one: attributes of operators are Python."""
+    import torch
+
+    words = target if isinstance(target, str) else ""
+    if _FUNCTIONS.fullmatch(words):
+        return
+    found = _OVERLOADS.fullmatch(words)
+    if found is not None:
+        space, name, overload = found.groups()
+        if space == "torchvision":
+            with contextlib.suppress(ImportError):
+                import torchvision  # noqa: F401  # registers them
+        packet = getattr(getattr(torch.ops, space), name, None)
+        if isinstance(packet, torch._ops.OpOverloadPacket):
+            operator = getattr(packet, overload, None)
+            if isinstance(operator, torch._ops.OpOverload) and (
+                operator._schema.name not in _READS_FILES
+            ):
+                return
+    raise ModelError(f"{path} is refused: operator {target!r:.100} is not a network's")
+
+
+def _check_spec(path: Path, key: str, text: object) -> None:
+    """Let inputs and outputs be tuples, lists and dicts of tensors: others import modules."""
+    try:
+        protocol, spec = json.loads(text if isinstance(text, str) else "")
+        if protocol != 1:
+            raise ValueError(f"protocol {protocol!r:.20}")
+        waiting = [(spec, 1)]
+        while waiting:
+            node, depth = waiting.pop()
+            kind, context, children = (node[k] for k in ("type", "context", "children_spec"))
+            if kind is None and context is None and children == []:
+                continue
+            if kind not in _CONTAINERS:
+                raise ModelError(f"{path} is refused: {key} holds the type {kind!r:.100}")
+            if kind == "builtins.dict":
+                keys = json.loads(context)
+                if not isinstance(keys, list) or not all(isinstance(k, str | int) for k in keys):
+                    raise ModelError(f"{path} is refused: {key} has keys that are no plain ones")
+            elif context != _CONTAINERS[kind]:
+                raise ModelError(f"{path} is refused: {key} has the context {context!r:.100}")
+            if depth == _MAX_SPEC_DEPTH or not isinstance(children, list):
+                raise ValueError("no tree, or a deep one")
+            waiting.extend((child, depth + 1) for child in children)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged: {key} is no tree of types: {error!r}") from error
 
 
 def _find_input_size(path: Path, program: Any) -> tuple[int, int]:

@@ -204,11 +204,14 @@ class SourceOptions:
         ``DEFAULT``, ``none`` or a file, for torchvision.
     labels : str, sequence of str or None
         As in `load_model`.
+    trust : bool
+        As in `load_model`.
     """
 
     input_size: tuple[int, int] | None
     weights: str
     labels: str | Sequence[str] | None
+    trust: bool = False
 
 
 def make_probe_input(height: int, width: int) -> npt.NDArray[np.float32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,9 +125,12 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
         raise ModelError(f"{path} is damaged or no ONNX file: {error}") from error
-    for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ModelError(f"{path} keeps weights in other files: save it as a single file")
+    for tensor in _find_tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+            raise ModelError(
+                f"{path} keeps the tensor {tensor.name[:100]!r} in another file: save it as a "
+                "single file"
+            )
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph")
     try:
@@ -134,6 +138,26 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
     return model
+
+
+def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor, wherever it is: attributes of nodes, branches, functions, sparse values."""
+    import onnx
+
+    # By the schema of the message, not by a list of places, which grows from release to release.
+    waiting: list[Any] = [model]
+    while waiting:
+        message = waiting.pop()
+        if isinstance(message, onnx.TensorProto):
+            yield message
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is None:
+                continue
+            if hasattr(value, "ListFields"):
+                waiting.append(value)
+            else:
+                waiting.extend(value)
 
 
 def _check_input(

@@ -15,6 +15,12 @@ from jetson_dnn_rt.models.encodings import MAX_SIDE
 ResizeMode = Literal["letterbox_topleft", "letterbox_center", "stretch"]
 ColorOrder = Literal["bgr", "rgb"]
 
+# What networks use lies between 1/65025 and 255. With the widest values a pixel of 255 becomes
+# 2.6e10: every number stays finite in float32, which NaN, 1e308 or a std of 1e-300 would not.
+SCALE_RANGE = (1e-6, 1e3)
+MEAN_RANGE = (-1e4, 1e4)
+STD_RANGE = (1e-5, 1e4)
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -31,9 +37,9 @@ class Preprocessing:
     color : {"bgr", "rgb"}
         Order of the channels.
     scale : float
-        Factor on the pixels, 1 or 1/255.
+        Factor on the pixels, usually 1 or 1/255; within `SCALE_RANGE`.
     mean, std : tuple of three floats
-        In the order of `color`, after scaling.
+        In the order of `color`, after scaling; within `MEAN_RANGE` and `STD_RANGE`.
     """
 
     height: int
@@ -55,8 +61,13 @@ class Preprocessing:
             raise ValueError(f"color must be one of {get_args(ColorOrder)}: {self.color!r}")
         if not 0 <= self.pad_value <= 255:
             raise ValueError(f"pad_value must be in [0, 255]: {self.pad_value}")
-        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0.0:
-            raise ValueError(f"mean, std must be three values, std > 0: {self.mean}, {self.std}")
+        _check_range("scale", self.scale, *SCALE_RANGE)
+        for key, limits in (("mean", MEAN_RANGE), ("std", STD_RANGE)):
+            values = getattr(self, key)
+            if len(values) != 3:
+                raise ValueError(f"{key} must be three values: {values}")
+            for index, value in enumerate(values):
+                _check_range(f"{key}[{index}]", value, *limits)
 
     @property
     def factors(self) -> npt.NDArray[np.float32]:
@@ -80,13 +91,18 @@ class Preprocessing:
         for key in values:
             if key not in known:
                 raise ConfigurationError(f"preprocessing.{key} is unknown, known are {known}")
-        ready: dict[str, Any] = {
-            k: tuple(v) if k in ("mean", "std") else v for k, v in values.items()
-        }
         try:
+            ready: dict[str, Any] = {
+                k: tuple(v) if k in ("mean", "std") else v for k, v in values.items()
+            }
             return replace(self, **ready)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"preprocessing: {error}") from error
+
+
+def _check_range(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # NaN is in no range
+        raise ValueError(f"{name} must be in [{least:g}, {most:g}]: {value}")
 
 
 @dataclass(frozen=True)

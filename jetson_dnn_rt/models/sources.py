@@ -39,6 +39,7 @@ def load_model(
     input_size: tuple[int, int] | None = None,
     weights: str = "DEFAULT",
     preprocessing: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> Model:
     """Load a model, run it once on a grey picture, and find out what its outputs are.
 
@@ -58,13 +59,16 @@ def load_model(
         For ``torchvision:``: ``DEFAULT``, ``none`` (random), or a file.
     preprocessing : mapping, optional
         Fields of `Preprocessing` that differ from what the source suggests.
+    trust : bool
+        Read what is code (``exported:``) from files too that other users may change
+        (`jetson_dnn_rt.trust`).
 
     Raises
     ------
     ModelError
         When the model is missing, damaged, refused, or of the wrong task.
     ConfigurationError
-        When an argument cannot be used.
+        When an argument cannot be used; `UntrustedError` when others may change a file of code.
     BackendUnavailableError
         When a library that is needed to read the model is missing.
     """
@@ -76,7 +80,7 @@ def load_model(
         raise ConfigurationError(f"kind must be one of {get_args(Kind)}: {kind!r}")
     if input_size is not None and not all(1 <= side <= 8192 for side in input_size):
         raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {input_size}")
-    opened = _SOURCES[scheme](name, SourceOptions(input_size, weights, labels))
+    opened = _SOURCES[scheme](name, SourceOptions(input_size, weights, labels, trust))
     outputs = opened.origin.probe(*opened.input_size)
     try:
         recognised = recognise_head(outputs, opened.input_size, head, kind)

@@ -12,19 +12,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.executor.realtime import Realtime
+from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.nodes.declaration import describe
 from jetson_dnn_rt.nodes.loading import LoadedTask
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -32,8 +32,6 @@ from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 LOG_PERIOD_S = 10.0
 TURN_POLL_S = 0.2
 JOIN_TIMEOUT_S = 10.0
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class BackgroundBuild:
@@ -76,7 +74,7 @@ class BackgroundBuild:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._run, name=f"build-{task}", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -85,7 +83,7 @@ class BackgroundBuild:
             f"not in the library: {names}; built in the background, until then the task runs "
             f"{', '.join(self._loaded.variant_names)}"
         )
-        self._thread.start()
+        self._thread = start_thread(self._run, f"build-{self._task}")
 
     def take(self) -> str | None:
         """Name of a variant that became ready, each once; None when there is none now."""
@@ -98,7 +96,7 @@ class BackgroundBuild:
     @property
     def over(self) -> bool:
         """Whether nothing will become ready any more."""
-        return not self._thread.is_alive() and not self._ready
+        return not (self._thread is not None and self._thread.is_alive()) and not self._ready
 
     def stop(self, timeout_s: float = 0.0) -> bool:
         """End the process at once, and wait so long for the thread; False when it still runs.
@@ -113,6 +111,8 @@ class BackgroundBuild:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
+        if self._thread is None:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -133,8 +133,10 @@ class BackgroundBuild:
     def _build(self, names: Sequence[str]) -> None:
         try:
             reports = self._run_process(names)
-        except (JetsonDnnRtError, OSError) as error:
-            reports = {name: str(error) for name in names}
+        except Exception as error:  # whatever it is, the variants are given up with the reason
+            if not isinstance(error, (JetsonDnnRtError, OSError)):
+                FAULTS.note(f"build of task {self._task}", error)
+            reports = {name: str(error) or repr(error) for name in names}
         for name in names:
             if self._stop.is_set():
                 return
@@ -166,12 +168,10 @@ class BackgroundBuild:
         ModelError
             When it ended without a report.
         """
-        command = [sys.executable, "-m", "jetson_dnn_rt.nodes.low_priority", str(os.getpid())]
+        command = python_command("jetson_dnn_rt.nodes.low_priority", str(os.getpid()))
         # What is measured beside running tasks says nothing of a kernel.
         command += ["build", "--params", "/dev/stdin", "--no-tuning", "--json"]
         command += ["--batch", str(self._loaded.batch_tasks)]
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         # Files without names: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile("w+") as values, tempfile.TemporaryFile("w+") as report:
             yaml.safe_dump(self._make_params(names), values)
@@ -186,7 +186,7 @@ class BackgroundBuild:
                     stdout=report,
                     stderr=subprocess.PIPE,
                     text=True,
-                    env=environment,
+                    env=child_environment(),
                 )
             assert process.stderr is not None
             with process.stderr as lines:

@@ -123,8 +123,9 @@ class BatchGroups:
             values[f"batch.{report.variant}.{report.size}"] = text
         return values
 
-    def leave(self, task: str) -> None:
-        """A task is cleaned up; the last one of a group closes it."""
+    def leave(self, task: str) -> list[BatchGroup]:
+        """A task is cleaned up; returns what is to be closed with it: the last one of a group."""
+        over = []
         for name, group in list(self._groups.items()):
             if task not in group.tasks:
                 continue
@@ -132,5 +133,6 @@ class BatchGroups:
                 # It was made anew because a stage hung, which may have the runners in use yet.
                 del self._groups[name]
             elif not any(self._is_member(o, name) for o in group.tasks if o != task):
-                self._groups.pop(name).close()
+                over.append(self._groups.pop(name))
         self._loaded.pop(task, None)
+        return over

@@ -126,7 +126,9 @@ class CameraNode(ManagedNode):
         self._arrivals = Arrivals()
         self._topics: list[Any] = []
         self._mailbox: Mailbox[Frame] | None = None
-        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"camera_status": self._make_status}, process=host is None
+        )
 
     @property
     def parameters(self) -> CameraParameters:
@@ -174,6 +176,7 @@ class CameraNode(ManagedNode):
             stamp=self._stamp_ns,
             on_start=self._enter_thread,
             on_end=self._end_stream,
+            name=f"camera {self.get_name()}",
         )
         height, width = self._camera.size
         self._info = make_camera_info(values.camera_info_url, height, width)
@@ -283,22 +286,20 @@ class CameraNode(ManagedNode):
             fill_header(self._info.header, frame)
             self._info_publisher.publish(self._info)
 
-    def _statuses(self) -> list[Any]:
+    def _make_status(self) -> Any:
         values = self.parameters
         state = None if self._camera is None else self._camera.state
-        return [
-            camera_status(
-                self.get_name(),
-                self._arrivals.snapshot(time.monotonic_ns()),
-                expected_hz=values.expected_frequency or self.rate_hz,
-                tolerance=values.tolerance,
-                node_state=self.state_name,
-                error=(state.error if state is not None else "") or self.fault,
-                ended=state is not None and state.ended,
-                extra={
-                    "source": values.source,
-                    "frames": self.frames,
-                    "reopened": 0 if state is None else state.reopened,
-                },
-            )
-        ]
+        return camera_status(
+            self.get_name(),
+            self._arrivals.snapshot(time.monotonic_ns()),
+            expected_hz=values.expected_frequency or self.rate_hz,
+            tolerance=values.tolerance,
+            node_state=self.state_name,
+            error=(state.error if state is not None else "") or self.fault,
+            ended=state is not None and state.ended,
+            extra={
+                "source": values.source,
+                "frames": self.frames,
+                "reopened": 0 if state is None else state.reopened,
+            },
+        )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from jetson_dnn_rt.coordinator.tables import ClockTable
 from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.faults import start_thread
 from jetson_dnn_rt.nodes.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.wcet.clock_log import ClockLog
@@ -52,7 +53,7 @@ class ClockThread:
     ----------
     platform : Platform
         Opened; this thread alone uses it from `start` on and closes it at `stop`, whereby the
-        original clocks come back.
+        original clocks come back. `restore` may overtake it.
     clock_table : ClockTable
         What the positions in requests mean.
 
@@ -73,7 +74,8 @@ class ClockThread:
         self._last_ns = self._effective_ns = 0
         self.log = ClockLog(find_configuration(platform))
         self.settings = ClockLog(clock_table.describe(self._position) if platform.writable else "")
-        self._thread = threading.Thread(target=self._run, name="clocks", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._closing = False
         self.writes = 0
         self.fault = ""
 
@@ -89,17 +91,29 @@ class ClockThread:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._thread = start_thread(self._run, "clocks", wanted=lambda: not self._closing)
 
     def stop(self, timeout_s: float = 1.0) -> bool:
         """Bring the original clocks back and end; False when the platform hangs."""
         self._stopping = True
         self._wake.set()
-        if self._thread.ident is None:
+        if self._thread is None:
             self._platform.close()
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def restore(self) -> None:
+        """Bring the original clocks back for good, on the calling thread.
+
+        It waits for a write of the clock thread, not for its reading.
+        """
+        self._stopping = True
+        self._wake.set()
+        # From here on nobody looks.
+        for log in (self.log, self.settings):
+            log.append(time.monotonic_ns(), "")
+        self._platform.close()
 
     def request(self, position: int, now_ns: int) -> int:
         """Ask for a configuration; returns at once, with the time when it will be in effect."""
@@ -109,21 +123,18 @@ class ClockThread:
         return now_ns + WAKE_NS + delay_ns
 
     def _run(self) -> None:
-        try:
-            while not self._stopping:
-                self._wake.wait(SAMPLE_S)
-                self._wake.clear()
-                wanted = self._wanted
-                # What failed is not tried again before something else was asked for.
-                if wanted != self._handled and not self._stopping:
-                    self._handled = wanted
-                    self._apply(wanted)
-                self._sample()
-        finally:
-            # From here on nobody looks.
-            for log in (self.log, self.settings):
-                log.append(time.monotonic_ns(), "")
-            self._platform.close()
+        """Serve requests until stopped; begun anew after a fault, by `start_thread`."""
+        while not self._stopping:
+            self._wake.wait(SAMPLE_S)
+            self._wake.clear()
+            wanted = self._wanted
+            # What failed is not tried again before something else was asked for.
+            if wanted != self._handled and not self._stopping:
+                self._handled = wanted
+                self._apply(wanted)
+            self._sample()
+        self._closing = True
+        self.restore()
 
     def _apply(self, position: int) -> None:
         index = int(self._clock_table.indices[position])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from jetson_dnn_rt.faults import start_thread
 from jetson_dnn_rt.nodes.clock_thread import SAMPLE_S
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import Platform
@@ -30,8 +31,8 @@ class ClockWatch:
         self._platform = detect() if platform is None else platform
         self.log = ClockLog(find_configuration(self._platform))
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clock-watch", daemon=True)
-        self._thread.start()
+        self._closing = False
+        self._thread = start_thread(self._run, "clock-watch", wanted=lambda: not self._closing)
 
     def stop(self, timeout_s: float = 1.0) -> bool:
         """End it; False when reading the clocks hangs."""
@@ -40,9 +41,9 @@ class ClockWatch:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        try:
-            # Where there is one configuration, it was noted above.
-            while len(self._platform.space) > 1 and not self._stopping.wait(SAMPLE_S):
-                self.log.append(time.monotonic_ns(), find_configuration(self._platform))
-        finally:
-            self._platform.close()
+        """Look until stopped; begun anew after a fault, by `start_thread`."""
+        # Where there is one configuration, it was noted above.
+        while len(self._platform.space) > 1 and not self._stopping.wait(SAMPLE_S):
+            self.log.append(time.monotonic_ns(), find_configuration(self._platform))
+        self._closing = True
+        self._platform.close()

@@ -138,7 +138,9 @@ class CoordinatorNode(ManagedNode):
         self.uncoordinated: dict[str, str] = {}
         self.policy_fault = ""
         self.rates = Rates()
-        self._diagnostics = DiagnosticsPublisher(self, lambda: [policy_status(self)])
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"policy_status": lambda: policy_status(self)}, process=host is None
+        )
 
     @property
     def parameters(self) -> CoordinatorParameters:
@@ -206,7 +208,9 @@ class CoordinatorNode(ManagedNode):
             self._topics = None
         clocks, self._clocks = self._clocks, None
         if clocks is not None and not clocks.stop():
-            self.get_logger().error("the platform hangs: its clocks come back at the next start")
+            self.get_logger().error(
+                "the platform hangs: its clocks come back when this process ends"
+            )
         self._basis = None
 
     def end(self) -> None:
@@ -215,6 +219,12 @@ class CoordinatorNode(ManagedNode):
         if self._clocks is not None:
             self._clocks.stop(timeout_s=0.2)
         self.cleanup()
+
+    def restore_clocks(self) -> None:
+        """Bring the clocks back, whatever the ROS thread does."""
+        clocks = self._clocks
+        if clocks is not None:
+            clocks.restore()
 
     def destroy_node(self) -> None:
         """Destroy the node."""

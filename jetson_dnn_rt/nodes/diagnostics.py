@@ -7,6 +7,7 @@ names and keys are Autoware's and NVIDIA greenwave's, so that their monitors und
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,18 +15,27 @@ from typing import TYPE_CHECKING, Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.arrivals import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.guard import describe
 
 if TYPE_CHECKING:
     from rclpy.node import Node
 
 PERIOD_S = 1.0
+PROCESS_STATUS = "process_status"
 OK, WARN, ERROR, STALE = (
     DiagnosticStatus.OK,
     DiagnosticStatus.WARN,
     DiagnosticStatus.ERROR,
     DiagnosticStatus.STALE,
 )
+
+RECENT_FAULT_NS = 60_000_000_000
+"""So long a fault is a warning; later it is only counted."""
+
+TEXT_LIMIT = 200
+"""Characters of a fault's last text that are shown."""
 
 
 class DiagnosticsPublisher:
@@ -35,12 +45,24 @@ class DiagnosticsPublisher:
     ----------
     node : Node
         Publishes and owns the timer.
-    statuses : callable
-        Makes the statuses of this moment.
+    statuses : mapping of str to callable
+        By the status' name without the node's, such as ``task_status``, what makes it. One that
+        raises is published as an ERROR of that name; the others go out all the same.
+    process : bool
+        Publish ``<node>: process_status``, too: one node of a process does.
     """
 
-    def __init__(self, node: Node, statuses: Callable[[], list[DiagnosticStatus]]) -> None:
-        self._node, self._statuses = node, statuses
+    def __init__(
+        self,
+        node: Node,
+        statuses: Mapping[str, Callable[[], DiagnosticStatus]],
+        *,
+        process: bool = False,
+    ) -> None:
+        self._node, self._statuses = node, dict(statuses)
+        if process:
+            # Last: it counts the others' faults of this round, too.
+            self._statuses[PROCESS_STATUS] = lambda: process_status(node.get_name())
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # Steady: with simulated time a paused bag would silence the diagnostics.
         self._timer = node.create_timer(
@@ -51,10 +73,21 @@ class DiagnosticsPublisher:
         """Publish now."""
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
-        for status in self._statuses():
+        for name, make in self._statuses.items():
+            status = self._make(name, make)
             status.hardware_id = self._node.get_fully_qualified_name()
             message.status.append(status)
         self._publisher.publish(message)
+
+    def _make(self, name: str, make: Callable[[], DiagnosticStatus]) -> DiagnosticStatus:
+        try:
+            return make()
+        except Exception as error:
+            node = self._node.get_name()
+            FAULTS.note(f"{node}: {name}", error)
+            return make_status(
+                f"{node}: {name}", ERROR, f"the status cannot be made: {describe(error)}", {}
+            )
 
 
 def make_status(
@@ -73,6 +106,30 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     return str(value)
+
+
+def process_status(node: str) -> DiagnosticStatus:
+    """Make the status ``<node>: process_status``: faults of the whole process, dead threads.
+
+    ERROR while a thread is missing that is needed, WARN for a minute after a fault.
+    """
+    faults, dead = FAULTS.snapshot(), FAULTS.dead_threads
+    values: dict[str, object] = {
+        "faults": sum(fault.count for fault in faults),
+        "dead_threads": ", ".join(dead) or "none",
+    }
+    values |= {f"dead.{thread}": reason for thread, reason in dead.items()}
+    for fault in faults:
+        values[f"fault.{fault.kind}"] = f"{fault.count}, last: {fault.text[:TEXT_LIMIT]}"
+    level, message = OK, "no fault" if not faults else "no fault in the last minute"
+    now_ns = time.monotonic_ns()
+    recent = [fault for fault in faults if now_ns - fault.last_ns < RECENT_FAULT_NS]
+    if dead:
+        level, message = ERROR, "threads have died: " + ", ".join(dead)
+    elif recent:
+        last = max(recent, key=lambda fault: fault.last_ns)
+        level, message = WARN, f"{last.kind}: {last.text[:TEXT_LIMIT]}"
+    return make_status(f"{node}: {PROCESS_STATUS}", level, message, values)
 
 
 def camera_status(

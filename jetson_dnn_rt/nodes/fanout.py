@@ -6,7 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
+
+NOT_ACCEPTED = "the task's listener failed"
+NOT_RELEASED = "the frame could not be released"
 
 
 class FrameListener(Protocol):
@@ -29,7 +33,8 @@ class Fanout:
 
     Notes
     -----
-    When `remove` has returned, the listener is not in a call and gets no other one.
+    When `remove` has returned, the listener is not in a call and gets no other one. A listener
+    that raises loses that frame, as a bad one; the others get it.
     """
 
     def __init__(self, submit: Callable[[Sequence[str], Frame, int], None]) -> None:
@@ -53,12 +58,31 @@ class Fanout:
     def deliver(self, frame: Frame, capture_ns: int) -> None:
         """Give a frame to all."""
         with self._lock:
-            tasks = [n for n, task in self._listeners.items() if task.accept(frame, capture_ns)]
-            if tasks:
+            tasks = []
+            for name, listener in self._listeners.items():
+                try:
+                    if listener.accept(frame, capture_ns):
+                        tasks.append(name)
+                except Exception as error:
+                    FAULTS.note(f"task {name}: listener", error)
+                    self._reject(name, frame, capture_ns, NOT_ACCEPTED)
+            if not tasks:
+                return
+            try:
                 self._submit(tasks, frame, capture_ns)
+            except Exception as error:
+                FAULTS.note("release of a frame", error)
+                for name in tasks:
+                    self._reject(name, frame, capture_ns, NOT_RELEASED)
 
     def reject(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Tell all of a frame that cannot be used."""
         with self._lock:
-            for listener in self._listeners.values():
-                listener.on_bad_frame(frame, capture_ns, reason)
+            for name in self._listeners:
+                self._reject(name, frame, capture_ns, reason)
+
+    def _reject(self, name: str, frame: Frame, capture_ns: int, reason: str) -> None:
+        try:
+            self._listeners[name].on_bad_frame(frame, capture_ns, reason)
+        except Exception as error:
+            FAULTS.note(f"task {name}: listener", error)

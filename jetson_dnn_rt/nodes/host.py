@@ -28,6 +28,7 @@ from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.wcet.clock_log import ClockLog
 from jetson_dnn_rt.wcet.trace_metadata import describe_run
+from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, MAX_LIMIT_MB, TraceRoom
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -111,6 +112,13 @@ class HostParameters(RealtimeItems):
     trace_dir: str = parameter(
         "", "Folder below which every job is traced, for report and wcet; empty = no trace"
     )
+    trace_limit_mb: int = parameter(
+        LIMIT_MB,
+        "Disk space of the traces of a process run; at the limit the oldest parts make room for "
+        "new ones; 0 = no limit",
+        unit="MB",
+        limits=(0, MAX_LIMIT_MB),
+    )
     autostart: bool = parameter(
         False, "Configure and activate by itself when the process starts", read_only=True
     )
@@ -138,6 +146,7 @@ class Host:
         self._node, self._find_clocks = node, find_clocks
         self._tasks: dict[str, TaskNode] = {}
         self._trace: JobTrace | None = None
+        self._trace_room = TraceRoom()  # of all configurations of this process
         self._clock_watch: ClockWatch | None = None
         self._clock_log = ClockLog()
         self._watch_wanted = False
@@ -202,8 +211,12 @@ class Host:
         )
         if parameters.trace_dir:
             self._watch_wanted = True
+            self._trace_room.limit_mb = parameters.trace_limit_mb
             self._trace = JobTrace(
-                Path(parameters.trace_dir).expanduser(), self._node.get_name(), self.clocks_at
+                Path(parameters.trace_dir).expanduser(),
+                self._node.get_name(),
+                self.clocks_at,
+                self._trace_room,
             )
             executor.add_observer(self._trace.observe)
         executor.start()

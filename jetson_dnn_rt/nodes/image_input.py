@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.cameras.image_messages import (
-    BadImageError,
-    decode_image,
-    stamp_to_ns,
-    view_image,
-)
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import unusable_frame
 from jetson_dnn_rt.nodes.fanout import Fanout
@@ -27,6 +24,9 @@ from jetson_dnn_rt.nodes.stamps import StampClock
 if TYPE_CHECKING:
     from rclpy.node import Node
     from sensor_msgs.msg import CompressedImage, Image
+
+UNREADABLE = "unreadable"
+"""Reason of a frame on which the conversion failed in a way that it does not foresee."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,10 @@ class ImageInput:
                     f"{self.key.topic}: {error} (said once; later ones are counted as failed)"
                 )
             self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, error.reason)
+            return
+        except Exception as error:  # whatever it is, every task counts the frame
+            FAULTS.note(f"image of {self.key.topic}", error)
+            self.fanout.reject(unusable_frame(message.header, sequence), capture_ns, UNREADABLE)
             return
         self.fanout.deliver(frame, capture_ns)
 

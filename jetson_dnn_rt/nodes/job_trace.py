@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import JobRecord, Work
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
 from jetson_dnn_rt.wcet.trace_writer import TraceWriter, load_libraries
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.task_node import TaskNode
 
 logger = logging.getLogger(__name__)
+
+SILENT_S = 30.0
+"""A disk that takes so long is said to hang; the longest step, a part that becomes Parquet, takes
+some seconds."""
 
 
 class JobTrace:
@@ -30,6 +35,8 @@ class JobTrace:
         Of the node that owns the process' executor.
     clocks : callable
         Clock configuration that held at a steady time in ns, in words.
+    room : TraceRoom, optional
+        How much of the disk all traces of the process may take.
 
     Raises
     ------
@@ -37,11 +44,18 @@ class JobTrace:
         When pyarrow is missing.
     """
 
-    def __init__(self, folder: Path, name: str, clocks: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        clocks: Callable[[int], str],
+        room: TraceRoom | None = None,
+    ) -> None:
         # Now: what is imported later is not exempt from garbage collection.
         load_libraries()
         self._folder, self._name, self._clocks = folder, name, clocks
         self._writer: TraceWriter | None = None
+        self._room = room or TraceRoom()
         self._missed = 0
 
     def begin(self, metadata: TraceMetadata) -> None:
@@ -60,7 +74,7 @@ class JobTrace:
             self._close(writer, convert=True)
         folder = self._choose()
         try:
-            self._writer = TraceWriter(folder, metadata, clocks=self._clocks)
+            self._writer = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
         except OSError as error:
             raise ConfigurationError(f"trace_dir {folder}: {error.strerror}") from error
         logger.info("tracing into %s", folder)
@@ -84,15 +98,24 @@ class JobTrace:
         writer = self._writer
         if writer is None:
             return "", {"trace": "not begun"}
-        lost = writer.lost + self._missed
-        values = {"trace": str(writer.folder), "trace_jobs": writer.written, "trace_lost": lost}
+        # Those that were removed at the limit are as configured: nothing is wrong.
+        lost = writer.lost - writer.removed + self._missed
+        values = {
+            "trace": str(writer.folder),
+            "trace_jobs": writer.written,
+            "trace_lost": lost,
+            "trace_removed": writer.removed,
+            "trace_limit_mb": self._room.limit_mb,
+        }
+        if writer.silent_s > SILENT_S:
+            return f"trace: the disk has not answered for {writer.silent_s:.0f} s", values
         if writer.error is not None:
             return f"trace: {writer.error}", values
         return (f"trace: {lost} jobs are not in it" if lost else ""), values
 
     def _close(self, writer: TraceWriter, *, convert: bool) -> None:
         writer.close(convert=convert)
-        lost = f", {writer.lost} lost" if writer.lost else ""
+        lost = f", {writer.lost} lost, {writer.removed} of them removed" if writer.lost else ""
         logger.info("trace %s: %d jobs%s", writer.folder, writer.written, lost)
 
     def _choose(self) -> Path:

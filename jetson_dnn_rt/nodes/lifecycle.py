@@ -10,6 +10,13 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.nodes.guard import (
+    guard,
+    guard_client,
+    guard_parameters,
+    guard_service,
+    name_of,
+)
 from jetson_dnn_rt.nodes.parameters import CommonParameters, ParameterSet, gate_of
 from jetson_dnn_rt.nodes.qos import (
     EventPoller,
@@ -35,6 +42,9 @@ class ManagedNode(LifecycleNode):
     they raise leaves the node in the state it came from, with the reason in the log and in
     `fault` (rclpy itself would swallow the exception).
 
+    Every callback is guarded (`jetson_dnn_rt.nodes.guard`): of subscriptions, timers, services,
+    QoS events, parameter checks and the futures of clients, those of rclpy's own services too.
+
     Parameters
     ----------
     name : str
@@ -47,6 +57,12 @@ class ManagedNode(LifecycleNode):
         self._events = EventPoller(self)  # Node's constructor already creates publishers
         self._live_timers: set[Any] = set()
         super().__init__(name, **options)
+        # Those of the life cycle, which rclpy makes without `create_service`.
+        for service in self._services:
+            if not hasattr(service.callback, "__wrapped__"):
+                service.callback = self._guard_service(
+                    service.callback, service.srv_type, service.srv_name
+                )
         self.fault = ""
         self._locked = ParameterSet(self, CommonParameters).value.lock_configuration
         gate_of(self).locked = self._locked
@@ -73,21 +89,31 @@ class ManagedNode(LifecycleNode):
             publisher = create(msg_type, topic, *args, **options)
         return self._events.watch(publisher)
 
-    def create_subscription(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
+    def create_subscription(
+        self,
+        msg_type: Any,
+        topic: str,
+        callback: Callable[..., Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         """Create a subscription whose events are polled."""
+        callback = guard(callback, f"{self.get_name()}: subscription {topic}")
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription
         try:
-            subscription = create(msg_type, topic, *args, **options)
+            subscription = create(msg_type, topic, callback, *args, **options)
         except UnsupportedEventTypeError:
-            subscription = create(msg_type, topic, *args, **{**options, "event_callbacks": none})
+            options["event_callbacks"] = none
+            subscription = create(msg_type, topic, callback, *args, **options)
         return self._events.watch(subscription)
 
     def create_timer(
         self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
     ) -> Any:
         """Create a timer that stays silent when it was destroyed with its event already queued."""
+        callback = guard(callback, f"{self.get_name()}: timer {name_of(callback)}")
 
         def call_live() -> None:
             if timer in self._live_timers:
@@ -96,6 +122,33 @@ class ManagedNode(LifecycleNode):
         timer = super().create_timer(timer_period_sec, call_live, *args, **options)
         self._live_timers.add(timer)
         return timer
+
+    def create_service(
+        self,
+        srv_type: Any,
+        srv_name: str,
+        callback: Callable[..., Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        """Create a service that always answers."""
+        callback = self._guard_service(callback, srv_type, srv_name)
+        return super().create_service(srv_type, srv_name, callback, *args, **options)
+
+    def _guard_service(
+        self, callback: Callable[..., Any], srv_type: Any, srv_name: str
+    ) -> Callable[..., Any]:
+        return guard_service(callback, srv_type, f"{self.get_name()}: service {srv_name}")
+
+    def create_client(self, srv_type: Any, srv_name: str, *args: Any, **options: Any) -> Any:
+        """Create a client whose futures have guarded callbacks."""
+        client = super().create_client(srv_type, srv_name, *args, **options)
+        return guard_client(client, f"{self.get_name()}: answer of {srv_name}")
+
+    def add_on_set_parameters_callback(self, callback: Callable[..., Any]) -> None:
+        """Add a check of new parameters; they are refused when it raises."""
+        place = f"{self.get_name()}: parameters, {name_of(callback)}"
+        super().add_on_set_parameters_callback(guard_parameters(callback, place))
 
     def destroy_timer(self, timer: Any) -> bool:
         """Destroy a timer."""
@@ -134,6 +187,12 @@ class ManagedNode(LifecycleNode):
     def end(self) -> None:
         """The process ends: stop threads within a fraction of a second."""
 
+    def restore_clocks(self) -> None:
+        """The process ends: bring changed clocks back at once.
+
+        Called before `end`, on a thread that is not the ROS thread, which may be busy.
+        """
+
     # -- states --------------------------------------------------------------------------------
 
     @property
@@ -153,6 +212,10 @@ class ManagedNode(LifecycleNode):
         return self.state_name == "active" or (
             self.state_name == "inactive" and self.trigger_activate() == SUCCESS
         )
+
+    def trigger_shutdown(self) -> TransitionCallbackReturn:
+        """Shut down, from any state; a node that is shut down stays so (rclpy would raise)."""
+        return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
 
     def trigger_configure(self) -> TransitionCallbackReturn:
         """Configure on behalf of this process, whatever `lock_configuration` says."""
@@ -221,17 +284,18 @@ class ManagedNode(LifecycleNode):
     ) -> TransitionCallbackReturn:
         try:
             action()
-        except Exception as error:
+        # sys.exit() in a library, too: the state machine would stay between two states for ever.
+        except BaseException as error:
             self.fault = _reason(error)
             self.get_logger().error(f"cannot {what}: {self.fault}")
             if undo is not None:
-                undo()
+                guard(undo, f"{self.get_name()}: {undo.__name__} after a failed {what}")()
             return FAILURE
         self.fault = ""
         return SUCCESS
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """The text of errors raised on purpose; others with their type and place."""
     if isinstance(error, JetsonDnnRtError):
         return str(error)

@@ -296,9 +296,20 @@ class LoadedTask:
             self._lock.release()
         return True
 
-    def rebuild(self) -> Stages:
-        """Build everything anew after a stage hung; the old pipelines may still be in use."""
+    def rebuild(self, give_back: Callable[[Callable[[], None]], object]) -> Stages:
+        """Build everything anew after a stage hung.
+
+        Parameters
+        ----------
+        give_back : callable
+            Is given what closes the old pipelines, and calls it when none of them is in use any
+            more. Those of a task that ran batches are left to those it ran them with.
+        """
         with self._lock:
+            if self._closed:
+                raise ConfigurationError("the task was cleaned up meanwhile")
+            if not self.batch_group:
+                give_back(self._variants.close)
             # As many stages as the executor knows, also where they were counted automatically.
             stages = len(self.stage_names) - 2
             self._variants = self._load(self.variant_names, stages, memory_limit_mb=0.0)

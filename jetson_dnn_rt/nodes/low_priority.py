@@ -1,4 +1,4 @@
-"""Becomes a command of the package that disturbs nobody: ``-m jetson_dnn_rt.nodes.low_priority``.
+"""Becomes a command of the package that disturbs nobody.
 
 It runs at the lowest priority, in a process group of its own, and ends with the thread that
 started it, however that ends.
@@ -11,6 +11,8 @@ import ctypes
 import os
 import signal
 import sys
+
+from jetson_dnn_rt.children import child_environment, python_command
 
 LOWEST = 19
 PR_SET_PDEATHSIG = 1
@@ -36,7 +38,8 @@ def main(parent: int, arguments: list[str]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that counted
         sys.exit(1)
-    os.execv(sys.executable, [sys.executable, "-m", "jetson_dnn_rt.cli.main", *arguments])
+    command = python_command("jetson_dnn_rt.cli.main", *arguments)
+    os.execve(command[0], command, child_environment())
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-logger = logging.getLogger(__name__)
+from jetson_dnn_rt.faults import FAULTS, start_thread
 
 Item = TypeVar("Item")
 
@@ -23,7 +22,7 @@ class Mailbox(Generic[Item]):
     name : str
         Of the thread.
     handle : callable
-        Called with one item at a time; an exception is logged once per kind.
+        Called with one item at a time; an exception is counted and costs that item.
     slots : int
         Items kept while one is handled; of more the oldest are dropped.
     nice : int
@@ -38,8 +37,7 @@ class Mailbox(Generic[Item]):
         self._condition = threading.Condition()
         self._stopping = False
         self.dropped = 0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name, wanted=lambda: not self._stopping)
 
     def put(self, item: Item) -> None:
         """Leave an item; returns at once."""
@@ -62,7 +60,6 @@ class Mailbox(Generic[Item]):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             if self._nice:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
-        said: set[str] = set()
         while True:
             with self._condition:
                 while not self._items and not self._stopping:
@@ -73,8 +70,6 @@ class Mailbox(Generic[Item]):
             try:
                 self._handle(item)
             except Exception as error:
-                if repr(error) not in said:
-                    said.add(repr(error))
-                    logger.exception("thread %s", self._thread.name)
+                FAULTS.note(f"thread {threading.current_thread().name}", error)
             # The frame in it goes back to its pool now, not with the next item.
             del item

@@ -166,7 +166,9 @@ class PerceptionNode(ManagedNode):
             nodes[COORDINATOR] = self.coordinator
         for child, parameters in given.items():
             _check_names(child, nodes[child], parameters)
-        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"perception_status": self._make_status}, process=True
+        )
 
     @property
     def children(self) -> tuple[ManagedNode, ...]:
@@ -279,6 +281,11 @@ class PerceptionNode(ManagedNode):
         for task in self.tasks.values():
             task.trigger_shutdown()
 
+    def restore_clocks(self) -> None:
+        """Bring the clocks back, whatever the ROS thread does."""
+        if self.coordinator is not None:
+            self.coordinator.restore_clocks()
+
     def _find_clocks(self) -> ClockThread | None:
         return None if self.coordinator is None else self.coordinator.clocks
 
@@ -297,7 +304,7 @@ class PerceptionNode(ManagedNode):
                 )
             owners[topic] = name
 
-    def _statuses(self) -> list[Any]:
+    def _make_status(self) -> Any:
         level, message = OK, self.state_name
         if self.fault:
             level, message = ERROR, self.fault
@@ -310,7 +317,7 @@ class PerceptionNode(ManagedNode):
         lack, _ = self.host.describe_trace()
         if level == OK and lack:
             level, message = WARN, lack
-        return [make_status(f"{self.get_name()}: perception_status", level, message, values)]
+        return make_status(f"{self.get_name()}: perception_status", level, message, values)
 
 
 def _check_names(name: str, node: Node, parameters: Mapping[str, Any]) -> None:

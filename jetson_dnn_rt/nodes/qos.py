@@ -27,6 +27,7 @@ except ImportError:  # Humble
         UnsupportedEventTypeError,
     )
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.declaration import QOS_NAMES
 
 if TYPE_CHECKING:
@@ -115,10 +116,13 @@ class EventPoller:
     def poll(self) -> None:
         """Call the callbacks of what has happened since the last time."""
         for handler in [h for handlers in self._handlers.values() for h in handlers]:
-            handler._ready_to_take_data = True  # what an executor's wait would have found out
-            info = handler.take_data()
-            if info is not None and info.total_count_change > 0:
-                handler.callback(info)
+            try:
+                handler._ready_to_take_data = True  # what an executor's wait would have found out
+                info = handler.take_data()
+                if info is not None and info.total_count_change > 0:
+                    handler.callback(info)
+            except Exception as error:  # the other handlers have their turn
+                FAULTS.note("QoS event", error)
 
 
 def make_events(

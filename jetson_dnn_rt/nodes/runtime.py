@@ -15,20 +15,33 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
+from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.nodes.endings import (
+    BAD_CONFIGURATION,
+    SIGNAL,
+    SPIN_FAILED,
+    START_FAILED,
+    Ending,
+)
 
 if TYPE_CHECKING:
     from rclpy.context import Context
     from rclpy.executors import Executor
-    from rclpy.lifecycle import LifecycleNode
 
-    MakeNode = Callable[[Context, list[str]], LifecycleNode]
+    from jetson_dnn_rt.nodes.lifecycle import ManagedNode
+
+    MakeNode = Callable[[Context, list[str]], ManagedNode]
 
 logger = logging.getLogger(__name__)
+
+CLOCKS_LIMIT_S = 0.2
+"""After a signal: clocks that are not restored by then are left to their guardian."""
 
 SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
@@ -40,8 +53,9 @@ SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
 
 
-DESTROYED_IN_A_ROW = 100
-"""So many events of destroyed entities may follow each other; more would be a spin without end."""
+FAILURES_IN_A_ROW, FAILING_S = 100, 5.0
+"""`spin_once` may fail so often and for so long with no success between. Every node of the package
+has a timer of half a second: where none is served for so long, nothing is."""
 
 
 def make_executor(context: Context) -> Executor:
@@ -74,18 +88,18 @@ class Spinner:
         context: Context,
         on_end: Callable[[BaseException | None], None] = lambda error: None,
     ) -> None:
-        self._on_end = on_end
+        self._on_end, self.context = on_end, context
         self.executor = make_executor(context)
         self.ended = threading.Event()
         self.error: BaseException | None = None
         self._running = True
         self._calls: list[Callable[[], None]] = []
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="ros-spin", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to spin."""
-        self._thread.start()
+        self._thread = start_thread(self._run, "ros-spin")
 
     def call(self, function: Callable[[], Any], timeout_s: float | None = None) -> Any:
         """Run a function on the spinning thread, between two callbacks, and return its value.
@@ -124,13 +138,15 @@ class Spinner:
         with self._lock:
             self._running = False
         self.executor.wake()
+        if self._thread is None:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         from rclpy.exceptions import InvalidHandle
 
-        destroyed = 0
+        failures, first_s = 0, 0.0
         try:
             while self._running or self._calls:
                 with self._lock:
@@ -141,15 +157,24 @@ class Spinner:
                     continue
                 try:
                     self.executor.spin_once(timeout_sec=SPIN_TIMEOUT_S)
-                    destroyed = 0
-                except InvalidHandle:
-                    # A message was queued when its subscription was destroyed. rclpy's own
-                    # executors pass over that, Kilted's EventsExecutor raises.
-                    destroyed += 1
-                    if destroyed > DESTROYED_IN_A_ROW:
+                    failures = 0
+                except BaseException as error:
+                    # Callbacks are guarded: this is rclpy itself, or the callback of a node that
+                    # is none of the package's.
+                    if not self.context.ok():
+                        raise
+                    # A message was queued when its subscription was destroyed: no fault. rclpy's
+                    # own executors pass over that, Kilted's EventsExecutor raises.
+                    if not isinstance(error, InvalidHandle):
+                        FAULTS.note("spinning", error)
+                    now_s = time.monotonic()
+                    first_s = first_s if failures else now_s
+                    failures += 1
+                    if failures > FAILURES_IN_A_ROW and now_s - first_s >= FAILING_S:
                         raise
         except BaseException as error:
             self.error = error
+            raise
         finally:
             self.ended.set()
             self._on_end(self.error)
@@ -173,7 +198,8 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
                 stop.set()
         os.close(read_end)
 
-    threading.Thread(target=forward, name="signals", daemon=True).start()
+    # Without it nobody could end the process in order any more.
+    start_thread(forward, "signals", wanted=lambda: True)
     before_end = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:
@@ -199,20 +225,18 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     Returns
     -------
     int
-        Never: the process exits with 0 after a signal, 1 when the ROS thread died, 2 for a
-        configuration that cannot be used.
+        Never: the process exits with the code of one of `jetson_dnn_rt.nodes.endings`.
     """
     set_library_defaults()
     stop = threading.Event()
     with stop_on_signals(stop):
         process = _Process(make_node, list(args), stop)
-        threading.Thread(target=process.start, name="start", daemon=True).start()
+        start_thread(process.start, "start")
         stop.wait()
         # A library that hangs with the interpreter's lock can only be ended from below: with the
-        # stacks of all threads on stderr and exit code 1.
+        # stacks of all threads on stderr and exit code 1 (`endings.END_HANGS`).
         faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
-        end = threading.Thread(target=process.end, name="end", daemon=True)
-        end.start()
+        end = start_thread(process.end, "end")
         end.join(END_LIMIT_S - 0.2)
         # What is left is the interpreter's own end: a second Ctrl-C must not spoil it, and
         # neither threads that hang in a library nor their destructors may delay it.
@@ -232,23 +256,26 @@ class _Process:
     def __init__(self, make_node: MakeNode, args: list[str], stop: threading.Event) -> None:
         self._make_node, self._args, self._stop = make_node, args, stop
         self._spinner: Spinner | None = None
-        self._node: LifecycleNode | None = None
+        self._node: ManagedNode | None = None
         self._context: Context | None = None
-        self.code = 0
+        self.code = SIGNAL.code
 
     def start(self) -> None:
         """Make the node, spin it, bring it up where it is told to; sets `stop` on a failure."""
         try:
             self._start()
         except ConfigurationError as error:
-            self._fail(2, str(error))
-        except Exception as error:
+            self._fail(BAD_CONFIGURATION, str(error))
+        except BaseException as error:  # sys.exit() too: nobody would wait for anything then
             logger.exception("the node could not be started")
-            self._fail(1, repr(error))
+            self._fail(START_FAILED, repr(error))
 
     def end(self) -> None:
-        """Shut the node down as far as that is possible at once."""
+        """Restore the clocks, then shut the node down as far as that is possible at once."""
         spinner, node, context = self._spinner, self._node, self._context
+        if node is not None:
+            # First, and behind nothing else: the ROS thread may be busy, or have ended.
+            start_thread(node.restore_clocks, "restore clocks").join(CLOCKS_LIMIT_S)
         if spinner is None or node is None or context is None or spinner.ended.is_set():
             return
 
@@ -290,9 +317,9 @@ class _Process:
     def _on_spin_end(self, error: BaseException | None) -> None:
         # Shutting the context down makes a spinning thread raise: that is no fault.
         if error is not None and not self._stop.is_set():
-            self._fail(1, f"the ROS thread ended: {error!r}")
+            self._fail(SPIN_FAILED, f"the ROS thread ended: {error!r}")
 
-    def _fail(self, code: int, text: str) -> None:
-        self.code = code
+    def _fail(self, ending: Ending, text: str) -> None:
+        self.code = ending.code
         print(text, file=sys.stderr)
         self._stop.set()

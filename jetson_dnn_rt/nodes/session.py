@@ -233,6 +233,8 @@ def _run(
             break
         wake.wait(left_s)
         wake.clear()
+    if spinner.error is not None:
+        raise RuntimeError(f"the ROS thread ended: {spinner.error!r}") from spinner.error
     for camera in node.cameras.values():
         if camera.camera is not None:
             camera.camera.stop()

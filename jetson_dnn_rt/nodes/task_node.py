@@ -10,7 +10,7 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from std_srvs.srv import SetBool
 
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals
 from jetson_dnn_rt.nodes.background_build import JOIN_TIMEOUT_S, BackgroundBuild
@@ -106,7 +106,18 @@ class TaskNode(ManagedNode):
         self._reports: TimingReports | None = None
         self.published = 0
         self.create_service(SetBool, "~/enable", self._on_enable)
-        self._diagnostics = DiagnosticsPublisher(self, self._statuses)
+        self._diagnostics = DiagnosticsPublisher(
+            self,
+            {
+                "processing_time_status": self._make_processing_status,
+                "camera_status": self._make_camera_status,
+                "task_status": lambda: task_status(self, self.timing.snapshot()),
+                "drift_status": lambda: drift_status(
+                    self.get_name(), self.timing.snapshot().drift
+                ),
+            },
+            process=host is None,
+        )
 
     @property
     def parameters(self) -> TaskNodeParameters:
@@ -259,8 +270,7 @@ class TaskNode(ManagedNode):
             self.get_logger().error("a variant that is being loaded hangs: it is left behind")
         self._end_build()
         if self._loaded is not None:
-            self._loaded.close()
-            self.host.batches.leave(self.task)
+            self._give_back(self._loaded)
             self._loaded = None
         if self._host_parameters is not None:
             self.host.stop()
@@ -276,6 +286,22 @@ class TaskNode(ManagedNode):
             self.host.stop(timeout_s=0.2, quickly=True)
         # With their threads, which would keep the node and its DDS participant alive.
         self._close_topics()
+
+    def _give_back(self, loaded: LoadedTask) -> None:
+        """Close what a task runs on, as soon as none of its stages is in it."""
+        groups = self.host.batches.leave(self.task)
+
+        def close() -> None:
+            loaded.close()
+            for group in groups:
+                group.close()
+
+        if not self.host.running:
+            close()
+        elif not self.host.executor.when_unused(self.task, close):
+            self.get_logger().error(
+                "a stage has not returned: its model is given back when it does"
+            )
 
     def _close_topics(self) -> None:
         while self._closables:
@@ -400,6 +426,13 @@ class TaskNode(ManagedNode):
         self._enabled = request.data
         response.success = True
         response.message = "frames are taken" if request.data else "frames are ignored"
+        if request.data and self._added:
+            try:
+                retried = self.host.executor.retry(self.task)
+            except StillRunningError as error:
+                response.success, retried = False, str(error)
+            if retried:
+                response.message = retried
         return response
 
     def _make_timing(self, values: TaskNodeParameters) -> TaskTiming:
@@ -419,12 +452,24 @@ class TaskNode(ManagedNode):
         if loaded is None:
             raise ConfigurationError("the node was cleaned up meanwhile")
         with self.host.executor.realtime.as_worker():
-            return loaded.rebuild()
+            return loaded.rebuild(partial(self.host.executor.when_unused, self.task))
 
     # -- diagnostics ---------------------------------------------------------------------------
 
-    def _statuses(self) -> list[Any]:
+    def _make_processing_status(self) -> Any:
         timing = self.timing.snapshot()
+        return processing_status(
+            self.get_name(),
+            processing_limits(self),
+            node_state=self.state_name,
+            fault=self.fault,
+            processing_ms=timing.processing_ms,
+            inference_ms=timing.inference_ms,
+            output_latency_ms=timing.output_latency_ms,
+            consecutive_delay_ms=timing.consecutive_delay_ms,
+        )
+
+    def _make_camera_status(self) -> Any:
         values = self.parameters
         camera = self.host.cameras.get(values.camera)
         stream = self.host.input_of(self.input_key)
@@ -439,36 +484,23 @@ class TaskNode(ManagedNode):
             }
             if stream.incompatible and not self._arrivals.snapshot(time.monotonic_ns()).count:
                 error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
-        return [
-            processing_status(
-                self.get_name(),
-                processing_limits(self),
-                node_state=self.state_name,
-                fault=self.fault,
-                processing_ms=timing.processing_ms,
-                inference_ms=timing.inference_ms,
-                output_latency_ms=timing.output_latency_ms,
-                consecutive_delay_ms=timing.consecutive_delay_ms,
-            ),
-            camera_status(
-                self.get_name(),
-                self._arrivals.snapshot(time.monotonic_ns()),
-                expected_hz=self.frequency_hz,
-                tolerance=values.tolerance,
-                node_state=self.state_name if self._enabled else "disabled",
-                error=error,
-                ended=ended,
-                extra=extra,
-            ),
-            task_status(self, timing),
-            drift_status(self.get_name(), timing.drift),
-        ]
+        return camera_status(
+            self.get_name(),
+            self._arrivals.snapshot(time.monotonic_ns()),
+            expected_hz=self.frequency_hz,
+            tolerance=values.tolerance,
+            node_state=self.state_name if self._enabled else "disabled",
+            error=error,
+            ended=ended,
+            extra=extra,
+        )
 
     @property
     def snapshot(self) -> Any:
         """The executor's counts of this task; None while it is not active."""
         if not self._added or not self.host.running:
             return None
+        self.host.executor.check_watchdog()
         return self.host.executor.snapshot(self.task)
 
 

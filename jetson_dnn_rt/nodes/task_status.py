@@ -43,6 +43,8 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
             level, message = ERROR, f"suspended: {snapshot.suspended}"
         elif snapshot.withdrawn:
             level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
+        if level == OK and node.host.executor.selector_failure:
+            level, message = WARN, f"replaced by static: {node.host.executor.selector_failure}"
     if node.loaded is not None:
         values |= _variants(node.loaded, node.build_progress)
         values |= node.host.batches.describe(node.task)
@@ -122,6 +124,7 @@ def host_values(host: Host) -> dict[str, object]:
     values: dict[str, object] = {}
     if host.running:
         values |= {"workers": host.split.workers, "threads": host.split.threads}
+        values |= host.executor.describe()
     if host.cohort_slowdown:
         factors = (f"{count}: {factor:.2f}" for count, factor in host.cohort_slowdown.items())
         values["cohort_slowdown"] = ", ".join(factors)
@@ -151,5 +154,8 @@ def _counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]:
         f"budget_ms.{variant}": " + ".join(f"{b:.3f}" for b in budgets)
         for variant, budgets in snapshot.budgets_ms.items()
     }
+    if snapshot.last_failure:
+        values["last_failure"] = snapshot.last_failure
+    values["hanging_threads"] = snapshot.hangs
     values |= {f"withdrawn.{variant}": why for variant, why in snapshot.withdrawn.items()}
     return values

@@ -34,7 +34,7 @@ def detect(
     allow_writes : bool
         Set clocks, where this process has the right to. Without it nothing is ever written.
     state_dir : pathlib.Path, optional
-        For the file from which the clocks come back after ``kill -9``; ``/run/jetson_dnn_rt``
+        For the file from which the clocks come back after the process; ``/run/jetson_dnn_rt``
         below `root` when not given.
     switch_cores : bool
         Whether cores of a Jetson may be switched off.

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from jetson_dnn_rt.platforms.boards import Board, find_board
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.platforms.controls import EMC, EMC_CAP, Control, EmcControl, GpuControl
+from jetson_dnn_rt.platforms.controls import EMC_CAP, Control, EmcControl, GpuControl
 from jetson_dnn_rt.platforms.cpufreq import find_cpu_controls
 from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.limits import EMC
 from jetson_dnn_rt.platforms.power import Ina3221Meter
 from jetson_dnn_rt.platforms.power_modes import (
     CONFIGURATION,

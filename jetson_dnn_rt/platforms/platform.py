@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import FrameType, MappingProxyType, TracebackType
+from types import MappingProxyType, TracebackType
 
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.boards import PowerMode
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,37 +133,3 @@ class Platform(ABC):
                 return mode.index(self.space)
         known = ", ".join(mode.name for mode in self.modes) or "none"
         raise ValueError(f"power mode {name!r} of {self.title} is not one of: {known}")
-
-
-def close_on_signals(
-    platform: Platform, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGHUP)
-) -> None:
-    """Close `platform` when one of `signals` comes, then let the signal do what it did before.
-
-    For programs that do not handle these signals themselves: without this, SIGTERM ends Python
-    at once, and the clocks come back only at the next start. Call it in the main thread.
-
-    Raises
-    ------
-    ValueError
-        Not in the main thread.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        raise ValueError("signal handlers can be set in the main thread only")
-    for number in signals:
-        previous = signal.getsignal(number)
-        if previous is signal.SIG_IGN:
-            continue  # nohup: the process goes on, and so do its clocks
-
-        def handle(received: int, frame: FrameType | None, previous: object = previous) -> None:
-            try:
-                platform.close()
-            except PlatformError as error:
-                logger.error("%s", error)
-            if callable(previous):
-                previous(received, frame)
-            else:
-                signal.signal(received, signal.SIG_DFL)
-                signal.raise_signal(received)
-
-        signal.signal(number, handle)

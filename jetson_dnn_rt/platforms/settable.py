@@ -14,6 +14,7 @@ from jetson_dnn_rt.platforms.boards import PowerMode
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
 from jetson_dnn_rt.platforms.controls import Control
 from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.guardian import Guardian
 from jetson_dnn_rt.platforms.platform import Platform, Power
 from jetson_dnn_rt.platforms.power import Meter
 from jetson_dnn_rt.platforms.state import ClockState, read_values, write_values
@@ -61,24 +62,13 @@ class WriteSession:
                 self.obstacle = f"no right to write the state file in {folder}; {MEND}"
             return
         try:
-            self.state = ClockState(files, folder)
-            self._give_back(files, self.state)
+            # Absolute: the guardian stands in another folder.
+            self.state = ClockState(files, folder.absolute())
+            if self.state.give_back():
+                logger.warning("gave back the clocks that a killed process had left changed")
         except PlatformError as error:
             self.obstacle = str(error)
             self.close()
-
-    def _give_back(self, files: SystemFiles, state: ClockState) -> None:
-        values = state.read()
-        if not values:
-            return
-        failures = write_values(files, values)
-        if failures:
-            raise PlatformError(
-                "clocks that a killed process left were not given back (a restart of the machine "
-                f"does it): {'; '.join(failures)}"
-            )
-        logger.warning("gave back the clocks that a killed process had left changed")
-        state.forget()
 
     def close(self) -> None:
         """Let go of the right."""
@@ -135,6 +125,13 @@ class SettablePlatform(Platform):
         self.permitted = not obstacle
         if not obstacle and session.state is None:
             obstacle = "setting them was not asked for"
+        self._guardian: Guardian | None = None
+        if not obstacle and session.state is not None:
+            # Before anything is written, and not at the first write, which is to be quick.
+            try:
+                self._guardian = Guardian(files.root, session.state, self._lose_guardian)
+            except PlatformError as error:
+                obstacle = str(error)
         self.writable = not obstacle
         self.reason = obstacle
         # What can be set is what there is to choose from; where nothing can, all is shown.
@@ -191,7 +188,7 @@ class SettablePlatform(Platform):
         Raises
         ------
         PlatformError
-            Some clock could not be given back; the next start tries again.
+            Some clock could not be given back; the guardian and the next start try again.
         """
         with self._lock:
             # A process that was forked off has this object too, and nothing to give back.
@@ -210,11 +207,25 @@ class SettablePlatform(Platform):
                 self.restore()
             finally:
                 atexit.unregister(self._close_at_exit)
+                if self._guardian is not None:
+                    # It has the lock too. What was not restored here, it tries once more.
+                    self._guardian.stop()
+                    self._guardian = None
                 if self._state is not None:
                     self._state.close()
                     self._state = None
                     self.writable = False
                     self.reason = "the platform is closed"
+
+    def _lose_guardian(self, reason: str) -> None:
+        """Without a guardian no clock stays changed."""
+        with self._lock:
+            try:
+                self.close()
+            except PlatformError as error:
+                logger.error("%s: %s", self.title, error)
+            self.reason = reason
+        logger.error("the clocks of %s are only read from now on: %s", self.title, reason)
 
     def _close_at_exit(self) -> None:
         if os.getpid() == self._process:

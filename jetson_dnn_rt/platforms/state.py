@@ -1,7 +1,8 @@
 """The clocks that were there before, kept so that they come back whatever ends the process.
 
 They are on disk before the first clock is changed. A process that ends in any way that Python sees
-gives them back itself; after ``kill -9`` the next one that opens the platform does.
+gives them back itself; else its guardian does (`jetson_dnn_rt.platforms.guardian`); where that was
+killed too, the next process that opens the platform.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.controls import EMC, Control, Limits
 from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.limits import EMC, Limits
+
+if TYPE_CHECKING:  # it imports numpy, which the guardian does not wait for
+    from jetson_dnn_rt.platforms.controls import Control
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +89,9 @@ class ClockState:
         Of the machine.
     folder : pathlib.Path
         Where the file lies; made when it is not there. ``/run`` is a good place.
+    lock : int, optional
+        Descriptor of the lock where it is held already: a guardian inherits it, so that between
+        the end of a process and the restoring nobody else sets clocks.
 
     Raises
     ------
@@ -92,33 +100,16 @@ class ClockState:
         process has the clocks.
     """
 
-    def __init__(self, files: SystemFiles, folder: Path) -> None:
+    def __init__(self, files: SystemFiles, folder: Path, *, lock: int | None = None) -> None:
+        self._files = files
+        self.folder = folder
         self._file = folder / "clocks.json"
+        self._owner = os.getpid()
         boot = files.read(BOOT_ID)
         if not boot:
             raise PlatformError(f"cannot read {files.root / BOOT_ID}")
         self._boot = boot
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            # The kernel lets go of the lock when its owner ends, in whatever way; a number of a
-            # process would say nothing after its reuse. It is a file of its own, never replaced.
-            self._lock = os.open(
-                folder / "clocks.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660
-            )
-            if os.fstat(self._lock).st_uid == os.geteuid():
-                # Whatever the umask: who shares the folder, shares the lock.
-                os.fchmod(self._lock, 0o660)
-        except OSError as error:
-            raise PlatformError(
-                f"no place for the state file in {folder}: {error.strerror}"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise PlatformError(
-                f"another process sets the clocks (it holds {folder / 'clocks.lock'})"
-            ) from error
+        self.lock = _take_lock(folder) if lock is None else lock
 
     def read(self) -> dict[str, int]:
         """What a process left behind in this boot; empty when there is nothing to give back.
@@ -172,8 +163,53 @@ class ClockState:
         """Remove the file: all is given back."""
         self._file.unlink(missing_ok=True)
 
+    def give_back(self) -> bool:
+        """Bring back the clocks that a process left changed; False when there are none.
+
+        Raises
+        ------
+        PlatformError
+            Some could not be brought back; the file stays for the next attempt.
+        """
+        values = self.read()
+        if not values:
+            return False
+        failures = write_values(self._files, values)
+        if failures:
+            raise PlatformError(
+                "clocks that a killed process left were not given back (a restart of the machine "
+                f"does it): {'; '.join(failures)}"
+            )
+        self.forget()
+        return True
+
     def close(self) -> None:
-        """Let go of the lock."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let go of the lock, also where a process that was forked off has its descriptor."""
+        if self.lock >= 0:
+            if os.getpid() == self._owner:
+                fcntl.flock(self.lock, fcntl.LOCK_UN)
+            os.close(self.lock)
+            self.lock = -1
+
+
+def _take_lock(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The kernel lets go of the lock when its owner ends, in whatever way; a number of a
+        # process would say nothing after its reuse. It is a file of its own, never replaced.
+        lock = os.open(folder / "clocks.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        if os.fstat(lock).st_uid == os.geteuid():
+            # Whatever the umask: who shares the folder, shares the lock.
+            os.fchmod(lock, 0o660)
+    except OSError as error:
+        raise PlatformError(
+            f"no place for the state file in {folder}: {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise PlatformError(
+            f"another process sets the clocks (it holds {folder / 'clocks.lock'})"
+        ) from error
+    return lock

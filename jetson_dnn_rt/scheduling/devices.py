@@ -62,6 +62,10 @@ class DeviceLimits:
         self.keep_place(state, job)
         self._in_flight[job.device] += 1
 
+    def recount(self, running: Iterable[Job]) -> None:
+        """Only these are in flight."""
+        self._in_flight = Counter(job.device for job in running)
+
     def give_back(self, job: Job) -> None:
         """It is done."""
         self._in_flight[job.device] -= 1

@@ -29,7 +29,8 @@ recent execution times: its *budget* (a high quantile) and its *usual time* (the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 
 from jetson_dnn_rt.scheduling.batching import Batcher
 from jetson_dnn_rt.scheduling.devices import DeviceLimits
@@ -46,9 +47,14 @@ from jetson_dnn_rt.scheduling.rules import (
     select,
     shortest_ns,
 )
-from jetson_dnn_rt.scheduling.selection import Selector, StaticSelector
+from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
 from jetson_dnn_rt.scheduling.spare import SpareQueue
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.task_state import (
+    MAX_REASONS,
+    OTHER_REASON,
+    TEXT_LENGTH,
+    TaskState,
+)
 from jetson_dnn_rt.tasks import (
     Admission,
     JobRecord,
@@ -60,6 +66,9 @@ from jetson_dnn_rt.tasks import (
 
 KEPT_OUT = ("budget", "blocking")
 """Reasons of skipped jobs that a smaller budget would have let run."""
+
+LOST = "failed: scheduling engine"
+"""Reason of jobs that the engine itself raised at."""
 
 
 class Engine(Registry):
@@ -81,7 +90,7 @@ class Engine(Registry):
     tasks, groups, forms_batches, cohort_slowdown
         See `Registry`.
     selector : Selector
-        Chooses variants; may be exchanged at any time.
+        Chooses variants; may be exchanged at any time. One that raises twice is replaced.
     ask_again_ns : int or None
         After a call of `next`: ask again then, since a job waits for a mate until then.
     """
@@ -96,7 +105,9 @@ class Engine(Registry):
             raise ValueError(f"workers must be >= 1: {workers}")
         super().__init__()
         self.workers = workers
-        self.selector: Selector = StaticSelector()
+        self._guard: GuardedSelector | None = None
+        self._selector: Selector = StaticSelector()
+        self._given: Selector = self._selector
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
         self._running: dict[Job, None] = {}
@@ -108,6 +119,24 @@ class Engine(Registry):
         self._saturated_ns = 0
         self._saturated_since: int | None = None
         self._ended: list[Ending] = []
+
+    @property
+    def selector(self) -> Selector:
+        """What chooses variants."""
+        return self._given
+
+    @selector.setter
+    def selector(self, selector: Selector) -> None:
+        self._given = selector
+        self._selector = selector
+        self._guard = None
+        if type(selector) is not StaticSelector:
+            self._selector = self._guard = GuardedSelector(selector)
+
+    @property
+    def selector_failure(self) -> str:
+        """Why the selector was replaced by a static one; empty as long as it works."""
+        return "" if self._guard is None else self._guard.failure
 
     # -- jobs ----------------------------------------------------------------------------------
 
@@ -125,16 +154,20 @@ class Engine(Registry):
             work=work,
             variant=parameters.variant,
         )
-        reason = self._refusal(state, job, now_ns)
-        if reason:
-            self._end(job, now_ns, Outcome.SKIPPED, reason)
-            return job
-        if state.waiting is not None:
-            self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
-        state.waiting = job
-        self.selector.released(state, job, now_ns)
-        if state.in_flight is None:
-            self._make_ready(job, now_ns)
+        try:
+            reason = self._refusal(state, job, now_ns)
+            if reason:
+                self._end(job, now_ns, Outcome.SKIPPED, reason)
+                return job
+            if state.waiting is not None:
+                self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
+            state.waiting = job
+            self._selector.released(state, job, now_ns)
+            if state.in_flight is None:
+                self._make_ready(job, now_ns)
+        except Exception:
+            self._lose(state, job, now_ns)
+            raise
         return job
 
     def reject(self, task: str, now_ns: int, capture_ns: int, work: Work, reason: str) -> None:
@@ -144,7 +177,12 @@ class Engine(Registry):
         deadline_ns = now_ns + state.parameters.deadline_ns
         variant = state.parameters.variant
         job = Job(task, work.frame.sequence, capture_ns, now_ns, deadline_ns, work, variant)
-        self._end(job, now_ns, Outcome.FAILED, reason)
+        state.last_failure = reason[:TEXT_LENGTH]
+        try:
+            self._end(job, now_ns, Outcome.FAILED, reason)
+        except Exception:
+            self._lose(state, job, now_ns)
+            raise
 
     @property
     def has_ready(self) -> bool:
@@ -161,48 +199,56 @@ class Engine(Registry):
         self.ask_again_ns = None
         if len(self._running) == self.workers:
             return None
-        selector = self.selector
+        selector = self._selector
         # With a coordinator a job may be admitted at any boundary anew, and batches look at all.
         put_aside = not self.forms_batches and type(selector) is StaticSelector
-        while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
-            self._put_back(job)
+        job: Job | None = None
         passed_over: list[Job] = []
         held: list[Job] = []
         on_spare_time: list[Job] = []
-        while (job := self._queue.pop()) is not None:
-            state = self.tasks[job.task]
-            if not self._can_go_on(state, job, now_ns):
-                continue
-            if self._devices and self._devices.room(state, job, held) < 1:
-                self._hold(job, now_ns)
-                passed_over.append(job)
-            elif is_admitted(selector, state, job, now_ns):
-                if not self.forms_batches:
-                    break
-                chosen = self._form_batch(job, [*passed_over, *on_spare_time], now_ns)
-                if chosen is not None:
-                    job = chosen
-                    break
-                self._hold(job, now_ns)
-                passed_over.append(job)
-                # Else another one would be on its device when its mates have come.
-                self._devices.keep_place(state, job)
-                held.append(job)
-            elif put_aside:
-                self._put_aside(state, job)
-            else:
-                on_spare_time.append(job)
-        if job is None:
-            job = self._take_spare(passed_over, now_ns) if put_aside else None
-            for other in on_spare_time:
-                if self._devices.room(self.tasks[other.task], other, held) > 0:
-                    job = other
-                    break
-        for other in (*passed_over, *on_spare_time):
-            if job is None or (other is not job and other not in job.mates):
-                self._put_back(other)
-        if job is not None:
-            self._start(job, now_ns)
+        try:
+            while job := self._spare.pop_overdue(now_ns) if put_aside else self._spare.pop():
+                self._put_back(job)
+            while (job := self._queue.pop()) is not None:
+                state = self.tasks[job.task]
+                if not self._can_go_on(state, job, now_ns):
+                    continue
+                if self._devices and self._devices.room(state, job, held) < 1:
+                    self._hold(job, now_ns)
+                    passed_over.append(job)
+                elif is_admitted(selector, state, job, now_ns):
+                    if not self.forms_batches:
+                        break
+                    chosen = self._form_batch(job, [*passed_over, *on_spare_time], now_ns)
+                    if chosen is not None:
+                        job = chosen
+                        break
+                    self._hold(job, now_ns)
+                    passed_over.append(job)
+                    # Else another one would be on its device when its mates have come.
+                    self._devices.keep_place(state, job)
+                    held.append(job)
+                elif put_aside:
+                    self._put_aside(state, job)
+                else:
+                    on_spare_time.append(job)
+            if job is None:
+                job = self._take_spare(passed_over, now_ns) if put_aside else None
+                for other in on_spare_time:
+                    if self._devices.room(self.tasks[other.task], other, held) > 0:
+                        job = other
+                        break
+            for other in (*passed_over, *on_spare_time):
+                if job is None or (other is not job and other not in job.mates):
+                    self._put_back(other)
+            if job is not None:
+                self._start(job, now_ns)
+        except Exception:
+            # Only the one that it was at is lost.
+            for other in (*passed_over, *on_spare_time):
+                if other is not job and not (other.queued or other.running):
+                    self._put_back(other)
+            raise
         return job
 
     def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
@@ -223,13 +269,18 @@ class Engine(Registry):
         if job.ended:
             return
         mates = self._stop_running(job, now_ns)
-        if mates:
-            size = 1 + len(mates)
-            self._learn_batch(job, size, end_ns - start_ns)
-            for member in (job, *mates):
-                self._pass(member, now_ns, start_ns, end_ns, size)
-        else:
+        if not mates:
             self._pass(job, now_ns, start_ns, end_ns, 1)
+            return
+        size, error = 1 + len(mates), None
+        self._learn_batch(job, size, end_ns - start_ns)
+        for member in (job, *mates):
+            try:
+                self._pass(member, now_ns, start_ns, end_ns, size)
+            except Exception as raised:
+                error = raised
+        if error is not None:
+            raise error
 
     def _pass(self, job: Job, now_ns: int, start_ns: int, end_ns: int, batch: int) -> None:
         state = self.tasks[job.task]
@@ -241,7 +292,7 @@ class Engine(Registry):
         if batch == 1:
             state.observe(job.variant, job.next_stage, end_ns - start_ns)
         job.next_stage += span
-        self.selector.passed(state, job, now_ns)
+        self._selector.passed(state, job, now_ns)
         if job.next_stage == len(stages):
             in_time = now_ns <= job.absolute_deadline_ns
             if state.failures:
@@ -250,16 +301,32 @@ class Engine(Registry):
             self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
         elif job.cancel_reason:
             self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
-        elif not can_make_it(self.selector, state, job, now_ns):
+        elif not can_make_it(self._selector, state, job, now_ns):
             self._end_hopeless(job, now_ns)
         else:
             self._make_ready(job, now_ns)
 
-    def fail(self, job: Job, now_ns: int, reason: str, *, blame_variant: bool = True) -> str:
+    def fail(
+        self, job: Job, now_ns: int, reason: str, kind: str = "", *, blame_variant: bool = True
+    ) -> str:
         """A stage raised or hangs: its job ends as ``failed``, and that job only.
 
         Of a batch every member fails. No variant is to blame then, but the batch: it is not formed
         any more until it is seeded anew.
+
+        Parameters
+        ----------
+        job : Job
+            The job, or the leader of a batch.
+        now_ns : int
+            The time of this call.
+        reason : str
+            For the record: any text.
+        kind : str
+            What it is counted as, together with the stage: ``RuntimeError``, ``hangs``. Empty: as
+            its reason.
+        blame_variant : bool
+            Whether it speaks against the variant.
 
         Returns
         -------
@@ -271,8 +338,14 @@ class Engine(Registry):
             return ""
         mates = self._stop_running(job, now_ns) if job.running else ()
         state = self.tasks[job.task]
+        reason = reason[:TEXT_LENGTH]
+        if kind:
+            stages, span = state.parameters.stages, state.spans[job.variant][job.next_stage]
+            name = stage_name(stages, job.next_stage, max(1, span))
+            kind = f"failed: stage {name} of {job.variant}: {kind}"
         for member in (job, *mates):
-            self._end(member, now_ns, Outcome.FAILED, reason)
+            self.tasks[member.task].last_failure = reason
+            self._end(member, now_ns, Outcome.FAILED, reason, kind)
         if mates and blame_variant:
             group = self.groups[state.parameters.batch_group]
             group.forget(job.variant, job.next_stage, 1 + len(mates))
@@ -289,6 +362,56 @@ class Engine(Registry):
             self._end(state.in_flight, now_ns, Outcome.ABORTED, reason)
         elif state.in_flight is not None:
             state.in_flight.cancel_reason = reason
+
+    def has_seen(self, work: Work) -> bool:
+        """Whether there is a job for this work that waits, runs or has just ended."""
+        ended = any(ending.job.work is work for ending in self._ended)
+        jobs = [job for s in self.tasks.values() for job in (s.waiting, s.in_flight)]
+        return ended or any(job is not None and job.work is work for job in jobs)
+
+    def recover(self, running: Collection[Job], now_ns: int) -> None:
+        """After a call that raised: make everything fit together again.
+
+        Jobs that the call had in its hands and did not put anywhere end as ``failed``, so that
+        every frame still ends in exactly one outcome; all others stay as they are.
+
+        Parameters
+        ----------
+        running : collection of Job
+            Whose stages the driver really runs: of a batch its leader.
+        now_ns : int
+            The time of this call.
+        """
+        self._saturated_ns, self._saturated_since = self._saturated_at(now_ns), None
+        self._running.clear()
+        self._running.update((job, None) for job in running if not job.ended)
+        if len(self._running) == self.workers:
+            self._saturated_since = now_ns
+        self._devices.recount(self._running)
+        for group in self.groups.values():
+            group.running = False
+        at_work = set(self._running)
+        for job in self._running:
+            at_work.update(job.mates)
+            if job.mates:
+                self.groups[self.tasks[job.task].parameters.batch_group].running = True
+        for state in self.tasks.values():
+            while head := state.in_flight or state.waiting:
+                if head in at_work or (head.queued and not head.ended):
+                    break
+                if not head.ended and not head.place and head.start_ns is None:
+                    self._make_ready(head, now_ns)  # its predecessor is gone
+                    break
+                self._lose(state, head, now_ns)
+
+    def _lose(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """End a job that the engine raised at, whatever else raises."""
+        job.running, job.mates = False, ()
+        if not job.ended:
+            with contextlib.suppress(Exception):  # its cause is known: the driver has it
+                self._end(job, now_ns, Outcome.FAILED, LOST)
+        if not job.ended:
+            self._close(state, job, now_ns, Outcome.FAILED, LOST, "")
 
     def take_ended(self) -> list[tuple[JobRecord, Work]]:
         """Records of the jobs that ended since the last call, in order of their end."""
@@ -313,7 +436,7 @@ class Engine(Registry):
         if state.kept_out >= PROBE_INTERVAL - 1 and self._probes.allow(job, now_ns):
             job.admission = Admission.PROBE
             return ""
-        usual_ns = shortest_ns(self.selector, state, job, 0, state.remaining_usual_ns)
+        usual_ns = shortest_ns(self._selector, state, job, 0, state.remaining_usual_ns)
         if usual_ns > parameters.deadline_ns:
             return "budget"
         earliest_ns = now_ns + max(
@@ -336,7 +459,7 @@ class Engine(Registry):
             group,
             job,
             now_ns,
-            selector=self.selector,
+            selector=self._selector,
             aside=aside,
             idle=self.workers - len(self._running),
             devices=self._devices,
@@ -388,7 +511,7 @@ class Engine(Registry):
         state = self.tasks[job.task]
         if job.start_ns is None:
             if job.admission is Admission.NONE:
-                admitted = is_admitted(self.selector, state, job, now_ns)
+                admitted = is_admitted(self._selector, state, job, now_ns)
                 job.admission = Admission.BUDGET if admitted else Admission.SPARE
             job.start_ns = now_ns
             state.waiting, state.in_flight = None, job
@@ -401,7 +524,7 @@ class Engine(Registry):
             job.held_ns = None
         job.running = True
         job.usual_end_ns = usual_end_ns
-        self.selector.started(state, job, now_ns)
+        self._selector.started(state, job, now_ns)
 
     def _make_ready(self, job: Job, now_ns: int) -> None:
         job.ready_ns = now_ns
@@ -411,9 +534,9 @@ class Engine(Registry):
 
     def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
         """Whether a ready job may run; one that is hopeless ends."""
-        if not select(self.selector, state, job, now_ns):
+        if not select(self._selector, state, job, now_ns):
             self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
-        elif not can_make_it(self.selector, state, job, now_ns):
+        elif not can_make_it(self._selector, state, job, now_ns):
             self._end_hopeless(job, now_ns)
         else:
             return True
@@ -421,7 +544,9 @@ class Engine(Registry):
 
     def _put_aside(self, state: TaskState, job: Job) -> None:
         """It is for spare time."""
-        usual_ns = shortest_ns(self.selector, state, job, job.next_stage, state.remaining_usual_ns)
+        usual_ns = shortest_ns(
+            self._selector, state, job, job.next_stage, state.remaining_usual_ns
+        )
         rank = self._queue.rank_now(job, state.parameters, state.misses_in_a_row)
         self._spare.push(job, rank, job.absolute_deadline_ns - usual_ns)
 
@@ -472,28 +597,43 @@ class Engine(Registry):
         outcome = Outcome.SKIPPED if job.start_ns is None else Outcome.ABORTED
         self._end(job, now_ns, outcome, "budget")
 
-    def _end(self, job: Job, now_ns: int, outcome: Outcome, reason: str = "") -> None:
+    def _end(
+        self, job: Job, now_ns: int, outcome: Outcome, reason: str = "", kind: str = ""
+    ) -> None:
         state = self.tasks[job.task]
-        job.ended = True
-        state.outcomes[outcome] += 1
-        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
-        if reason:
-            state.reasons[reason] += 1
-        if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
-            state.kept_out += 1
+        was_in_flight = state.in_flight is job
+        ending = self._close(state, job, now_ns, outcome, reason, kind)
         if job.admission is Admission.PROBE:
             self._probes.end(job, now_ns, self.workers)
             if outcome in (Outcome.MET, Outcome.LATE):
                 state.start_anew(job)
+                ending.profile_ns = state.medians_ns(job.path[0][0])
+        if was_in_flight and state.waiting is not None:
+            # It could not run before its predecessor was done: waiting, not overhead.
+            state.waiting.waiting_ns += now_ns - state.waiting.release_ns
+            self._make_ready(state.waiting, now_ns)
+        self._selector.ended(state, job, outcome, now_ns)
+
+    def _close(
+        self, state: TaskState, job: Job, now_ns: int, outcome: Outcome, reason: str, kind: str
+    ) -> Ending:
+        """The part of an end that counts the job: all of it happens, or nothing."""
+        # Of the variant that the frame began with: one that is faster shows as being ahead.
+        profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
+        ending = Ending(job, outcome, reason, now_ns, profile_ns)
+        job.ended = True
+        state.outcomes[outcome] += 1
+        state.misses_in_a_row = 0 if outcome is Outcome.MET else state.misses_in_a_row + 1
+        if reason:
+            key = kind or reason
+            if key not in state.reasons and len(state.reasons) >= MAX_REASONS:
+                key = OTHER_REASON
+            state.reasons[key] += 1
+            if outcome is Outcome.SKIPPED and reason in KEPT_OUT:
+                state.kept_out += 1
         if state.waiting is job:
             state.waiting = None
         if state.in_flight is job:
             state.in_flight = None
-            if state.waiting is not None:
-                # It could not run before its predecessor was done: waiting, not overhead.
-                state.waiting.waiting_ns += now_ns - state.waiting.release_ns
-                self._make_ready(state.waiting, now_ns)
-        # Of the variant that the frame began with: one that is faster shows as being ahead.
-        profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
-        self._ended.append(Ending(job, outcome, reason, now_ns, profile_ns))
-        self.selector.ended(state, job, outcome, now_ns)
+        self._ended.append(ending)
+        return ending

@@ -5,13 +5,21 @@ Who answers is told what happens to the jobs, so that it can keep a picture of a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from jetson_dnn_rt.faults import FAULTS
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.scheduling.job import Job
     from jetson_dnn_rt.scheduling.task_state import TaskState
     from jetson_dnn_rt.tasks import Outcome
+
+logger = logging.getLogger(__name__)
+
+FAILURES = 2
+"""A selector that raised so often is replaced."""
 
 
 class Selector(Protocol):
@@ -92,3 +100,82 @@ class PlannedSelector(Unconcerned):
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """What the plan says for this stage."""
         return (self.choose(state, job, 0),)
+
+
+class GuardedSelector:
+    """Asks a selector, and a `StaticSelector` where that raises; for good after `FAILURES` times.
+
+    Whatever a selector does, the engine's calls go on: it is asked in the middle of them.
+
+    Parameters
+    ----------
+    selector : Selector
+        The one to ask.
+
+    Attributes
+    ----------
+    failure : str
+        Why the selector was replaced; empty as long as it is asked.
+    """
+
+    def __init__(self, selector: Selector) -> None:
+        self._asked = selector
+        self._static = StaticSelector()
+        self._failures = 0
+        self.failure = ""
+
+    def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
+        """The variant for the stage ``job.next_stage``."""
+        try:
+            return self._asked.choose(state, job, now_ns)
+        except Exception as error:
+            self._note(error)
+        return self._static.choose(state, job, now_ns)
+
+    def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
+        """The variants that may yet be chosen for the rest of the job."""
+        try:
+            return self._asked.allowed(state, job)
+        except Exception as error:
+            self._note(error)
+        return self._static.allowed(state, job)
+
+    def released(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A job was let in; it waits."""
+        try:
+            self._asked.released(state, job, now_ns)
+        except Exception as error:
+            self._note(error)
+
+    def started(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage of a job begins."""
+        try:
+            self._asked.started(state, job, now_ns)
+        except Exception as error:
+            self._note(error)
+
+    def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
+        """A stage of a job is done."""
+        try:
+            self._asked.passed(state, job, now_ns)
+        except Exception as error:
+            self._note(error)
+
+    def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
+        """A job ended."""
+        try:
+            self._asked.ended(state, job, outcome, now_ns)
+        except Exception as error:
+            self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        FAULTS.note("selector of variants", error)
+        self._failures += 1
+        if self._failures == FAILURES:
+            name = type(self._asked).__name__
+            self.failure = f"{name} raised {FAILURES} times, last {type(error).__name__}: {error}"
+            self._asked = self._static
+            logger.error(
+                "%s: it is replaced by static, each task runs the variant that it is set to",
+                self.failure,
+            )

@@ -16,6 +16,12 @@ from jetson_dnn_rt.tasks import Outcome, TaskParameters
 WITHDRAW_AFTER = 2
 """Jobs in a row that a variant may fail before it is withdrawn."""
 
+MAX_REASONS, OTHER_REASON = 32, "other"
+"""Reasons that are counted apart; what comes after so many is counted together."""
+
+TEXT_LENGTH = 500
+"""Characters that are kept of an error's text."""
+
 
 @dataclass(slots=True, eq=False)
 class TaskState:
@@ -33,6 +39,9 @@ class TaskState:
     `fastest_scales` are those of the fastest clocks that can be had: no frame is given up that
     could make it there. That they take milliseconds to come is left out: they may be on their way
     already, and the work goes on meanwhile. None: only the present ones.
+
+    `reasons` counts how jobs ended, by kinds that are bounded in number; `last_failure` is the
+    text of the last failure.
     """
 
     parameters: TaskParameters
@@ -54,6 +63,7 @@ class TaskState:
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    last_failure: str = ""
 
     def usable(self, variant: str, stage: int) -> bool:
         """Whether a variant may run from this stage on."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 
@@ -42,6 +43,7 @@ class ColdSpec:
     library: str | None = None
     amp_lists: str = ""
     input_size: tuple[int, int] | None = None
+    trust: bool = False
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -126,7 +128,8 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
         begin_ns = time.monotonic_ns()
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "jetson_dnn_rt.variants.cold_start", request],
+                python_command("jetson_dnn_rt.variants.cold_start", request),
+                env=child_environment(),
                 capture_output=True, text=True, timeout=_LIMIT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
@@ -163,7 +166,7 @@ def main(text: str) -> None:
             for i, encoding in enumerate(request["encodings"])
         ]
     imported_ns = clock.now_ns()
-    model = load_model(spec.model, weights=spec.weights, input_size=spec.size)
+    model = load_model(spec.model, weights=spec.weights, input_size=spec.size, trust=spec.trust)
     model_ns = clock.now_ns()
     variants = VariantSet(
         model,

@@ -23,7 +23,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.trust import UntrustedPathError
 from jetson_dnn_rt.variants.library_entry import (
     HEADER,
     MAX_FILE_BYTES,
@@ -41,13 +41,14 @@ from jetson_dnn_rt.variants.library_entry import (
     FileFacts,
     Header,
     OtherSchemaError,
+    make_printable,
 )
 from jetson_dnn_rt.variants.library_files import (
     Listing,
     describe_entry,
     list_names,
+    make_root,
     open_below,
-    open_folder,
     read_entry,
     touch,
     write_file,
@@ -110,7 +111,7 @@ class Library:
     Raises
     ------
     ConfigurationError
-        When it is no folder, or every user of the machine may write to it: what is in it is run.
+        When it is no folder, or it or a folder above it is not trusted: what is in it is run.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -118,18 +119,13 @@ class Library:
         self._reported: set[str] = set()
         try:
             self.root = self.root.expanduser().resolve()
-            status = self.root.stat()
+            os.close(open_below(self.root, ()))
         except FileNotFoundError:
             return
-        except (OSError, RuntimeError) as error:  # no home folder, a loop of links, no access
-            raise ConfigurationError(f"library {self.root}: {error}") from error
-        if not stat.S_ISDIR(status.st_mode):
-            raise ConfigurationError(f"library {self.root} is not a folder")
-        if status.st_mode & stat.S_IWOTH:
-            raise ConfigurationError(
-                f"library {self.root} may be written by every user, and what is in it is run: "
-                f"chmod o-w {self.root}"
-            )
+        except NotADirectoryError as error:
+            raise ConfigurationError(f"library {self.root} is not a folder") from error
+        except (OSError, RuntimeError) as error:  # not trusted, no home folder, a loop of links
+            raise ConfigurationError(f"library {self.root}: {_tell(error)}") from error
 
     def check_writable(self) -> None:
         """For commands that are of no use when nothing can be kept.
@@ -167,8 +163,7 @@ class Library:
             try:
                 entry = self._read(path, parts)
             except (DamagedEntryError, OtherSchemaError, OSError) as error:
-                reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-                self._report(path, f"{reason}; it is not used and will be built anew")
+                self._report_error(path, error, "it is not used and will be built anew")
                 continue
             if entry is not None:
                 return entry
@@ -181,9 +176,7 @@ class Library:
     def _model_folders(self, key: EntryKey) -> list[str]:
         """Folders of the key's model: one, but for two names or two processes at once."""
         start = key.model_hash[:12]
-        return [
-            name for name in list_names(self.root) if _MODEL.fullmatch(name) and _ends(name, start)
-        ]
+        return [name for name in self._names() if _MODEL.fullmatch(name) and _ends(name, start)]
 
     def _read(self, path: Path, parts: tuple[str, ...]) -> Entry | None:
         for attempt in range(_ATTEMPTS):
@@ -215,7 +208,7 @@ class Library:
         """Say so when there is the same thing of another version or device."""
         wanted = {"backend_version", "device"}
         for model in self._model_folders(key):
-            for name in list_names(self.root / model / key.variant):
+            for name in self._names(model, key.variant):
                 listing = self._look((model, key.variant, name))
                 if listing is None or listing.header is None:
                     continue
@@ -226,6 +219,19 @@ class Library:
                         for field, (there, here) in differences.items()
                     )
                     self._report(listing.path, f"{text}; it is not used and will be built anew")
+
+    def _names(self, *parts: str) -> list[str]:
+        """Names in a folder; one that is not trusted is reported once and passed over."""
+        try:
+            return list_names(self.root, parts)
+        except PermissionError as error:
+            self._report_error(self.root.joinpath(*parts), error, "it is passed over")
+            return []
+
+    def _report_error(self, path: Path, error: Exception, consequence: str) -> None:
+        if isinstance(error, UntrustedPathError):  # once, for all that lies below it
+            path, consequence = Path(error.filename), "it is not used, nor what is in it"
+        self._report(path, f"{_tell(error)}; {consequence}")
 
     def _report(self, path: Path, text: str) -> None:
         message = f"library entry {path}: {text}"
@@ -294,7 +300,7 @@ class Library:
     def _write(self, header: Header, files: Mapping[str, bytes]) -> Path:
         temporary = self._make_temporary()
         try:
-            folder = open_folder(temporary)
+            folder = open_below(self.root, (_TEMPORARY, temporary.name))
             try:
                 for name, data in files.items():
                     write_file(folder, name, data)
@@ -338,11 +344,11 @@ class Library:
             logger.warning("library entry %s: not of the library, moved to %s", path, aside)
 
     def _make_temporary(self) -> Path:
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_root(self.root)
         name = f"{os.getpid()}-{secrets.token_hex(8)}"
         folder = open_below(self.root, (_TEMPORARY,), create=True)
         try:
-            os.mkdir(name, dir_fd=folder)
+            os.mkdir(name, 0o755, dir_fd=folder)
         finally:
             os.close(folder)
         return self.root / _TEMPORARY / name
@@ -421,9 +427,9 @@ class Library:
         return removals
 
     def _walk(self) -> Iterator[Listing]:
-        for model in filter(_MODEL.fullmatch, list_names(self.root)):
-            for variant in filter(_VARIANT.fullmatch, list_names(self.root / model)):
-                for digest in list_names(self.root / model / variant):
+        for model in filter(_MODEL.fullmatch, self._names()):
+            for variant in filter(_VARIANT.fullmatch, self._names(model)):
+                for digest in self._names(model, variant):
                     listing = self._look((model, variant, digest))
                     if listing is not None:
                         yield listing
@@ -432,14 +438,19 @@ class Library:
         """Describe a folder of an entry; None where it is no such folder, or is gone."""
         if not _DIGEST.fullmatch(parts[-1]):
             return None
+        path = self.root.joinpath(*parts)
         try:
             folder = open_below(self.root, parts)
-        except OSError:
-            return None
-        try:
-            return describe_entry(folder, self.root.joinpath(*parts))
-        finally:
-            os.close(folder)
+            try:
+                return describe_entry(folder, path)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            # Whose it is cannot be told, so it stays.
+            now = datetime.now(timezone.utc)
+            return Listing(path, 0, now, None, _tell(error), foreign=True)
 
     def _remove_listed(self, path: Path) -> None:
         model, variant, digest = path.relative_to(self.root).parts
@@ -467,10 +478,14 @@ class Library:
 
     def _remove_abandoned(self) -> None:
         folder = self.root / _TEMPORARY
-        for name in list_names(folder):
+        for name in self._names(_TEMPORARY):
             with contextlib.suppress(OSError):
                 if time.time() - (folder / name).lstat().st_mtime > _ABANDONED_S:
                     shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _tell(error: Exception) -> str:
+    return make_printable((isinstance(error, OSError) and error.strerror) or str(error))
 
 
 def _ends(name: str, start_of_hash: str) -> bool:

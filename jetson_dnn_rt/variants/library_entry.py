@@ -30,6 +30,11 @@ _MAX_TEXT = 300
 _MAX_SHAPES, _MAX_RANK, _MAX_SIDE = 256, 16, 1 << 31
 
 
+# What reading JSON of any other form than ours can raise: wrong types, missing keys, dates beyond
+# the calendar, nesting without end.
+_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
 class DamagedEntryError(ValueError):
     """An entry is not what the library wrote; the text says in what."""
 
@@ -181,7 +186,7 @@ class Header:
             raise ValueError(f"files must be at most {MAX_FILES}: {len(self.files)}")
         content = {
             "key": self.key.to_json(),
-            "model": self.model[:_MAX_TEXT],
+            "model": make_printable(self.model)[:_MAX_TEXT],
             "created": self.created.isoformat(timespec="seconds"),
             "files": {name: asdict(facts) for name, facts in self.files.items()},
             "facts": self.facts,
@@ -207,19 +212,19 @@ class Header:
         try:
             header = json.loads(text, parse_constant=_refuse_constant)
             canonical = encode_canonical(header["content"]) if "content" in header else b""
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DamagedEntryError(f"{HEADER} cannot be read: {error}") from error
+        except _WRONG as error:
+            raise DamagedEntryError(f"{HEADER} cannot be read: {_tell(error)}") from error
         schema = header.get("schema") if isinstance(header, dict) else None
         if type(schema) is int and schema != SCHEMA:
-            raise OtherSchemaError(f"schema {schema}, this release has {SCHEMA}")
+            raise OtherSchemaError(f"schema {str(schema)[:20]}, this release has {SCHEMA}")
         if type(schema) is not int or set(header) != {"schema", "sha256", "content"}:
             raise DamagedEntryError(f"{HEADER} is not that of an entry")
         if hashlib.sha256(canonical).hexdigest() != header["sha256"]:
             raise DamagedEntryError(f"SHA-256 of {HEADER} differs")
         try:
             return Header._from_content(header["content"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DamagedEntryError(f"{HEADER}: {error}") from error
+        except _WRONG as error:
+            raise DamagedEntryError(f"{HEADER}: {_tell(error)}") from error
 
     @staticmethod
     def _from_content(content: Mapping[str, Any]) -> Header:
@@ -227,13 +232,15 @@ class Header:
         for name, facts in files.items():
             if type(facts.size) is not int or not 0 <= facts.size <= MAX_FILE_BYTES:
                 raise ValueError(f"size of {name}: {facts.size!r}")
+            _expect(_is_match(_HASH, facts.sha256), f"sha256 of {name}", facts.sha256, "64 hex")
         if len(files) > MAX_FILES or not isinstance(content["facts"], dict):
             raise ValueError("too many files, or facts that are no object")
         created = datetime.fromisoformat(content["created"])
         if created.tzinfo is None:
             raise ValueError(f"created has no time zone: {created}")
         key = EntryKey.from_json(content["key"])
-        model = str(content["model"])[:_MAX_TEXT]
+        model = content["model"]
+        _expect(_is_text(model), "model", model, f"one line of at most {_MAX_TEXT} characters")
         return Header(key, model, created.astimezone(timezone.utc), files, content["facts"])
 
 
@@ -271,6 +278,15 @@ def check_file_name(name: str) -> str:
     if not _is_match(_FILE_NAME, name) or name == HEADER:
         raise ValueError(f"files: {name!r} is no name for a file of an entry")
     return name
+
+
+def make_printable(text: str) -> str:
+    """A text as one line that every terminal and encoding takes; ``?`` for what is in the way."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _tell(error: Exception) -> str:
+    return make_printable(str(error))[:_MAX_TEXT]
 
 
 def encode_canonical(value: object) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from jetson_dnn_rt.trust import FOLDER, check_open, find_fault, open_trusted
 from jetson_dnn_rt.variants.library_entry import (
     HEADER,
     MAX_HEADER_BYTES,
@@ -19,12 +20,15 @@ from jetson_dnn_rt.variants.library_entry import (
     FileFacts,
     Header,
     OtherSchemaError,
+    make_printable,
 )
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe in the place of a file must not stop the reader.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DAY_S = 86_400.0
+
+# Whatever the umask leaves to the group: what others may write to is not read again.
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 
 
 @dataclass(frozen=True)
@@ -55,37 +59,52 @@ class Listing:
     foreign: bool = False
 
 
-def open_folder(path: Path) -> int:
-    """Open a folder, not a link to one; OSError where it is none."""
-    return os.open(path, _FOLDER)
+def make_root(path: Path) -> None:
+    """Make a folder and what is missing above it, for others to read; OSError where that fails."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(_FOLDER_MODE)
 
 
 def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> int:
-    """Open a folder below another; no link on the way is followed.
+    """Open a folder below the root; no link on the way is followed, and every level is checked.
 
     Raises
     ------
     OSError
         FileNotFoundError where it is missing and not to be made; NotADirectoryError, or ELOOP,
-        where something else is in its place.
+        where something else is in its place; PermissionError where others may write to a level of
+        it, see `jetson_dnn_rt.trust`.
     """
-    folder = open_folder(root)
-    for part in parts:
-        try:
+    folder = open_trusted(root, FOLDER)
+    try:
+        for part in parts:
             if create:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=folder)
-            inner = os.open(part, _FOLDER, dir_fd=folder)
-        finally:
+                    os.mkdir(part, _FOLDER_MODE, dir_fd=folder)
+            inner = os.open(part, FOLDER | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
-        folder = inner
+            folder, root = inner, root / part
+            check_open(folder, root)
+    except BaseException:
+        os.close(folder)
+        raise
     return folder
 
 
-def list_names(folder: Path) -> list[str]:
-    """Names in a folder, sorted; none where it is no folder or a link to one."""
+def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
+    """Names in a folder below the root, sorted; none where it is no folder or a link to one.
+
+    Raises
+    ------
+    PermissionError
+        When it cannot be read, or others may write to a level of it.
+    """
     try:
-        fd = open_folder(folder)
+        fd = open_below(root, parts)
+    except PermissionError:
+        raise
     except OSError:
         return []
     try:
@@ -97,20 +116,21 @@ def list_names(folder: Path) -> list[str]:
 def write_file(folder: int, name: str, data: bytes) -> None:
     """Write a new file of an open folder, down to the disk; OSError where that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
+    with os.fdopen(os.open(name, flags, _FILE_MODE, dir_fd=folder), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_file(folder: int, name: str, limit: int) -> bytes:
-    """Read a regular file of an open folder.
+def read_file(folder: int, path: Path, limit: int) -> bytes:
+    """Read a regular file of an open folder, which `path` names.
 
     Raises
     ------
     DamagedEntryError
-        When it is missing, a link, no file, or larger than `limit` bytes.
+        When it is missing, a link, no file, not trusted, or larger than `limit` bytes.
     """
+    name = path.name
     try:
         fd = os.open(name, _FILE, dir_fd=folder)
     except FileNotFoundError as error:
@@ -124,13 +144,15 @@ def read_file(folder: int, name: str, limit: int) -> bytes:
         os.close(fd)
         raise DamagedEntryError(f"{name} is no regular file")
     with os.fdopen(fd, "rb") as file:
+        if fault := find_fault(status, path):
+            raise DamagedEntryError(fault)
         if status.st_size > limit:
             raise DamagedEntryError(f"{name} has {status.st_size} bytes, at most {limit}")
         return file.read(limit + 1)
 
 
 def _read_header(folder: int, path: Path) -> Header:
-    header = Header.decode(read_file(folder, HEADER, MAX_HEADER_BYTES))
+    header = Header.decode(read_file(folder, path / HEADER, MAX_HEADER_BYTES))
     if header.key.digest != path.name:
         raise DamagedEntryError("its key is not that of its folder")
     return header
@@ -149,7 +171,7 @@ def read_entry(folder: int, path: Path) -> Entry:
     header = _read_header(folder, path)
     files = {}
     for name, facts in header.files.items():
-        data = read_file(folder, name, facts.size)
+        data = read_file(folder, path / name, facts.size)
         if len(data) != facts.size:
             raise DamagedEntryError(f"{name} has {len(data)} bytes, not {facts.size}")
         if FileFacts.of(data) != facts:
@@ -160,12 +182,17 @@ def read_entry(folder: int, path: Path) -> Entry:
 
 def describe_entry(folder: int, path: Path) -> Listing:
     """Describe an entry from its open folder; of its files only the sizes are compared."""
-    sizes, foreign = {}, ""
+    sizes, foreign, fault = {}, "", ""
     for name in os.listdir(folder):
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # another process is just removing the entry
         sizes[name] = status.st_size
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
-            foreign = f"{name} is no regular file"
+        if stat.S_ISREG(status.st_mode):
+            fault = fault or find_fault(status, path / name)
+        elif not stat.S_ISLNK(status.st_mode):
+            foreign = f"{make_printable(name)} is no regular file"
     header, problem = None, ""
     try:
         header = _read_header(folder, path)
@@ -174,13 +201,16 @@ def describe_entry(folder: int, path: Path) -> Listing:
                 raise DamagedEntryError(f"{name} is missing")
             if sizes[name] != facts.size:
                 raise DamagedEntryError(f"{name} has {sizes[name]} bytes, not {facts.size}")
+        problem = fault
     except (DamagedEntryError, OtherSchemaError) as error:
         problem = str(error)
     except OSError as error:
         problem = f"{HEADER}: {error.strerror}"
     if HEADER not in sizes:
         foreign = foreign or f"there is no {HEADER}"
-    used = datetime.fromtimestamp(_used_s(folder), timezone.utc)
+    # A date that no clock here has shown is that of a wrong clock, or of no calendar at all.
+    used_s = min(max(_used_s(folder), 0.0), time.time())
+    used = datetime.fromtimestamp(used_s, timezone.utc)
     return Listing(path, sum(sizes.values()), used, header, foreign or problem, bool(foreign))
 
 

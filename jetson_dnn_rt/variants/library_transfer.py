@@ -1,9 +1,9 @@
 """Entries of a library as one file: what was built on one board is copied to others of its kind.
 
-The file is a plain tar: for every entry a folder named by its digest, ``entry.json`` first. Who
-reads one trusts nothing in it: names, sizes and hashes are checked before anything is stored, and
-machine code (engines, compiled kernels) is not taken at all. It is made where it will run, out of
-what is taken: tuning databases, weights.
+The file is a plain tar: for every entry a folder named by its digest, ``entry.json`` first. Names,
+sizes and hashes are checked before anything is stored, and machine code (engines, compiled
+kernels) is not taken at all: it is made where it will run, out of what is taken. But a tuning
+database says what code is made, so a file is trusted as a program is.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _export(library: Library, header: Header, archive: tarfile.TarFile) -> Trans
 
 
 def import_entries(library: Library, file: Path, *, replace: bool = False) -> list[Transfer]:
-    """Store the entries of a file, each after all of it was checked.
+    """Store the entries of a file that the user trusts, each after all of it was checked.
 
     Parameters
     ----------

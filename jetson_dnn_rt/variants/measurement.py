@@ -147,7 +147,10 @@ class Measurement:
         """
         try:
             return _read_measurement(value)
-        except (TypeError, KeyError, AttributeError, ConfigurationError) as error:
+        except (
+            TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+            ConfigurationError,
+        ) as error:  # fmt: skip
             raise ValueError(f"this is no measurement: {error}") from error
 
 
@@ -380,5 +383,5 @@ def _read_distribution(value: Mapping[str, Any]) -> TimeDistribution:
 
 
 def _expect_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} must be a whole number >= 0: {value!r}")
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{name} must be a whole number in [0, 2^63): {str(value)[:40]!r}")

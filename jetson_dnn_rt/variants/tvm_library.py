@@ -1,18 +1,17 @@
 """TVM's work in the library: what tuning found out, and the code that was compiled from it.
 
 One tuning database serves all parts of a variant, however the network is cut: kernels are found by
-their form, and most of a stage's kernels are those of the whole network. It is data, and goes from
-one board to another of the same kind (`jetson_dnn_rt.variants.library_transfer`). The compiled
-library of a part is code: it is made here, and run only out of a checked entry.
+their form, and most of a stage's kernels are those of the whole network. It says how code is made
+and is trusted as code is; from one board to another of the same kind it goes by
+`jetson_dnn_rt.variants.library_transfer`. The compiled library of a part is made here, and run
+only out of a checked entry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.base import Runner
@@ -21,6 +20,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, NotBuiltEr
 from jetson_dnn_rt.models.batched_part import BatchedPart
 from jetson_dnn_rt.models.mixed_precision_lists import read_colours
 from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.trust import private_folder
 from jetson_dnn_rt.variants.library import EntryKey, Library
 from jetson_dnn_rt.variants.machine import describe_device
 from jetson_dnn_rt.variants.spec import VariantSpec
@@ -201,8 +201,8 @@ class TvmVariant:
         from jetson_dnn_rt.backends.tvm_compile import load_library
 
         # What was checked is what is loaded, whatever becomes of the entry meanwhile.
-        with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-tvm-") as folder:
-            path = Path(folder, _CODE)
+        with private_folder() as folder:
+            path = folder / _CODE
             path.write_bytes(code)
             executable = load_library(path)
         return TvmRunner(part, self.spec.precision, executable, self.target)
@@ -218,8 +218,8 @@ class TvmVariant:
                     "every start; sudo apt install g++"
                 )
             return None
-        with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-tvm-") as folder:
-            path = Path(folder, _CODE)
+        with private_folder() as folder:
+            path = folder / _CODE
             export_library(executable, path)
             return path.read_bytes()
 

@@ -63,6 +63,11 @@ class StreamPart:
         """Close the file."""
         os.close(self._file)
 
+    @staticmethod
+    def measure(batch: pa.RecordBatch) -> int:
+        """Bytes by which `append` makes the file longer."""
+        return int(require_pyarrow().ipc.get_record_batch_size(batch))
+
     def _write(self, data: pa.Buffer) -> None:
         view = memoryview(data)
         try:
@@ -75,10 +80,17 @@ class StreamPart:
         self.size += data.size
 
 
-def turn_into_parquet(path: Path) -> Path:
+def turn_into_parquet(path: Path, schema: pa.Schema) -> Path:
     """Make a Parquet file of a stream that was closed, then remove the stream.
 
     Whenever it breaks off, one of the two is whole.
+
+    Parameters
+    ----------
+    path : Path
+        Of the stream.
+    schema : pyarrow.Schema
+        With the stream's columns, and the metadata of the new file.
 
     Raises
     ------
@@ -92,7 +104,7 @@ def turn_into_parquet(path: Path) -> Path:
     try:
         with pa.OSFile(os.fspath(path)) as source:
             stream = pa.ipc.open_stream(source)
-            with parquet.ParquetWriter(os.fspath(partial), stream.schema) as writer:
+            with parquet.ParquetWriter(os.fspath(partial), schema) as writer:
                 waiting = []
                 rows = 0
                 for batch in stream:

@@ -1,9 +1,16 @@
-"""Reads job traces of every version: folders of parts, Parquet, Arrow streams, lines of JSON."""
+"""Reads job traces of every version: folders of parts, Parquet, Arrow streams, lines of JSON.
+
+A trace may be damaged, or made to do harm. Arrow reads offsets as they are in the file, so that
+every batch is validated before it is looked at. What takes far more memory than its file, which
+no writer of traces makes, is refused: compressed streams, columns of a stream in other types
+(dictionaries), row groups of more than a gibibyte.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,9 +34,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STAGES = "stages"
 PARQUET, STREAM, LINES = ".parquet", ".arrows", ".jsonl"
 BATCH_ROWS = 4096
 """Jobs that are read at once, where the file leaves the choice."""
+
+
+ROW_GROUP_BYTES = 2**30
+"""Of a row group of Parquet, as far as its metadata say: forty times what the writer makes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,11 @@ def open_trace(path: Path) -> Trace:
         raise failure
     if any(_settled(other) != _settled(metadata[0]) for other in metadata):
         logger.warning("%s holds several runs; what is said of it is of the first", path)
-    return Trace(path, metadata[0], tuple(parts))
+    lost, removed = (max(getattr(one, name) for one in metadata) for name in ("lost", "removed"))
+    described = replace(metadata[0], lost=lost, removed=removed)
+    if described.missing:
+        logger.warning("%s: %s", path, described.missing)
+    return Trace(path, described, tuple(parts))
 
 
 def open_traces(paths: Sequence[Path]) -> list[Trace]:
@@ -127,7 +143,7 @@ def _settled(metadata: TraceMetadata) -> TraceMetadata:
     """Without what differs between two runs of the same."""
     passing = ("date", "load_average_1min", "command")
     machine = {name: value for name, value in metadata.machine.items() if name not in passing}
-    return replace(metadata, machine=machine)
+    return replace(metadata, machine=machine, lost=0, removed=0)
 
 
 class UnreadablePartError(ValueError):
@@ -163,13 +179,14 @@ def _read_metadata(part: Path) -> TraceMetadata:
             with pa.OSFile(os.fspath(part)) as source:
                 schema = pa.ipc.open_stream(source).schema
         text = (schema.metadata or {})[METADATA_KEY]
+        names = schema.names
     except (pa.ArrowException, KeyError, ValueError, OSError) as error:
         raise UnreadablePartError(f"{part} is no job trace: {error}") from error
     try:
         metadata = TraceMetadata.from_json(text)
     except ValueError as error:
         raise ValueError(f"{part}: {error}") from error
-    missing = set(make_schema(metadata).names) - set(schema.names) - OPTIONAL_COLUMNS
+    missing = set(make_schema(metadata).names) - set(names) - OPTIONAL_COLUMNS
     if missing:
         raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
     return metadata
@@ -182,11 +199,14 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
 
         try:
             with parquet.ParquetFile(part) as file:
+                _check_sizes(file.metadata)
                 # Names that the file has not are passed over.
-                yield from file.iter_batches(
+                for batch in file.iter_batches(
                     BATCH_ROWS, columns=None if columns is None else list(columns)
-                )
-        except (pa.ArrowException, OSError) as error:
+                ):
+                    batch.validate(full=True)
+                    yield batch
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise ValueError(f"{part} is damaged: {error}") from error
     elif part.suffix == STREAM:
         for batch in _read_stream(part):
@@ -202,16 +222,68 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
 def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
     pa = require_pyarrow()
     with pa.OSFile(os.fspath(part)) as source:
-        stream = iter(pa.ipc.open_stream(source))
+        messages = pa.ipc.MessageReader.open_stream(source)
+        try:
+            schema = pa.ipc.read_schema(messages.read_next_message())
+            _check_types(schema)
+        except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+            raise ValueError(f"{part} is damaged: {error}") from error
         while True:
             try:
-                batch = next(stream, None)
-            except (pa.ArrowException, OSError, ValueError) as error:
+                message = messages.read_next_message()
+                _check_plain(message)
+                batch = pa.ipc.read_record_batch(message, schema)
+                batch.validate(full=True)
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError, ValueError, struct.error) as error:
                 logger.warning("%s breaks off (%s): read up to there", part, error)
                 return
-            if batch is None:
-                return
             yield batch
+
+
+def _check_types(schema: pa.Schema) -> None:
+    """Refuse columns of a stream in other types than they are written in."""
+    for field in make_schema(TraceMetadata()):
+        for index in schema.get_all_field_indices(field.name):
+            if schema.field(index).type != field.type:
+                raise ValueError(f"{field.name} is {schema.field(index).type}, not {field.type}")
+
+
+def _check_plain(message: Any) -> None:
+    """Refuse a batch whose buffers are compressed: their size is what the file says it is.
+
+    A message is a flatbuffer, which Arrow has verified: `Message.header` is the third field of
+    the table, `RecordBatch.compression` the fourth of that one.
+    """
+    if message.type != "record batch":
+        raise ValueError(f"a {message.type} is no part of a trace")
+    data = message.metadata.to_pybytes()
+    table = _follow(data, struct.unpack_from("<I", data)[0], 2)
+    if table is None or _follow(data, table, 3) is not None:
+        raise ValueError("its buffers are compressed")
+
+
+def _follow(data: bytes, table: int, field: int) -> int | None:
+    """Where a table in a field of a table is; None where the field is not set."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    place = 4 + 2 * field
+    if place >= struct.unpack_from("<H", data, vtable)[0]:
+        return None
+    offset = struct.unpack_from("<H", data, vtable + place)[0]
+    if not offset:
+        return None
+    start: int = table + offset
+    return start + int(struct.unpack_from("<I", data, start)[0])
+
+
+def _check_sizes(metadata: Any) -> None:
+    """Refuse row groups that no writer of traces makes."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(index) for index in range(group.num_columns)]
+        if not 0 <= sum(column.total_uncompressed_size for column in columns) <= ROW_GROUP_BYTES:
+            raise ValueError(f"row group {number} has more than {ROW_GROUP_BYTES:,} bytes")
 
 
 def _read_lines(part: Path) -> Iterator[pa.RecordBatch]:
@@ -226,8 +298,6 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Those that this release has added are empty.
     """
-    if batch.schema.equals(schema):
-        return batch
     pa = require_pyarrow()
     try:
         arrays: list[Any] = [
@@ -236,6 +306,20 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             else batch.column(field.name).cast(field.type)
             for field in schema
         ]
+        for field, array in zip(schema, arrays, strict=True):
+            _check_whole(field, array)
     except (pa.ArrowException, KeyError) as error:
         raise ValueError(f"not a job trace: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_whole(field: Any, array: Any) -> None:
+    """Refuse empty cells where there can be none, in stages too; the columns say no by type."""
+    if not field.nullable and array.null_count:
+        raise ValueError(f"not a job trace: {field.name} is empty in {array.null_count} rows")
+    if field.name == STAGES:
+        stages = array.flatten()
+        if stages.null_count:
+            raise ValueError("not a job trace: a stage is empty")
+        for inner, values in zip(stages.type, stages.flatten(), strict=True):
+            _check_whole(inner, values)

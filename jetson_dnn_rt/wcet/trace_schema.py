@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -93,6 +93,11 @@ class TraceMetadata:
         Whatever configured the run, by node or command.
     source : str
         ``run``, ``evaluate``, ``profile``, ``nodes`` or ``simulate``.
+    lost : int
+        Jobs that are not in the trace, up to the begin of a part, or to its end where that is
+        known (Parquet); of a trace the most of its parts.
+    removed : int
+        Of these, those in parts that were removed when the limit was reached.
     """
 
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +106,16 @@ class TraceMetadata:
     tasks: Mapping[str, TracedTask] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    lost: int = 0
+    removed: int = 0
+
+    @property
+    def missing(self) -> str:
+        """What is not in the trace, in words; empty when nothing is missing."""
+        if not self.lost:
+            return ""
+        of_them = f", {self.removed} of them the oldest, removed at the limit"
+        return f"{self.lost} jobs are not in the trace{of_them if self.removed else ''}"
 
     def to_json(self) -> bytes:
         """For the metadata of the file's schema."""
@@ -118,7 +133,7 @@ class TraceMetadata:
         try:
             fields = json.loads(text)
             version = int(fields["version"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"no metadata of a job trace: {error!r}") from error
         if version > TRACE_VERSION:
             raise ValueError(
@@ -129,14 +144,27 @@ class TraceMetadata:
                 name: TracedTask(**{k: _freeze(v) for k, v in values.items() if k in _TASK_FIELDS})
                 for name, values in fields["tasks"].items()
             }
+            known = {k: v for k, v in fields.items() if k in _FIELDS and k != "tasks"}
+            metadata = cls(tasks=tasks, **known)
+            _check_kinds(metadata)
+            for task in tasks.values():
+                _check_kinds(task)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of a job trace: {error!r}") from error
-        known = {k: v for k, v in fields.items() if k in _FIELDS and k != "tasks"}
-        return cls(tasks=tasks, **known)
+        return metadata
 
 
 _FIELDS = frozenset(TraceMetadata.__dataclass_fields__)
 _TASK_FIELDS = frozenset(TracedTask.__dataclass_fields__)
+
+
+def _check_kinds(one: TraceMetadata | TracedTask) -> None:
+    """Raise TypeError for a value of another kind than its default."""
+    for item in one.__dataclass_fields__.values():
+        kind = dict if item.default is MISSING else type(item.default)
+        value = getattr(one, item.name)
+        if type(value) is not kind or (kind is tuple and not all(type(v) is str for v in value)):
+            raise TypeError(f"{item.name} is {value!r:.80}")
 
 
 def _freeze(value: Any) -> Any:

@@ -12,12 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.faults import start_thread
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.wcet.trace_columns import make_record_batch
 from jetson_dnn_rt.wcet.trace_part import StreamPart, turn_into_parquet
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import (
     WARM_UP_JOBS,
     TraceMetadata,
@@ -40,7 +44,12 @@ SYNC_SECONDS = 5.0
 QUEUE_LIMIT = 16384
 """Jobs that wait for a slow disk: nine minutes of one task, 16 MB."""
 
-PART_BYTES = 256 * 2**20
+CLOSE_S, QUICK_CLOSE_S = 30.0, 0.3
+"""What `close` waits for the disk at most, with and without the conversion; the second is within
+what a node has from a signal to its end."""
+
+STALL_S = 60.0
+"""What a call of `write` that may wait waits for a disk that takes nothing."""
 
 PART_STEM = "jobs-"
 PARTIAL = ".partial"
@@ -60,7 +69,7 @@ class TraceWriter:
     `write` costs the caller less than a microsecond: columns are made on the writer's thread. When
     the disk is slower than the jobs, what does not fit into the queue is counted in `lost`; so are
     jobs that could not be written. A full disk ends nothing: when there is room again, the trace
-    goes on.
+    goes on. At the limit of `room` the oldest parts make room for new ones.
 
     Parameters
     ----------
@@ -70,15 +79,17 @@ class TraceWriter:
         Into every part; `trace_metadata.describe_run` makes it.
     clocks : callable
         Clock configuration that held at a steady time in ns, in words: `ClockLog.at`.
-    part_bytes : int
-        A part is closed and the next one begun at this size.
+    room : TraceRoom, optional
+        Of all traces of this process run; by default one for this trace.
+    part_bytes : int, optional
+        A part is closed and the next one begun at this size; by default that of `room`.
     replace : bool
         Remove the parts of an earlier trace first.
 
     Attributes
     ----------
-    written, lost : int
-        Jobs that are in the trace, and that are not.
+    removed : int
+        Of the jobs that are lost, those that were in parts that made room for newer ones.
     error : Exception or None
         The last thing that went wrong.
 
@@ -96,26 +107,30 @@ class TraceWriter:
         metadata: TraceMetadata,
         *,
         clocks: Callable[[int], str] = describe_no_clocks,
-        part_bytes: int = PART_BYTES,
+        room: TraceRoom | None = None,
+        part_bytes: int | None = None,
         replace: bool = False,
     ) -> None:
         load_libraries()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.metadata = metadata
-        self.written = 0
-        self.lost = 0
+        self.removed = 0
         self.error: Exception | None = None
         self._schema = make_schema(metadata)
         self._clocks = clocks
-        self._part_bytes = part_bytes
+        self._room = room or TraceRoom()
+        self._part_bytes = part_bytes or self._room.part_bytes
         self._cameras = {name: task.camera for name, task in metadata.tasks.items()}
         self._started: dict[tuple[str, str], int] = {}
         self._pending: deque[_Item] = deque()
         self._wake = threading.Event()
         self._space = threading.Event()
-        self._closing = False
+        self._closing = self._closed = self._stalled = False
         self._convert = True
+        # Counted by the caller's thread, and by the writer's.
+        self._taken = self._refused = 0
+        self._stored = self._failed = 0
         earlier = list(find_part_files(folder))
         for file in earlier:
             # Half-made Parquet is of no use: its stream is there.
@@ -123,11 +138,12 @@ class TraceWriter:
                 file.unlink()
         earlier = [] if replace else earlier
         self._number = 1 + max((_number_of(file) for file in earlier), default=-1)
-        self._synced_s = time.monotonic()
+        self._synced_s = self._alive_s = time.monotonic()
         self._part: StreamPart | None = None
+        self._part_jobs = 0
         self._begin_part()
-        self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
-        self._thread.start()
+        # Begun anew after a fault, with what waits: it ends in any case once it is closing.
+        self._thread = start_thread(self._run, "trace", wanted=lambda: True)
 
     def write(
         self,
@@ -137,7 +153,7 @@ class TraceWriter:
         *,
         wait: bool = False,
     ) -> None:
-        """Take a job that ended; returns at once.
+        """Take a job that ended; returns at once. Called by one thread at a time.
 
         Parameters
         ----------
@@ -148,11 +164,13 @@ class TraceWriter:
         warm_up : bool, optional
             By default the first `WARM_UP_JOBS` started jobs of a task in a variant are.
         wait : bool
-            Wait while the queue is full: for those who have no deadlines, and must lose nothing.
+            Wait while the queue is full, `STALL_S` at most: for those who have no deadlines, and
+            must lose nothing.
         """
         pending = self._pending
+        self._taken += 1
         if self._closing or (len(pending) >= QUEUE_LIMIT and not (wait and self._wait())):
-            self.lost += 1
+            self._refused += 1
             return
         pending.append((record, stamp_ns, warm_up))
         # Not woken for each: that would take the interpreter from the workers at every job.
@@ -161,6 +179,9 @@ class TraceWriter:
 
     def close(self, *, convert: bool = True) -> None:
         """Write what is left and end the last part; a second call does nothing.
+
+        A disk that does not answer is waited for `CLOSE_S`, or `QUICK_CLOSE_S`: what it has not
+        taken by then is lost, and the thread is left behind.
 
         Parameters
         ----------
@@ -171,7 +192,27 @@ class TraceWriter:
         self._convert &= convert
         self._closing = True
         self._wake.set()
-        self._thread.join()
+        self._thread.join(CLOSE_S if convert else QUICK_CLOSE_S)
+        self._closed = True
+        if self._thread.is_alive() and self._taken > self._stored + self._failed + self._refused:
+            self._note(OSError(f"the disk has not answered for {self.silent_s:.1f} s"))
+
+    @property
+    def written(self) -> int:
+        """Jobs that are in the trace."""
+        return self._stored - self.removed
+
+    @property
+    def lost(self) -> int:
+        """Jobs that are not in the trace; with `written` and those that wait, all there were."""
+        if self._closed:
+            return self._taken - self.written
+        return self._refused + self._failed + self.removed
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the thread last came back from the disk; it does so every second."""
+        return time.monotonic() - self._alive_s
 
     @property
     def cpu_ns(self) -> int:
@@ -186,7 +227,11 @@ class TraceWriter:
         self.close()
 
     def _wait(self) -> bool:
+        end_s = time.monotonic() + STALL_S
         while len(self._pending) >= QUEUE_LIMIT and not self._closing:
+            if self._stalled or time.monotonic() >= end_s:
+                self._stalled = True  # until the thread takes something again
+                return False
             self._space.clear()
             self._wake.set()
             if len(self._pending) >= QUEUE_LIMIT:
@@ -200,10 +245,13 @@ class TraceWriter:
         while not closing:
             self._wake.wait(BATCH_SECONDS)
             self._wake.clear()
+            self._alive_s = time.monotonic()
             closing = self._closing
             while self._pending:
                 count = min(BATCH_JOBS, len(self._pending))
                 self._append([self._pending.popleft() for _ in range(count)])
+                self._alive_s = time.monotonic()
+                self._stalled = False
                 self._space.set()
             self._sync()
         self._end_part()
@@ -211,16 +259,21 @@ class TraceWriter:
     def _append(self, items: list[_Item]) -> None:
         try:
             batch = self._make_batch(items)
+            size = self._part.size if self._part else 0
+            self._room.make(self.folder, size, StreamPart.measure(batch))
             if self._part is None:
                 self._begin_part()
             assert self._part is not None
             self._part.append(batch)
-        except Exception as error:
+        except BaseException as error:
             # Whatever it is, the next batch is tried again: the disk may have room by then.
-            self.lost += len(items)
+            self._failed += len(items)
+            if not isinstance(error, Exception):
+                raise
             self._note(error)
             return
-        self.written += len(items)
+        self._stored += len(items)
+        self._part_jobs += len(items)
         if self._part.size >= self._part_bytes:
             self._end_part()
 
@@ -246,8 +299,15 @@ class TraceWriter:
 
     def _begin_part(self) -> None:
         path = self.folder / f"{PART_STEM}{self._number:04d}.arrows"
-        self._part = StreamPart(path, self._schema)
+        self._part = StreamPart(path, self._describe())
         self._number += 1
+
+    def _describe(self) -> pa.Schema:
+        """The schema of a part, whose metadata say what is missing up to now."""
+        return make_schema(changed(self.metadata, lost=self.lost, removed=self.removed))
+
+    def _forget(self, jobs: int) -> None:
+        self.removed += jobs
 
     def _sync(self) -> None:
         now_s = time.monotonic()
@@ -260,14 +320,20 @@ class TraceWriter:
 
     def _end_part(self) -> None:
         part, self._part = self._part, None
+        jobs, self._part_jobs = self._part_jobs, 0
         if part is None:
             return
+        path = part.path
         try:
             part.close()
             if self._convert:
-                turn_into_parquet(part.path)
+                path = turn_into_parquet(path, self._describe())
         except Exception as error:
             # Nothing is lost: the stream stays, and is read in its place.
+            self._note(error)
+        try:
+            self._room.add(path, partial(self._forget, jobs))
+        except OSError as error:
             self._note(error)
 
     def _note(self, error: Exception) -> None:

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from malice import annotate_records, make_llvm_constructor
 from networks import make_model
 from tvm_networks import make_small, tune_model
 
+from jetson_dnn_rt.backends import tvm_compile
 from jetson_dnn_rt.backends.tvm_database import (
     HEADER,
     RECORDS,
+    WORKLOADS,
     DatabaseError,
     TuningDatabase,
 )
 from jetson_dnn_rt.backends.tvm_lowering import list_kernels, lower
 from jetson_dnn_rt.backends.tvm_measuring import LocalMeasurer, find_remote_target
+from jetson_dnn_rt.backends.tvm_records import check_scheduled
 from jetson_dnn_rt.backends.tvm_target import TvmTarget, find_local_target, parse_target
-from jetson_dnn_rt.backends.tvm_tuning import TuningBudget, TuningState, count_tuned, tune
+from jetson_dnn_rt.backends.tvm_tuning import (
+    TuningBudget,
+    TuningState,
+    _extract,
+    _make_space,
+    count_tuned,
+    tune,
+)
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.model import Model
 
-pytest.importorskip("tvm", reason="the extra tvm is not installed")
+tvm = pytest.importorskip("tvm", reason="the extra tvm is not installed")
 pytest.importorskip("xgboost", reason="the extra tvm is not installed")
 
 
@@ -173,6 +188,173 @@ def test_damage_is_refused(
     change(files)  # type: ignore[operator]
     with pytest.raises(DatabaseError, match=message):
         TuningDatabase.from_files(files, target)
+
+
+def build(files: dict[str, bytes], model: Model, target: TvmTarget, folder: Path) -> None:
+    """From a database to kernels that are loaded, as `TvmVariant` does it."""
+    database = TuningDatabase.from_files(files, target)
+    scheduled = tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+    executable = tvm_compile.compile_module(scheduled, target)
+    tvm_compile.export_library(executable, folder / "kernels.so")
+    tvm_compile.load_library(folder / "kernels.so")
+
+
+@pytest.mark.parametrize(
+    "key", ["pragma_import_llvm", "pragma_import_c", "pragma_debug_skip_region", "x" * 300]
+)
+def test_records_that_bring_code_along_are_refused(
+    tuned: tuple[TuningDatabase, TuningState],
+    model: Model,
+    target: TvmTarget,
+    tmp_path: Path,
+    key: str,
+) -> None:
+    """EDGES 2: code in an annotation of a tuning record is never linked, loaded or run."""
+    marker = tmp_path / "marker"
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(marker)
+    files[RECORDS] = annotate_records(files[RECORDS], key, code)
+    with pytest.raises(
+        DatabaseError, match=rf"record 0: instruction 1 \('Annotate'\).*{key[:40]}"
+    ):
+        build(files, model, target, tmp_path)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("key", ["pragma_unroll_explicit", "meta_schedule.auto_tensorize"])
+def test_code_under_a_harmless_key_is_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, tmp_path: Path, key: str
+) -> None:
+    """EDGES 2: values of annotations are numbers and words."""
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(tmp_path / "marker")
+    files[RECORDS] = annotate_records(files[RECORDS], key, code)
+    with pytest.raises(DatabaseError, match=r"record 0: instruction 1 .* has"):
+        TuningDatabase.from_files(files, target)
+
+
+def test_code_that_a_schedule_brings_along_is_found_before_it_is_compiled(
+    tuned: tuple[TuningDatabase, TuningState], model: Model, target: TvmTarget, tmp_path: Path
+) -> None:
+    """EDGES 2: scheduled kernels are searched, whatever way a record took into the database."""
+    marker = tmp_path / "marker"
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(marker)
+    files[RECORDS] = annotate_records(files[RECORDS], "pragma_import_llvm", code)
+    database = TuningDatabase(target)
+    for name in (WORKLOADS, RECORDS):
+        (database._folder / name).write_bytes(files[name])
+    database._open()
+    with pytest.raises(DatabaseError, match=r"for the kernel .* adds the annotation 'pragma_imp"):
+        tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+    assert not marker.exists()
+
+
+def change_record(records: bytes, change: Callable[[list[Any]], object]) -> bytes:
+    """Change the first record: ``[kernel, [[instructions, decisions], times, target, ...]]``."""
+    first, *others = records.splitlines()
+    record = json.loads(first)
+    change(record)
+    return b"\n".join([json.dumps(record).encode(), *others, b""])
+
+
+def add_instruction(*instruction: object) -> Callable[[list[Any]], object]:
+    return lambda record: record[1][0][0].append(list(instruction))
+
+
+CALL = {"nodes": [{"type": "ir.Op", "data": "tirx.call_extern"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (add_instruction("UnsafeSetDType", ["b0"], [0, "int8"], []), "UnsafeSetDType"),
+        (add_instruction("UnsafeHideBufferAccess", ["b0"], [0, []], []), "UnsafeHide"),
+        (add_instruction("NoSuchKind", [], [], []), "NoSuchKind"),
+        (add_instruction("Split", ["l5", 2, 2], [1, 1], ["l1", "l2"]), "switches a check off"),
+        (
+            add_instruction("TransformLayout", ["b0", json.dumps(CALL)], [0, 0, None, False], []),
+            "object of type 'ir.Op'",
+        ),
+        (add_instruction("ComputeInline", ["{}"], [], []), r"has '\{\}'"),
+        (add_instruction("GetSBlock", [], ["a b;", "main"], ["b0"]), "has 'a b;'"),
+        (add_instruction("GetSBlock", [], [{}, "main"], ["b0"]), r"has \{\}"),
+        (add_instruction("Reorder", [[[[[[[[[[["l5"]]]]]]]]]]], [], []), "has"),
+        (lambda record: record[1].__setitem__(1, [float("nan")]), "its times"),
+        (lambda record: record[1][2].update(kind="c"), "its target"),
+        (lambda record: record[1][2].update(mattr=["+x"]), "its target"),
+        (lambda record: record[1][0][1].append([0, "__import__"]), "a decision"),
+        (lambda record: record.__setitem__(0, -1), "its kernel"),
+        (lambda record: record.clear(), "not enough values"),
+    ],
+)
+def test_records_say_nothing_but_schedules(
+    tuned: tuple[TuningDatabase, TuningState],
+    target: TvmTarget,
+    change: Callable[[list[Any]], object],
+    message: str,
+) -> None:
+    """EDGES 2: instructions, keys, values, targets and index maps of records are allow-listed."""
+    files = tuned[0].to_files()
+    files[RECORDS] = change_record(files[RECORDS], change)
+    with pytest.raises(DatabaseError, match=f"record 0: .*{message}"):
+        TuningDatabase.from_files(files, target)
+
+
+@pytest.mark.parametrize("kind", ["ffi.Module", "ffi.Function", "ir.EnvFunc", "target.Target"])
+def test_kernels_of_a_database_are_kernels(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, kind: str
+) -> None:
+    """EDGES 2: of the objects that TVM can read, kernels in files hold only parts of kernels."""
+    files = tuned[0].to_files()
+    first, *others = files[WORKLOADS].splitlines()
+    number, text = json.loads(first)
+    graph = json.loads(base64.b64decode(text)[8:])
+    graph["nodes"].append({"type": kind, "data": "runtime.SystemLib"})
+    data = json.dumps(graph).encode()
+    packed = base64.b64encode(len(data).to_bytes(8, "little") + data).decode()
+    files[WORKLOADS] = b"\n".join([json.dumps([number, packed]).encode(), *others, b""])
+    with pytest.raises(DatabaseError, match=f"kernel 0: it holds an object of type '{kind}'"):
+        TuningDatabase.from_files(files, target)
+
+
+def test_what_tuning_writes_is_read_and_written_alike(
+    tuned: tuple[TuningDatabase, TuningState], model: Model, target: TvmTarget
+) -> None:
+    """EDGES 2: records of this package's own tuning pass, and are the same afterwards."""
+    database, state = tuned
+    again = TuningDatabase.from_files(database.to_files(), target)
+    assert count_tuned(lower(model.part, "fp32", target), target, again) == replace(
+        state, seconds=again.seconds
+    )
+    whole = TuningDatabase.from_files(again.to_files(), target)
+    assert whole.to_files() == again.to_files()
+
+
+def test_schedules_for_cuda_pass(model: Model) -> None:
+    """EDGES 2: MetaSchedule's own space for CUDA is allow-listed, too."""
+    from tvm.s_tir import meta_schedule
+
+    # Before tensor cores: reading the intrinsics of those takes a minute.
+    board = parse_target("cuda:sm_72", 1)
+    module, database = lower(model.part, "fp16", board), TuningDatabase(board)
+    names = "s_tir.meta_schedule.TuneContext", "s_tir.meta_schedule.TuneContextInitialize"
+    make, initialize = map(tvm.get_global_func, names)
+    for number, task in enumerate(_extract(module, board)):
+        kernel = task.dispatched[0]
+        strategy = meta_schedule.search_strategy.ReplayTrace()
+        context = make(
+            kernel, board.to_tvm(), _make_space(board), strategy, "kernel", 1, number, None
+        )
+        initialize(context)
+        context.pre_tuning(4, 2, context.generate_design_space(), None, None)
+        for candidate in context.generate_measure_candidates() or []:
+            check_scheduled(kernel, candidate.sch.mod)
+            database.add(kernel, candidate, 1e-3)
+    assert database.trials > 3
+    again = TuningDatabase.from_files(database.to_files(), board)
+    assert count_tuned(module, board, again).tuned > 2
+    tvm_compile.schedule(module, board, again)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -33,7 +34,10 @@ def test_both_sides_deliver(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_child_that_fails_is_an_error() -> None:
-    with pytest.raises(BenchmarkError, match="did not get ready"), Child(["-c", "exit(3)"]):
+    with (
+        pytest.raises(BenchmarkError, match="did not get ready"),
+        Child([sys.executable, "-c", "exit(3)"]),
+    ):
         pass
 
 
@@ -42,12 +46,14 @@ def test_child_that_ends_badly_is_an_error() -> None:
         "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(5));"
         "print('ready', flush=True); signal.pause()"
     )
-    with pytest.raises(BenchmarkError, match="exit code 5"), Child(["-c", code]):
+    with pytest.raises(BenchmarkError, match="exit code 5"), Child([sys.executable, "-c", code]):
         pass
 
 
 def test_child_is_ended_even_when_the_benchmark_fails() -> None:
-    child = Child(["-c", "import signal; print('ready', flush=True); signal.pause()"])
+    child = Child(
+        [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
+    )
     with pytest.raises(KeyError), child:
         raise KeyError
     assert child.ended

@@ -11,6 +11,7 @@ from jetson_dnn_rt.cameras.camera import FIRST_BACKOFF_NS, Camera
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.faults import FAULTS, FaultLog
 from jetson_dnn_rt.frames import Frame, Image
 
 MS = 1_000_000
@@ -79,6 +80,14 @@ Start = Callable[..., tuple[Camera, Record]]
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+@pytest.fixture
+def faults() -> Iterator[FaultLog]:
+    """Of the process, which this test alone fills."""
+    FAULTS.clear()
+    yield FAULTS
+    FAULTS.clear()
 
 
 @pytest.fixture
@@ -262,15 +271,107 @@ def test_a_stopped_camera_goes_on_where_it_stood(clock: VirtualClock, start: Sta
     assert record.values[2:] == [3]  # the frame read ahead was not delivered
 
 
-def test_an_error_of_a_listener_ends_the_camera_and_is_said(
-    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+def test_an_error_of_a_listener_costs_one_frame(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, faults: FaultLog
 ) -> None:
-    def fail(frame: Frame, capture_ns: int) -> None:
-        raise RuntimeError("listener broke")
+    """EDGES 0: one exception of a listener ended the camera."""
+    frames: list[int] = []
 
-    camera = Camera(lambda: Script(clock), fail, clock=clock)
+    def take(frame: Frame, capture_ns: int) -> None:
+        if frame.sequence < 3:
+            raise RuntimeError(f"listener broke at frame {frame.sequence}")
+        frames.append(frame.sequence)
+
+    camera = Camera(lambda: Script(clock), take, clock=clock, name="front")
     camera.start()
-    clock.run_until(10 * MS)
+    clock.run_until(45 * MS)
     camera.close()
-    assert camera.state.error == "RuntimeError: listener broke"
-    assert "the camera ended" in caplog.text
+    assert frames == [3, 4]
+    assert (camera.state.frames, camera.state.error) == (5, "")
+    assert [(one.kind, one.count, one.text) for one in faults.snapshot()] == [
+        ("front: listener: RuntimeError", 3, "listener broke at frame 2")
+    ]
+    assert len(caplog.records) == 1
+
+
+class Unforeseen(Script):
+    """A source whose code has a fault."""
+
+    error: BaseException = ValueError("not what a source raises")
+
+    def read(self, out: Image) -> bool:
+        if self.done == self.break_at:
+            self.break_at = -1
+            raise self.error
+        return super().read(out)
+
+
+def test_a_live_source_with_a_fault_is_reopened(
+    clock: VirtualClock, start: Start, faults: FaultLog
+) -> None:
+    """EDGES 0: an exception that a source does not declare ended the camera."""
+    first = Unforeseen(clock, live=True, take_ns=10 * MS, break_at=2)
+    camera, record = start(first, Script(clock, live=True, take_ns=10 * MS))
+    clock.run_until(25 * MS)
+    assert camera.state.error == "ValueError: not what a source raises"
+    clock.run_until(20 * MS + FIRST_BACKOFF_NS + 10 * MS)
+    assert first.closed
+    assert (len(record.values), camera.state.error, camera.state.reopened) == (3, "", 1)
+    assert [(one.kind, one.count) for one in faults.snapshot()] == [
+        ("camera: source: ValueError", 1)
+    ]
+
+
+def test_a_thread_that_is_killed_begins_anew(
+    clock: VirtualClock, start: Start, faults: FaultLog
+) -> None:
+    """EDGES 0: a camera's thread that died was not said and not replaced."""
+    source = Unforeseen(clock, break_at=2)
+    source.error = SystemExit("killed")
+    camera, record = start(source)
+    clock.run_until(95 * MS)
+    assert record.values[:4] == [0, 1, 2, 3]
+    assert camera.state.error == ""
+    assert [(one.kind, one.count) for one in faults.snapshot()] == [
+        ("thread camera: SystemExit", 1)
+    ]
+    assert not faults.dead_threads
+
+
+def test_a_fault_at_the_start_of_the_thread_is_counted(
+    clock: VirtualClock, start: Start, faults: FaultLog
+) -> None:
+    """EDGES 0: it ended the camera before its first frame."""
+
+    def refuse() -> None:
+        raise PermissionError("no real-time scheduling")
+
+    _, record = start(Script(clock), on_start=refuse)
+    clock.run_until(15 * MS)
+    assert record.values == [0, 1]
+    assert [one.kind for one in faults.snapshot()] == [
+        "camera: start of the thread: PermissionError"
+    ]
+
+
+def test_a_fault_at_the_end_of_the_stream_ends_the_thread(
+    clock: VirtualClock, start: Start, faults: FaultLog
+) -> None:
+    ends: list[None] = []
+
+    def end() -> None:
+        ends.append(None)
+        raise RuntimeError("nobody listens")
+
+    records: list[int] = []
+    camera = Camera(
+        lambda: Script(clock, count=2),
+        lambda frame, capture_ns: records.append(frame.sequence),
+        clock=clock,
+        on_end=end,
+    )
+    camera.start()
+    clock.run_until(1000 * MS)
+    assert camera.stop()
+    assert (records, len(ends), camera.state.ended) == ([0, 1], 1, True)
+    assert [one.kind for one in faults.snapshot()] == ["thread camera: RuntimeError"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.cameras.sources import open_source
@@ -139,6 +140,14 @@ def test_images_of_two_sizes_are_refused(tmp_path: Path) -> None:
     read(source)
     with pytest.raises(SourceError, match="a camera has one size"):
         read(source)
+
+
+def test_an_image_of_too_many_pixels_is_refused(tmp_path: Path) -> None:
+    """EDGES 1: a folder of the user's own is bounded too, and says by what."""
+    file = resize_jpeg(make_jpeg(), *TOO_LARGE)
+    (tmp_path / "a.jpg").write_bytes(file)
+    with pytest.raises(SourceError, match=r"a\.jpg cannot be decoded, or has more than 67108864"):
+        open_source(f"images:{tmp_path}")
 
 
 def test_a_buffer_of_another_shape_is_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_everything_but_machine_code_goes_round(
     left_out = [entry["kind"] for entry in sent["written"] if entry["left_out"]]
     assert left_out == ["artefact", "artefact"]
     there = ["--engine-cache", str(tmp_path / "there")]
-    code, taken = run(capsys, "import", file, *there)
+    code, taken = run(capsys, "import", file, "--trust", *there)
     assert code == 0
     assert sorted((entry["model"], entry["kind"]) for entry in taken["taken"]) == [
         ("builtin:detector", "tuning"),
@@ -55,11 +55,11 @@ def test_everything_but_machine_code_goes_round(
     ]
     assert Library(tmp_path / "there").load(TUNING) is not None
     # A second time they are there; for people it is said in words.
-    assert main.main(["library", "import", file, *there]) == 0
+    assert main.main(["library", "import", file, "--trust", *there]) == 0
     out = capsys.readouterr().out
     assert out.count("left out: the library has it; --replace takes this one instead") == 3
     assert "0 of 3 entries" in out
-    _, again = run(capsys, "import", file, "--replace", *there)
+    _, again = run(capsys, "import", file, "--replace", "--trust", *there)
     assert [entry["left_out"] for entry in again["taken"]] == ["", "", ""]
 
 
@@ -96,5 +96,19 @@ def test_a_file_that_is_refused_is_exit_code_2(
 ) -> None:
     file = tmp_path / "bad.tar"
     file.write_bytes(b"no archive" * 200)
-    assert main.main(["library", "import", str(file), "--engine-cache", str(tmp_path)]) == 2
+    where = ["--engine-cache", str(tmp_path)]
+    assert main.main(["library", "import", str(file), "--trust", *where]) == 2
     assert "bad.tar is refused" in capsys.readouterr().err
+
+
+def test_a_library_is_taken_only_when_it_is_trusted(
+    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EDGES 2, 12: a tuning database decides what code is made, so a library is code."""
+    file, there = str(tmp_path / "all.tar"), ["--engine-cache", str(tmp_path / "there")]
+    run(capsys, "export", file, "--engine-cache", str(library.root))
+    assert main.main(["library", "import", file, *there]) == 2
+    said = capsys.readouterr().err
+    assert "a library is trusted code" in said
+    assert "--trust" in said
+    assert not (tmp_path / "there").exists()

@@ -122,7 +122,6 @@ def board(monkeypatch: pytest.MonkeyPatch) -> FakeBoard:
     board = FakeBoard(tx2_space())
     set_platform(monkeypatch, board)
     monkeypatch.setattr("jetson_dnn_rt.clock.SteadyClock", lambda: board)
-    monkeypatch.setattr("jetson_dnn_rt.platforms.platform.close_on_signals", lambda platform: None)
     return board
 
 

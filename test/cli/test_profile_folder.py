@@ -233,7 +233,6 @@ def test_each_clock_configuration_is_a_campaign_of_its_own(
     board = FakeBoard(tx2_space())
     monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: board)
     monkeypatch.setattr("jetson_dnn_rt.clock.SteadyClock", lambda: board)
-    monkeypatch.setattr("jetson_dnn_rt.platforms.platform.close_on_signals", lambda platform: None)
     output = tmp_path / "profile"
     arguments = [
         "--model", f"net={MODEL}", "--runs", "4", "--frames", frames,

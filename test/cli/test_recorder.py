@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import free_bytes, mount_small_disk
 
-from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels, format_result
+from jetson_dnn_rt.cli import recorder as recorder_module
+from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, TaskLabels, format_result
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
@@ -144,6 +148,44 @@ def test_no_picture_of_frames_that_were_not_met() -> None:
     assert recorder.summary.tasks["detector"].released == 1
 
 
+def test_a_hung_disk_does_not_hold_the_run_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 20: a pipe that nobody reads takes 64 KB, then no line any more."""
+    monkeypatch.setattr(recorder_module, "QUEUE_LIMIT", 16)
+    monkeypatch.setattr(recorder_module, "JOIN_S", 0.2)
+    os.mkfifo(tmp_path / "results")
+    reader = os.open(tmp_path / "results", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with Recorder(tmp_path / "results") as recorder:
+            recorder.introduce(LABELS)
+            for sequence in range(5000):
+                work = Work(make_frame(sequence), make_boxes(3))
+                recorder.observe(make_record("detector", sequence), work)
+        assert recorder._thread.is_alive()
+        assert recorder._queue.qsize() <= 16  # of the frames, no more are held
+        assert "has not answered" in str(recorder.error)
+        assert recorder.summary.tasks["detector"].released < 5000
+    finally:
+        os.close(reader)
+    # The pipe breaks: its thread takes what waits, and would end with the next mark.
+    recorder._queue.put(None, timeout=60.0)
+    recorder._thread.join(60.0)
+    assert not recorder._thread.is_alive()
+
+
+def test_a_nearly_full_disk_gets_no_more_lines(tmp_path: Path) -> None:
+    """EDGES 20: result lines leave something of the disk free."""
+    with mount_small_disk(tmp_path / "disk", 2 * 2**20) as disk:
+        (disk / "filler").write_bytes(bytes(free_bytes(disk) - 50_000))
+        with Recorder(disk / "results.jsonl") as recorder:
+            recorder.introduce(LABELS)
+            recorder.observe(make_record("detector"), Work(make_frame(), make_boxes(1)))
+        assert "would be free on the disk" in str(recorder.error)
+        assert recorder.summary.tasks["detector"].released == 1
+        assert (disk / "results.jsonl").stat().st_size == 0
+
+
 @pytest.mark.parametrize("jobs", [1, 2000])
 def test_full_disk_is_said_and_does_not_stop_the_run(jobs: int) -> None:
     with Recorder(Path("/dev/full")) as recorder:
@@ -153,3 +195,18 @@ def test_full_disk_is_said_and_does_not_stop_the_run(jobs: int) -> None:
             recorder.observe(make_record("detector", sequence), work)
     assert recorder.summary.tasks["detector"].released == jobs
     assert recorder.error is not None
+
+
+def test_a_job_that_cannot_be_recorded_is_said_and_does_not_stop_the_run() -> None:
+    """EDGES 0: one exception in the recorder's thread stopped the run at a full queue."""
+    FAULTS.clear()
+    with Recorder(Path("/dev/null")) as recorder:
+        recorder.introduce(LABELS)
+        recorder.observe(make_record("nobody", 0), Work(make_frame(0), make_boxes(1)))
+        for sequence in range(2 * QUEUE_LIMIT):
+            work = Work(make_frame(sequence), make_boxes(1))
+            recorder.observe(make_record("detector", sequence), work)
+    assert recorder.summary.tasks["detector"].released == 2 * QUEUE_LIMIT
+    assert isinstance(recorder.error, KeyError)
+    assert [one.kind for one in FAULTS.snapshot()] == ["recorder: KeyError"]
+    FAULTS.clear()

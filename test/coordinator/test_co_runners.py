@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pytest
 
-from jetson_dnn_rt.coordinator import co_runners
 from jetson_dnn_rt.coordinator.co_runners import count_processes, run_cohort, run_load
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -69,7 +68,7 @@ def test_matrices_are_multiplied_on_the_gpu() -> None:
 
 
 def test_one_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(co_runners.sys, "executable", "false")
+    monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(ModelError, match="did not start, exit code 1"), run_load("memory"):
         pytest.fail("there is a load")
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from foreign import make_foreign
 from malice import Malicious
 from networks import Classifier
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.exported_source import check_archive
 from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.trust import UntrustedError
 
 
 def save_program(path: Path, module: torch.nn.Module, *sizes: int, **keywords: object) -> Path:
@@ -121,6 +127,171 @@ def test_programs_that_could_run_code_are_refused(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
+def make_trap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module ``trapped`` that Python finds; importing it makes the file that is returned."""
+    marker = folder / "marker"
+    (folder / "trapped.py").write_text(
+        f"import enum, pathlib\npathlib.Path({str(marker)!r}).touch()\n"
+        "class Kind(enum.Enum):\n    ONE = 1\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    return marker
+
+
+def make_spec(kind: str | None, context: object, *children: object) -> dict[str, object]:
+    return {"type": kind, "context": context, "children_spec": list(children)}
+
+
+LEAF = make_spec(None, None)
+FACTORY = {
+    "default_factory_module": "trapped",
+    "default_factory_name": "Kind",
+    "dict_context": ["a"],
+}
+MEMBER = json.dumps([{"__enum__": True, "fqn": "trapped:Kind", "name": "ONE"}])
+SPECS = {
+    "collections.defaultdict": make_spec("collections.defaultdict", FACTORY, LEAF),
+    "plain ones": make_spec("builtins.dict", MEMBER, LEAF),
+    "context": make_spec("builtins.tuple", MEMBER, LEAF),
+    "collections.namedtuple": make_spec("collections.namedtuple", '"trapped.Kind"', LEAF),
+    "no tree": make_spec("builtins.dict", "[", LEAF),
+}
+
+
+@pytest.mark.parametrize("words", SPECS)
+@pytest.mark.parametrize("where", ["in_spec", "out_spec"])
+@pytest.mark.parametrize("depth", [0, 3])
+def test_types_of_outputs_that_import_modules_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, where: str, depth: int
+) -> None:
+    """EDGES 3: loading a program imports no module that its tree specs name."""
+    marker = make_trap(tmp_path, monkeypatch)
+    path = save_program(tmp_path / "m.pt2", AddOne())
+    program = json.loads(read_member(path, "models/model.json"))
+    spec = SPECS[words]
+    for _ in range(depth):
+        spec = make_spec("builtins.list", "null", spec)
+    program["graph_module"]["module_call_graph"][0]["signature"][where] = json.dumps([1, spec])
+    rewrite(path, {"models/model.json": json.dumps(program).encode()})
+    with pytest.raises(ModelError, match=words):
+        load_model(f"exported:{path}")
+    assert not marker.exists()
+
+
+def test_outputs_in_tuples_lists_and_dicts_are_read(tmp_path: Path) -> None:
+    """EDGES 3: what a plain program returns is still loaded."""
+
+    class Nested(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> dict[str, object]:
+            mean = image.mean((2, 3))
+            return {"a": (mean, [mean + 1]), "b": mean * 2}
+
+    path = save_program(tmp_path / "m.pt2", Nested())
+    data = path.read_bytes()
+    check_archive(path, data)
+    program = torch.export.load(io.BytesIO(data))
+    assert len(program.graph_signature.user_outputs) == 3
+
+
+def rename(program: Any, old: str, new: str) -> Any:
+    """Replace a name everywhere in a JSON document."""
+    return json.loads(json.dumps(program).replace(json.dumps(old), json.dumps(new)))
+
+
+def test_names_that_are_source_text_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 3: names of values and weights become Python source, and so have to be names."""
+    marker = make_trap(tmp_path, monkeypatch)
+    path = save_program(tmp_path / "m.pt2", Classifier())
+    program = json.loads(read_member(path, "models/model.json"))
+    for old, new in (
+        ("image", "image=__import__('trapped')"),
+        ("image", "image\n    import trapped"),
+        ("conv2d", "conv2d = __import__('trapped'); x"),
+        ("layers.0.weight", 'layers" + __import__("trapped").x + "'),
+    ):
+        rewrite(path, {"models/model.json": json.dumps(rename(program, old, new)).encode()})
+        with pytest.raises(ModelError, match="is no name in a program"):
+            load_model(f"exported:{path}")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "torch.ops.aten.from_file.default",
+        "torch.ops.aten.__class__.mro",
+        "torch.ops.aten.name.format",
+        "torch.ops.aten._dir.append",
+        "torch.ops.aten.add.__call__",
+        "torch.ops.aten.add.op",
+        "torch.ops.aten.no_such.default",
+        "torch.ops.load_library",
+        "torch.ops.torchvision.__init__.default",
+    ],
+)
+def test_attributes_of_operators_are_no_operators(tmp_path: Path, target: str) -> None:
+    """EDGES 3: a node of a program calls an operator of torch and no other Python."""
+    path = save_program(tmp_path / "m.pt2", AddOne())
+    document = read_member(path, "models/model.json").decode()
+    changed = document.replace("torch.ops.aten.add.Tensor", target)
+    assert changed != document
+    rewrite(path, {"models/model.json": changed.encode()})
+    with pytest.raises(ModelError, match="refused: operator"):
+        load_model(f"exported:{path}")
+    program = json.loads(document)
+    arguments = program["graph_module"]["graph"]["nodes"][0]["inputs"]
+    arguments[1]["arg"] = {"as_operator": target}
+    rewrite(path, {"models/model.json": json.dumps(program).encode()})
+    with pytest.raises(ModelError, match="refused: operator"):
+        load_model(f"exported:{path}")
+
+
+def test_constants_that_are_unpickled_with_all_rights_are_refused(tmp_path: Path) -> None:
+    """EDGES 3: torch unpickles members called ``opaque_obj_*`` and ``custom_obj_*`` freely."""
+    trap = tmp_path / "trap"
+    path = save_program(tmp_path / "m.pt2", AddOne())
+    for name in ("opaque_obj_0.pt", "custom_obj_0.pt", "opaque_obj_0"):
+        config = {"config": {"c": {"path_name": name, "is_param": False, "use_pickle": False}}}
+        rewrite(path, {"model_constants_config.json": json.dumps(config).encode()})
+        with pytest.raises(ModelError, match="no tensor of the archive"):
+            load_model(f"exported:{path}")
+    rewrite(path, {}, {"data/constants/opaque_obj_0.pt": pickle.dumps(Malicious(trap))})
+    with pytest.raises(ModelError, match=r"refused|damaged"):
+        load_model(f"exported:{path}")
+    assert not trap.exists()
+
+
+def save_old_layout(path: Path, program: dict[str, Any]) -> None:
+    """The members that torch 2.1 to 2.7 wrote."""
+    buffer = io.BytesIO()
+    torch.save({}, buffer)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("version", f"{program['schema_version']['major']}.1")
+        archive.writestr("serialized_exported_program.json", json.dumps(program))
+        for name in ("state_dict", "constants", "example_inputs"):
+            archive.writestr(f"serialized_{name}.pt", buffer.getvalue())
+
+
+def test_the_layout_of_older_torch_is_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 3: the same document lies elsewhere in archives of torch 2.1 to 2.7."""
+    marker = make_trap(tmp_path, monkeypatch)
+    path = save_program(tmp_path / "m.pt2", AddOne())
+    program = json.loads(read_member(path, "models/model.json"))
+    old = tmp_path / "old.pt2"
+    save_old_layout(old, program)
+    check_archive(old, old.read_bytes())
+    spec = json.dumps([1, SPECS["collections.defaultdict"]])
+    program["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] = spec
+    save_old_layout(old, program)
+    with pytest.raises(ModelError, match=r"collections\.defaultdict"):
+        load_model(f"exported:{old}")
+    assert not marker.exists()
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
 def test_program_with_a_member_twice_is_refused(tmp_path: Path) -> None:
     path = save_program(tmp_path / "m.pt2", AddOne())
@@ -135,3 +306,18 @@ def test_program_of_another_input(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "m.pt2")
     with pytest.raises(ModelError, match=r"takes torch.float32 \[1, 4, 8, 8\]"):
         load_model(f"exported:{tmp_path / 'm.pt2'}")
+
+
+@pytest.mark.parametrize("whose", ["of all", "of another user", "in a folder of all"])
+def test_a_program_that_others_can_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """EDGES 12: an exported program is code, and read from elsewhere only when that is said."""
+    path = save_program(tmp_path / "m.pt2", Classifier())
+    if whose == "of another user":
+        make_foreign(path, monkeypatch)
+    else:
+        (path if whose == "of all" else tmp_path).chmod(0o777)
+    with pytest.raises(UntrustedError, match="chown" if "another" in whose else "chmod go-w"):
+        load_model(f"exported:{path}")
+    assert load_model(f"exported:{path}", trust=True).input_size == (32, 48)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 from networks import make_onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.labels import COCO_80
@@ -87,6 +87,96 @@ def test_weights_in_other_files_are_refused(tmp_path: Path) -> None:
     onnx.save(model, str(tmp_path / "e.onnx"), save_as_external_data=True, size_threshold=0)
     with pytest.raises(ModelError, match="single file"):
         load_model(f"onnx:{tmp_path / 'e.onnx'}")
+
+
+def place_tensor(model: onnx.ModelProto, place: str, tensor: TensorProto) -> None:
+    """Put a tensor into one of the places of a model that may hold one; not for running."""
+    branch = helper.make_graph([], "branch", [], [])
+    inner = helper.make_node("Constant", [], ["c"], value=tensor)
+    if place == "constant":
+        model.graph.node.append(inner)
+    elif place == "tensors":
+        model.graph.node.append(helper.make_node("Custom", [], ["c"], several=[tensor]))
+    elif place == "branch initializer":
+        branch.initializer.append(tensor)
+        model.graph.node.append(helper.make_node("If", ["x"], ["c"], then_branch=branch))
+    elif place == "branch of a branch":
+        branch.node.append(inner)
+        outer = helper.make_graph(
+            [helper.make_node("If", ["x"], ["c"], else_branch=branch)], "outer", [], []
+        )
+        model.graph.node.append(helper.make_node("Loop", ["x"], ["c"], body=outer))
+    elif place == "graphs":
+        branch.node.append(inner)
+        model.graph.node.append(helper.make_node("Custom", [], ["c"], bodies=[branch]))
+    elif place == "function":
+        model.functions.append(
+            helper.make_function("d", "f", [], ["c"], [inner], [helper.make_opsetid("", 17)])
+        )
+    elif place == "function default":
+        function = helper.make_function("d", "f", [], [], [], [helper.make_opsetid("", 17)])
+        function.attribute_proto.append(helper.make_attribute("value", tensor))
+        model.functions.append(function)
+    elif place == "sparse":
+        sparse = model.graph.sparse_initializer.add()
+        sparse.values.CopyFrom(tensor)
+    elif place == "training":
+        model.training_info.add().algorithm.initializer.append(tensor)
+    else:
+        raise AssertionError(place)
+
+
+PLACES = (
+    "constant",
+    "tensors",
+    "branch initializer",
+    "branch of a branch",
+    "graphs",
+    "function",
+    "function default",
+    "sparse",
+    "training",
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path: Path, place: str) -> None:
+    """EDGES 14: no tensor of a file may lie in another one, which its hash does not cover."""
+    path = make_onnx(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    tensor = numpy_helper.from_array(np.zeros(1, np.float32), "hidden")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="elsewhere.bin")
+    place_tensor(model, place, tensor)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"'hidden' in another file: save it as a single file"):
+        load_model(f"onnx:{path}")
+
+
+def test_a_constant_is_not_read_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 14: a model that runs, with a Constant beside whoever starts it, is not run."""
+    away = tmp_path / "away"
+    away.mkdir()
+    monkeypatch.chdir(away)
+    np.ones(5, np.float32).tofile(away / "offset.bin")
+    path = make_onnx(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    output = model.graph.output[0].name
+    tensor = TensorProto(
+        name="offset", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value="offset.bin")
+    tensor.external_data.add(key="length", value="4")
+    node = next(node for node in model.graph.node if output in node.output)
+    node.output[list(node.output).index(output)] = "before"
+    model.graph.node.append(helper.make_node("Constant", [], ["offset"], value=tensor))
+    model.graph.node.append(helper.make_node("Add", ["before", "offset"], [output]))
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="single file"):
+        load_model(f"onnx:{path}")
 
 
 @pytest.mark.parametrize(

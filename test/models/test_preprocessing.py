@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.models.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.models.preprocessing import (
+    MEAN_RANGE,
+    SCALE_RANGE,
+    STD_RANGE,
+    Geometry,
+    Preprocessing,
+)
 
 MODES = ("letterbox_topleft", "letterbox_center", "stretch")
 
@@ -70,7 +79,7 @@ def test_yolox_letterbox_of_the_dashcam() -> None:
         ({"color": "hsv"}, "color must be one of"),
         ({"resize": "crop"}, "resize must be one of"),
         ({"pad_value": 300}, "pad_value must be in"),
-        ({"std": [1.0, 0.0, 1.0]}, "std > 0"),
+        ({"std": [1.0, 0.0, 1.0]}, r"std\[1\] must be in \[1e-05, 10000\]: 0.0"),
         ({"height": 0}, "height must be in"),
     ],
 )
@@ -82,3 +91,30 @@ def test_bad_overrides_are_named(values: dict, words: str) -> None:
 def test_overrides_replace_fields() -> None:
     changed = Preprocessing(16, 16).override({"color": "bgr", "mean": [0.1, 0.2, 0.3]})
     assert changed == Preprocessing(16, 16, color="bgr", mean=(0.1, 0.2, 0.3))
+
+
+WILD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e39, 1e-320]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("mean", value) for value in WILD[:-1]]  # the last is as good as zero, which is a mean
+    + [(key, value) for key in ("std", "scale") for value in WILD],
+)
+def test_numbers_that_no_network_wants_are_refused(key: str, value: float) -> None:
+    """EDGES 21: NaN, infinity and numbers that float32 lacks are named with their range."""
+    given = value if key == "scale" else [0.5, 0.5, value]
+    name = key if key == "scale" else rf"{key}\[2\]"
+    with pytest.raises(
+        ConfigurationError, match=rf"{name} must be in \[.*\]: {re.escape(str(value))}"
+    ):
+        Preprocessing(16, 16).override({key: given})
+
+
+def test_the_widest_values_stay_finite() -> None:
+    """EDGES 21: within the ranges every input is finite in float32."""
+    for mean in MEAN_RANGE:
+        wide = Preprocessing(
+            16, 16, scale=SCALE_RANGE[1], mean=(mean,) * 3, std=(STD_RANGE[0],) * 3
+        )
+        assert np.isfinite(wide.factors * np.float32(255) + wide.offsets).all()

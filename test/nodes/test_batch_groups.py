@@ -87,7 +87,8 @@ class Tasks:
 
     def clean_up(self, name: str) -> None:
         self.loaded.pop(name).close()
-        self.groups.leave(name)
+        for group in self.groups.leave(name):
+            group.close()
 
     def close(self) -> None:
         for name in list(self.loaded):
@@ -206,7 +207,7 @@ def test_a_task_that_was_made_anew_runs_alone(tasks: Tasks) -> None:
         tasks.load(name)
     tasks.form()
     runners = tasks.loaded["b"].stages[ONNX][1].run_batch.func.__self__._runners[2]  # type: ignore
-    stages = tasks.loaded["a"].rebuild()
+    stages = tasks.loaded["a"].rebuild(lambda close: close())
     assert [stage.run_batch for stage in stages[ONNX]] == [None, None, None]
     assert tasks.loaded["a"].batch_group == ""
     assert tasks.groups.reports_of("a") == []

@@ -9,12 +9,15 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from ros_graph import TIMEOUT_S, Inbox, Ros
 from sensor_msgs.msg import CameraInfo, Image
+from task_bench import wait_for_value
+from thread_kills import kill_thread
 
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes import camera as camera_module
 from jetson_dnn_rt.nodes.camera import CameraNode
 from jetson_dnn_rt.nodes.camera_info import make_camera_info
@@ -146,3 +149,41 @@ def test_the_end_of_a_stream_is_no_fault(ros: Ros) -> None:
     inbox.wait(lambda found: [
         s for m in found for s in m.status if s.message == "the stream has ended"
     ])  # fmt: skip
+
+
+def test_a_killed_thread_is_named_and_frames_come_again(ros: Ros) -> None:
+    """EDGES 0: a camera's thread that died was not said and not replaced."""
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    images = ros.listen(Image, "image_raw")
+    node = make(ros)
+    assert ros.call(node.autostart), node.fault
+    images.wait_count(3)
+    kill_thread("camera camera")
+    kind = "fault.thread camera camera: KilledError"
+    found = wait_for_value(diagnostics, "camera: process_status", kind, "1, last: ")
+    assert "camera camera" in found[""]
+    images.clear()
+    images.wait_count(3)
+    level_of(diagnostics, DiagnosticStatus.OK)
+
+
+def test_a_frame_that_cannot_be_published_costs_only_itself(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: one exception while publishing ended the camera."""
+    images = ros.listen(Image, "image_raw")
+    node = make(ros)
+    faults = iter([RuntimeError("once"), RuntimeError("twice")])
+    publish = node._publish
+
+    def fail_first(frame: Any) -> None:
+        if (error := next(faults, None)) is not None:
+            raise error
+        publish(frame)
+
+    monkeypatch.setattr(node, "_publish", fail_first)
+    assert ros.call(node.autostart), node.fault
+    images.wait_count(3)
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
+        ("camera camera: listener: RuntimeError", 2)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from cohort_tables import make_clocks, write_clock_tables
 from sysfs_trees import TREES, FakeKernel, read_all, write_tree
+from thread_kills import kill_thread
 
-from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables import ClockTable
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
 from jetson_dnn_rt.nodes.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.cohort_tables import nearest_position
@@ -53,12 +56,6 @@ def open_platform(kernel: FakeKernel) -> Platform:
     platform = detect(kernel.root, allow_writes=True, files=kernel)
     assert platform.writable, platform.reason
     return platform
-
-
-def make_clocks(space: ClockSpace) -> ClockTable:
-    """The slowest, a middle and the fastest configuration."""
-    indices = np.array([0, len(space) // 2, len(space) - 1])
-    return ClockTable(space, indices, np.array([1.0, 2.0, 3.0]), 2, 0)
 
 
 def test_what_is_asked_for_is_written_and_comes_back_at_the_end(tmp_path: Path) -> None:
@@ -122,6 +119,74 @@ def test_a_kernel_that_refuses_is_said_and_the_position_is_the_true_one(tmp_path
     assert thread.stop(TIMEOUT_S)
 
 
+def test_a_thread_that_is_killed_serves_requests_again(tmp_path: Path) -> None:
+    """EDGES 0: a clock thread that died left its requests unserved, and said nothing."""
+    kernel = make_kernel(tmp_path)
+    before = read_settings(kernel)
+    platform = open_platform(kernel)
+    thread = ClockThread(platform, make_clocks(platform.space))
+    thread.start()
+    kill_thread("clocks")
+    wait(FAULTS.snapshot, "the fault")
+    assert [one.kind for one in FAULTS.snapshot()] == ["thread clocks: KilledError"]
+    thread.request(0, 0)
+    wait(lambda: thread.position == 0, "the slowest clocks")
+    assert thread.stop(TIMEOUT_S)
+    assert read_settings(kernel).items() >= before.items()
+    assert not FAULTS.dead_threads
+
+
+@pytest.mark.parametrize("thread_name", ["clocks", "clock-watch"])
+def test_a_platform_with_a_fault_does_not_end_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread_name: str
+) -> None:
+    """EDGES 0: an exception that a platform does not declare ended the thread for good."""
+    kernel = make_kernel(tmp_path)
+    platform = open_platform(kernel)
+    read, faults = platform.read, iter([ValueError("garbage in a file of the kernel")])
+    made = threading.Event()
+
+    def fail_first() -> Any:
+        if made.is_set() and (error := next(faults, None)) is not None:
+            raise error
+        return read()
+
+    monkeypatch.setattr(platform, "read", fail_first)
+    watched = thread_name == "clock-watch"
+    thread = (
+        ClockWatch(platform) if watched else ClockThread(platform, make_clocks(platform.space))
+    )
+    if isinstance(thread, ClockThread):
+        thread.start()
+    made.set()
+    wait(FAULTS.snapshot, "the fault")
+    assert [one.kind for one in FAULTS.snapshot()] == [f"thread {thread_name}: ValueError"]
+    before = thread.log.last
+    (running,) = kernel.root.glob("sys/class/devfreq/*gp10b/cur_freq")
+    running.write_text("1300500000\n")
+    wait(lambda: thread.log.last != before, "the new clocks")
+    assert thread.stop(TIMEOUT_S)
+
+
+def test_a_killed_clock_thread_is_named_in_the_diagnostics(
+    ros: Ros, kernel: FakeKernel, tmp_path: Path
+) -> None:
+    """EDGES 0: a clock thread that died was not said anywhere."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from task_bench import wait_for_value
+
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    node = start(ros, kernel, tmp_path, policy="max_q", allow_clock_writes=True)
+    clocks = node.coordinator.clocks
+    ros.wait(lambda: clocks.position == 0, "the slowest clocks")
+    kill_thread("clocks")
+    kind = "fault.thread clocks: KilledError"
+    found = wait_for_value(diagnostics, "perception: process_status", kind, "1, last: ")
+    assert "thread clocks" in found[""]
+    assert ros.set(node.coordinator, policy="max_n").successful
+    ros.wait(lambda: clocks.position == 2, "the fastest clocks")
+
+
 def test_a_watch_notes_clocks_that_others_change(tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path)
     platform = detect(kernel.root, files=kernel)
@@ -171,18 +236,6 @@ def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
     platform.close()
 
 
-def write_tables(folder: Path, clocks: ClockTable) -> str:
-    """A task that is fast enough even at the slowest clocks."""
-    stages = ("preprocess", "inference", "decode")
-    table = TaskTable(
-        "detector", stages, ("full@null",), 10**9, 10**9,
-        np.full((1, 3, 4), 10**6), np.tile([4.0, 2.0, 1.0], (1, 3, 1)),
-        np.tile([3.0, 6.0, 12.0], (1, 3, 1)), np.zeros((1, 3)),
-    )  # fmt: skip
-    save_tables(folder / "tables.json", TableFile(clocks, (table,), power_measured=True))
-    return str(folder / "tables.json")
-
-
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     """A board in the place of this machine."""
@@ -209,7 +262,7 @@ def start(ros: Ros, kernel: FakeKernel, folder: Path, trace_dir: str = "", **val
             "perception": {"tasks": ["detector"], "trace_dir": trace_dir},
             "camera": {"source": "synthetic:64x64", "rate": 50.0},
             "detector": {"model": "null:1", "warmup_runs": 4, "deadline_ms": 1000.0},
-            "coordinator": {"tables": [write_tables(folder, make_clocks(space))], **values},
+            "coordinator": {"tables": [write_clock_tables(folder, make_clocks(space))], **values},
         },
     )
     assert ros.call(node.autostart), node.fault

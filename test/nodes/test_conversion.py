@@ -13,7 +13,8 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from sensor_msgs.msg import CompressedImage, Image
 
-from jetson_dnn_rt.cameras.image_messages import BadImageError, decode_image, view_image
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import (
     DetectionsWriter,

@@ -16,7 +16,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from fake_cuda import FakeCuda, IntegratedCuda
 from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
-from ros_graph import Ros
+from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
@@ -40,7 +40,7 @@ class Seen:
             self._enough.set()
 
     def wait(self) -> list[tuple[JobRecord, Work]]:
-        assert self._enough.wait(30.0), self._ended
+        assert self._enough.wait(TIMEOUT_S), self._ended
         return self._ended[: self._count]
 
 

@@ -12,11 +12,13 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
 
 from diagnostic_msgs.msg import DiagnosticArray
-from ros_graph import Ros
+from ros_graph import TIMEOUT_S, Ros
 from task_bench import Bench, make_image, wait_for_value
+from traced_jobs import make_record
 
 from jetson_dnn_rt.nodes.job_trace import JobTrace
 from jetson_dnn_rt.wcet.trace_reader import open_trace
+from jetson_dnn_rt.wcet.trace_room import TraceRoom
 from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
 
 
@@ -31,7 +33,6 @@ def test_every_job_is_in_the_trace_of_its_node(ros: Ros, tmp_path: Path) -> None
     image = make_image(ros)
     bench.send(image, 1)
     bench.send(make_image(ros, step=1), 2)  # no image
-    assert bench.node.host.executor.wait_idle(5.0)
     (folder,) = find_traces(tmp_path / "traces")
     assert folder.name.startswith("detector-20")
     wait_for_value(inbox, "detector: task_status", "trace", str(folder))
@@ -108,7 +109,7 @@ def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> No
     assert ros.call(node.autostart), node.fault
     ros.wait(lambda: all(t.timing.snapshot().whole.count >= 3 for t in node.tasks.values()))
     node.cameras["camera"].camera.stop()
-    assert node.host.executor.wait_idle(5.0)
+    assert node.host.executor.wait_idle(TIMEOUT_S)
     released = {name: node.host.executor.snapshot(name).released for name in node.tasks}
     ros.call(node.trigger_deactivate)
     ros.call(node.trigger_cleanup)
@@ -131,6 +132,45 @@ def test_jobs_before_the_trace_begins_are_counted_as_lost(tmp_path: Path) -> Non
     assert lack == "trace: 1 jobs are not in it"
     assert (values["trace_jobs"], values["trace_lost"]) == (0, 1)
     trace.close()
+
+
+def test_a_limit_and_a_hung_disk_are_in_the_diagnostics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 20: what made room at the limit is shown, a disk that does not answer is a warning."""
+    trace = JobTrace(tmp_path, "perception", lambda ns: "", TraceRoom(1))
+    trace.begin(TraceMetadata())
+    writer = trace._writer
+    assert writer is not None
+    for sequence in range(25_000):
+        writer.write(make_record(sequence), wait=True)
+    while writer.written + writer.lost < 25_000:
+        writer._wake.set()
+        writer._thread.join(0.005)
+    lack, values = trace.describe()
+    assert lack == ""
+    assert values["trace_removed"] > 0
+    assert values["trace_jobs"] + values["trace_removed"] == 25_000
+    assert (values["trace_lost"], values["trace_limit_mb"]) == (0, 1)
+    writer._alive_s -= 100.0
+    assert trace.describe()[0].startswith("trace: the disk has not answered for 1")
+    trace.close()
+
+
+def test_the_limit_outlives_a_configuration(ros: Ros, tmp_path: Path) -> None:
+    """EDGES 20: a node that is configured again and again has one limit for all its traces."""
+    bench = Bench(ros, trace_dir=str(tmp_path), trace_limit_mb=7)
+    inbox = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
+    room = bench.node.host._trace._room
+    ros.call(bench.node.trigger_deactivate)
+    ros.call(bench.node.trigger_cleanup)
+    assert [part.path.name for part in room._parts] == ["jobs-0000.parquet"]
+    assert ros.call(bench.node.autostart)
+    assert bench.node.host._trace._room is room
+    result = ros.set(bench.node, trace_limit_mb=-1)
+    assert not result.successful
 
 
 def test_two_traces_of_one_second_have_two_folders(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_everything_that_was_ready_is_built_anew(library: Path) -> None:
     try:
         task.add(SECOND)
         before, names = task.stages, task.stage_names
-        after = task.rebuild()
+        after = task.rebuild(lambda close: None)
         assert list(after) == list(before) == [FIRST, SECOND]
         assert task.stage_names == names
         assert not set(map(id, after[SECOND])) & set(map(id, before[SECOND]))

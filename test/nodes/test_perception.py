@@ -14,6 +14,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.perception import PerceptionNode, filter_arguments
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
@@ -250,3 +251,46 @@ def test_names_and_namespace_from_the_command_line(ros: Ros) -> None:
     finally:
         node.destroy_node()
         context.try_shutdown()
+
+
+def test_a_listener_that_fails_takes_no_frame_from_others(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: an exception of one task's listener took the frame from all, and the camera."""
+    seen = Seen()
+    node = make(ros, seen)
+    assert ros.call(node.autostart), node.fault
+    accept, faults = node.tasks["detector"].accept, iter([KeyError("one"), KeyError("two")])
+
+    def fail_first(frame: Frame, capture_ns: int) -> bool:
+        if (error := next(faults, None)) is not None:
+            raise error
+        return accept(frame, capture_ns)
+
+    monkeypatch.setattr(node.tasks["detector"], "accept", fail_first)
+    ros.wait(lambda: node.tasks["detector"].snapshot.outcomes[Outcome.FAILED] == 2)
+    count = len(seen.items)
+    seen.wait(count + 10)
+    ros.call(node.trigger_deactivate)
+    failed = {r.sequence for r, _ in seen.of("detector") if r.outcome is Outcome.FAILED}
+    numbers = {f.sequence for r, f in seen.of("detector") if r.outcome is Outcome.FAILED}
+    assert len(failed) == 2
+    # The other task had these frames, and each task one job for every frame.
+    assert numbers <= {f.sequence for _, f in seen.of("segmenter")}
+    for task in node.tasks:
+        frames = [f.sequence for _, f in seen.of(task)]
+        assert sorted(frames) == list(range(min(frames), max(frames) + 1))
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
+        ("task detector: listener: KeyError", 2)
+    ]
+
+
+def test_a_child_that_was_shut_down_does_not_stop_the_end(ros: Ros) -> None:
+    """EDGES 0: `ros2 lifecycle set /camera shutdown` kept the others from being shut down."""
+    node = make(ros)
+    assert ros.call(node.autostart), node.fault
+    ros.call(node.cameras["camera"].trigger_shutdown)
+    ros.call(node.trigger_shutdown)
+    assert node.fault == ""
+    assert {child.state_name for child in (node, *node.children)} == {"finalized"}
+    assert not node.host.running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import queue
 import threading
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.arrivals import Arrivals, ArrivalSnapshot
 from jetson_dnn_rt.nodes.diagnostics import (
     ERROR,
@@ -192,3 +194,41 @@ def test_a_mailbox_keeps_the_newest_and_survives_errors(caplog: pytest.LogCaptur
     assert handled == [1, 4]
     assert mailbox.dropped == 2
     assert "cannot draw" in caplog.text
+
+
+def test_a_mailbox_remembers_no_texts(caplog: pytest.LogCaptureFixture) -> None:
+    """EDGES 0: it kept, and logged, every different text of an exception for ever."""
+    done = threading.Event()
+
+    def handle(item: int) -> None:
+        if item == 40:
+            done.set()
+        else:
+            raise RuntimeError(f"cannot draw frame {item}")
+
+    mailbox = Mailbox("drawing", handle, slots=50)
+    for item in range(41):
+        mailbox.put(item)
+    assert done.wait(60.0)
+    mailbox.close()
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
+        ("thread drawing: RuntimeError", 40)
+    ]
+    assert len(caplog.records) == 1
+
+
+def test_a_mailbox_whose_thread_is_killed_goes_on() -> None:
+    """EDGES 0: the thread of a mailbox that died was not said and not replaced."""
+    handled: queue.Queue[int] = queue.Queue()
+
+    def handle(item: int) -> None:
+        if item == 1:
+            raise SystemExit("killed")
+        handled.put(item)
+
+    mailbox = Mailbox("drawing", handle, slots=2)
+    mailbox.put(1)
+    mailbox.put(2)
+    assert handled.get(timeout=60.0) == 2
+    mailbox.close()
+    assert [one.kind for one in FAULTS.snapshot()] == ["thread drawing: SystemExit"]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from node_process import END_TIMEOUT_S, Process
+from ros_graph import Ros
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -104,3 +105,41 @@ def test_an_unused_task_waits_unconfigured(start) -> None:
     process = start("detector", "-p", "model:=onnx:/nowhere.onnx", "-p", "autostart:=true")
     process.wait_for("cannot configure")
     assert process.end(signal.SIGINT) == 0
+
+
+def test_requests_that_rclpy_chokes_on_end_no_process(start, ros: Ros) -> None:
+    """EDGES 0: a parameter of a type that does not exist, sent by anybody, gave exit code 1."""
+    from lifecycle_msgs.srv import GetState
+    from rcl_interfaces.msg import Parameter, ParameterValue
+    from rcl_interfaces.srv import SetParameters
+
+    process = start("detector", "-p", "model:=null:1", "-p", "autostart:=true")
+    process.wait_for("schedulable")
+    client = ros.call(lambda: ros.probe.create_client(SetParameters, "detector/set_parameters"))
+    assert client.wait_for_service(60.0)
+    unusable = Parameter(name="deadline_ms", value=ParameterValue(type=99))
+    for _ in range(3):
+        ros.call(lambda: client.call_async(SetParameters.Request(parameters=[unusable])))
+    state = ros.request(GetState, "detector/get_state", GetState.Request()).current_state
+    assert state.label == "active"
+    assert process.end(signal.SIGTERM) == 0
+
+
+def test_only_the_endings_of_the_list_end_a_process() -> None:
+    """EDGES 0: what ends a process is a list, in one place."""
+    import ast
+
+    import jetson_dnn_rt.nodes
+    from jetson_dnn_rt.nodes.endings import ENDINGS
+
+    ends = {"os._exit", "os.abort", "sys.exit", "exit", "quit", "SystemExit"}
+    found = {
+        f"{file.name}: {ast.unparse(node.func)}"
+        for file in Path(jetson_dnn_rt.nodes.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ends
+    }
+    # `run_node` with the code of an ending; the other is the body of a child process.
+    assert found <= {"runtime.py: os._exit", "low_priority.py: sys.exit"}
+    assert len({ending.name for ending in ENDINGS}) == len(ENDINGS)
+    assert all(ending.reason and ending.code in (0, 1, 2) for ending in ENDINGS)

@@ -1,4 +1,4 @@
-"""The spinning thread outlives what a callback destroys, and ends with what is a fault."""
+"""The spinning thread outlives what callbacks destroy and what rclpy raises, but not for ever."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 import rclpy
 from rclpy.exceptions import InvalidHandle
+from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.runtime import DESTROYED_IN_A_ROW, Spinner
+from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.nodes import runtime
+from jetson_dnn_rt.nodes.runtime import FAILURES_IN_A_ROW, Spinner
 
 TIMEOUT_S = 120.0
 
@@ -54,26 +57,60 @@ def fail_first(spinner: Spinner, error: Exception, times: int) -> threading.Even
     return executor.spun
 
 
-@pytest.mark.parametrize("times", [1, DESTROYED_IN_A_ROW])
-def test_an_event_of_something_destroyed_is_dropped(spinner: Spinner, times: int) -> None:
-    spun = fail_first(spinner, InvalidHandle("destruction was requested"), times)
+@pytest.mark.parametrize("error", [InvalidHandle("destruction was requested"), RuntimeError("no")])
+@pytest.mark.parametrize("times", [1, 3 * FAILURES_IN_A_ROW])
+def test_an_error_that_ends_costs_nothing(spinner: Spinner, error: Exception, times: int) -> None:
+    """EDGES 0: what comes out of `spin_once` ended the process."""
+    spun = fail_first(spinner, error, times)
     spinner.start()
     assert spun.wait(TIMEOUT_S)
     assert spinner.call(lambda: 42, TIMEOUT_S) == 42
     assert spinner.error is None
+    noted = [] if isinstance(error, InvalidHandle) else [("spinning: RuntimeError", times)]
+    assert [(fault.kind, fault.count) for fault in FAULTS.snapshot()] == noted
 
 
-def test_what_stays_destroyed_ends_it(spinner: Spinner) -> None:
-    error = InvalidHandle("destruction was requested")
-    fail_first(spinner, error, DESTROYED_IN_A_ROW + 1)
+@pytest.mark.parametrize("error", [InvalidHandle("destruction was requested"), RuntimeError("no")])
+def test_what_fails_without_end_ends_it(
+    spinner: Spinner, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "FAILING_S", 0.0)
+    fail_first(spinner, error, FAILURES_IN_A_ROW + 1)
     spinner.start()
     assert spinner.ended.wait(TIMEOUT_S)
     assert spinner.error is error
+    assert spinner.stop(TIMEOUT_S)
+    assert "ros-spin" in FAULTS.dead_threads
 
 
-def test_any_other_error_ends_it(spinner: Spinner) -> None:
-    error = RuntimeError("no")
+def test_a_context_that_was_shut_down_ends_it(spinner: Spinner) -> None:
+    error = RuntimeError("no context")
+    spinner.context.try_shutdown()
     fail_first(spinner, error, 1)
     spinner.start()
     assert spinner.ended.wait(TIMEOUT_S)
     assert spinner.error is error
+
+
+def test_a_node_without_guards_costs_nothing(spinner: Spinner) -> None:
+    """EDGES 0: a callback that raises in somebody else's node ended the process."""
+    node = Node("other", context=spinner.context, use_global_arguments=False)
+    spinner.executor.add_node(node)
+    calls: list[int] = []
+    enough = threading.Event()
+
+    def fail() -> None:
+        calls.append(len(calls))
+        if len(calls) == 5:
+            enough.set()
+        raise ValueError("no guard")
+
+    node.create_timer(0.01, fail)
+    spinner.start()
+    assert enough.wait(TIMEOUT_S)
+    assert spinner.call(lambda: 42, TIMEOUT_S) == 42
+    assert spinner.error is None
+    (fault,) = FAULTS.snapshot()
+    assert fault.kind == "spinning: ValueError"
+    assert fault.count >= 4
+    spinner.call(node.destroy_node, TIMEOUT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-import time
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.task_node import SegmenterNode
 from jetson_dnn_rt.tasks import Outcome
 
@@ -235,6 +236,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
 
 
 def test_variants_are_switched_while_running(ros: Ros, shared_data: Path) -> None:
+    """EDGES 23: what ran is looked at when all observers were told, not when a result came."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("openvino", reason="openvino is not installed")
     variants = ["full@onnxruntime-fp32", "full@openvino-fp32"]
@@ -266,7 +268,6 @@ def test_a_late_result_is_dropped_or_published_as_configured(
     results = bench.start()
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.LATE) == 1
-    assert bench.node.host.executor.wait_idle(5.0)
     assert bench.node.published == published
     if published:
         results.wait_count(1)
@@ -280,12 +281,13 @@ def test_a_hung_stage_fails_its_frame_and_the_task_comes_back(ros: Ros) -> None:
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.FAILED) == 1
     ros.wait(lambda: not bench.node.snapshot.suspended, "the restart")
-    deadline = time.monotonic() + 10.0
-    count = 1
-    while bench.count(Outcome.MET) == 0 and time.monotonic() < deadline:
-        count += 1
-        bench.send(make_image(ros), count)
-    assert bench.count(Outcome.MET) == 1
+    numbers = itertools.count(2)
+
+    def has_met() -> int:
+        bench.send(make_image(ros), next(numbers))
+        return bench.count(Outcome.MET)
+
+    assert ros.wait(has_met, "a frame in time") == 1
 
 
 def test_compressed_images_are_taken(ros: Ros) -> None:
@@ -303,3 +305,46 @@ def test_compressed_images_are_taken(ros: Ros) -> None:
     bench.send(message, 3)
     assert results.wait_count(2)[0].header == message.header
     assert bench.node.snapshot.reasons == {"truncated": 1}
+
+
+def test_an_image_on_which_the_conversion_fails_counts_as_failed(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: an exception that the conversion does not declare ended the process (line 1)."""
+    bench = Bench(ros)
+    bench.start()
+    bench.send(make_image(ros), 1)
+    stream = bench.node.host.input_of(bench.node.input_key)
+
+    def fail(message: Any, sequence: int) -> Any:
+        raise MemoryError("40000 x 40000")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_convert", fail)
+        for number in range(3):
+            bench.send(make_image(ros), 2 + number)
+    bench.send(make_image(ros), 5)
+    assert bench.count(Outcome.FAILED) == 3
+    assert bench.node.snapshot.reasons == {"unreadable": 3}
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
+        ("image of /image_raw: MemoryError", 3)
+    ]
+
+
+def test_a_frame_that_cannot_be_released_counts_as_failed(
+    ros: Ros, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 0: an exception in `submit` ended the process."""
+    bench = Bench(ros)
+    bench.start()
+    executor = bench.node.host.executor
+
+    def fail(*args: Any) -> None:
+        raise KeyError("a task that is not there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "submit", fail)
+        bench.send(make_image(ros), 1)
+    bench.send(make_image(ros), 2)
+    assert bench.count(Outcome.FAILED) == 1
+    assert [one.kind for one in FAULTS.snapshot()] == ["release of a frame: KeyError"]

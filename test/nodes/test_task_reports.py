@@ -176,6 +176,7 @@ def test_diagnostics_say_what_is_going_on(ros: Ros) -> None:
 
 
 def test_a_picture_is_drawn_while_somebody_looks(ros: Ros) -> None:
+    """EDGES 23: the first frame is past the point where a picture of it would be drawn."""
     bench = Bench(ros, deadline_ms=500.0)
     results = bench.start()
     bench.send(make_image(ros), 1)
@@ -281,7 +282,6 @@ def test_simulated_time_gives_the_age_of_a_frame(ros: Ros) -> None:
     image = make_image(ros)
     image.header.stamp.sec, image.header.stamp.nanosec = 999, 950_000_000
     bench.send(image, 1)
-    assert bench.node.host.executor.wait_idle(5.0)
     # 50 ms by simulated time, plus the way from arrival to release.
     assert 50_000_000 <= captures[0] < 1_000_000_000
     assert bench.node.host.inputs[0].distrusted_stamps == 0

@@ -93,7 +93,7 @@ def test_what_was_tuned_on_another_board_is_compiled_in_the_background(
     library, file = tmp_path / "library", tmp_path / "tuned.tar"
     source, target = ["--engine-cache", str(built)], ["--engine-cache", str(library)]
     assert main.main(["library", "export", str(file), "--kind", "tuning", *source]) == 0
-    assert main.main(["library", "import", str(file), *target, "--json"]) == 0
+    assert main.main(["library", "import", str(file), "--trust", *target, "--json"]) == 0
     (taken,) = json.loads(capsys.readouterr().out.splitlines()[-1])["taken"]
     assert (taken["variant"], taken["kind"], taken["left_out"]) == (TVM, "tuning", "")
     bench, ran = make_bench(ros, values, library)

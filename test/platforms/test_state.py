@@ -19,7 +19,6 @@ from sysfs_trees import BOOT_ID, CPUS, EMC, TREES, FakeKernel, read_all, write_f
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.platforms.platform import close_on_signals
 from jetson_dnn_rt.platforms.state import ClockState
 
 STATE = "run/jetson_dnn_rt/clocks.json"
@@ -27,15 +26,16 @@ LOCK = "run/jetson_dnn_rt/clocks.lock"
 POLICY = f"{CPUS}/cpufreq/policy0"
 
 CHILD = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.platform import close_on_signals
 
+# A shell lets what it starts in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 platform = detect(Path(sys.argv[1]), allow_writes=True)
 platform.apply(platform.space.slowest)
 {then}
-print("set", flush=True)
+print("set", platform._guardian.pid, flush=True)
 sys.stdin.readline()
 {last}
 """
@@ -47,39 +47,66 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@contextmanager
-def start(root: Path, then: str = "", last: str = "") -> Iterator[subprocess.Popen[str]]:
+class Child:
     """A process that has set the slowest clocks and waits for a line."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD.format(then=then, last=last), os.fspath(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+
+    def __init__(self, root: Path, then: str, last: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD.format(then=then, last=last), os.fspath(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        word, _, number = self.process.stdout.readline().partition(" ")
+        assert word == "set", self.process.communicate()[1]
+        self.guardian = int(number)
+
+    def end(self) -> int:
+        """Go on behind the line, and return the exit code when all is over.
+
+        A guardian keeps the pipe of errors open: when that is read to its end, it is gone, too.
+        """
+        self.errors = self.process.communicate("\n")[1]
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """SIGKILL to the process alone; its guardian does the rest."""
+        self.process.kill()
+        self.errors = self.process.communicate()[1]
+
+    def kill_with_guardian(self) -> None:
+        """As a service manager does, or the machine's owner."""
+        # Else another guardian would take the place of the first.
+        self.process.send_signal(signal.SIGSTOP)
+        os.kill(self.guardian, signal.SIGKILL)
+        self.kill()
+
+
+@contextmanager
+def start(root: Path, then: str = "", last: str = "") -> Iterator[Child]:
+    child = Child(root, then, last)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line == "set\n", process.communicate()[1]
-        yield process
+        yield child
     finally:
-        process.kill()
-        process.communicate()
+        child.process.kill()
+        child.process.communicate()
 
 
 def own_files(tree: dict[str, str]) -> dict[str, str]:
     return {path: text.strip() for path, text in tree.items() if path != LOCK}
 
 
-def test_killed_process_gives_back_at_the_next_start(root: Path, caplog) -> None:
+def test_without_a_guardian_the_next_start_gives_back(root: Path, caplog) -> None:
+    """EDGES 6: the second line."""
     before = own_files(read_all(root))
-    with start(root) as process:
+    with start(root) as child:
         changed = own_files(read_all(root))
         assert changed[f"{POLICY}/scaling_max_freq"] == "345600"
         assert changed[f"{CPUS}/cpu2/online"] == "0"
         assert changed[f"{EMC}/mrq_rate_locked"] == "1"
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        child.kill_with_guardian()
     # Nobody was there to give anything back.
     assert own_files(read_all(root)) == changed
     with caplog.at_level(logging.WARNING), detect(root, allow_writes=True) as platform:
@@ -94,58 +121,98 @@ def test_killed_process_gives_back_at_the_next_start(root: Path, caplog) -> None
 def test_killed_twice_the_first_clocks_come_back(root: Path) -> None:
     before = own_files(read_all(root))
     for _ in range(2):
-        with start(root) as process:
-            process.kill()
-            process.wait()
+        with start(root) as child:
+            child.kill_with_guardian()
     detect(root, allow_writes=True).close()
     assert own_files(read_all(root)) == before
 
 
 @pytest.mark.parametrize(
-    ("then", "last", "code"),
+    ("last", "code"),
     [
-        ("", "", 0),
-        ("", "raise RuntimeError('crash')", 1),
-        ("", "sys.exit(7)", 7),
-        ("close_on_signals(platform)", "os.kill(os.getpid(), 15)", -15),
-        ("close_on_signals(platform)", "os.kill(os.getpid(), 1)", -1),
-        # Who handles the signal keeps handling it.
-        (
-            "import signal; signal.signal(15, lambda *_: os._exit(3)); close_on_signals(platform)",
-            "os.kill(os.getpid(), 15)",
-            3,
-        ),
-        (
-            "import signal; signal.signal(15, signal.SIG_IGN); close_on_signals(platform)",
-            "os.kill(os.getpid(), 15); print('alive')",
-            0,
-        ),
+        ("", 0),
+        ("raise RuntimeError('crash')", 1),
+        ("sys.exit(7)", 7),
+        ("os.kill(os.getpid(), 2)", -2),
     ],
+    ids=["return", "exception", "exit", "SIGINT"],
 )
-def test_ends_that_python_sees(root: Path, then: str, last: str, code: int) -> None:
+def test_a_process_that_python_ends_gives_back_itself(root: Path, last: str, code: int) -> None:
     before = own_files(read_all(root))
-    with start(root, then, last) as process:
+    with start(root, "", last) as child:
         assert own_files(read_all(root)) != before
-        process.communicate("\n")
-        assert process.returncode == code
+        assert child.end() == code
+        assert "gave back" not in child.errors
     assert own_files(read_all(root)) == before
 
 
-def test_signal_handlers_need_the_main_thread() -> None:
-    import threading
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        ("os.kill(os.getpid(), 15)", -15),
+        ("os.kill(os.getpid(), 1)", -1),
+        ("os.kill(os.getpid(), 9)", -9),
+        ("os._exit(3)", 3),
+        ("import faulthandler; faulthandler._sigsegv()", -11),
+        (
+            "import faulthandler, time; faulthandler.dump_traceback_later(0.01, exit=True); "
+            "time.sleep(60)",
+            1,
+        ),
+        ("os.execv('/bin/true', ['true'])", 0),
+    ],
+    ids=["SIGTERM", "SIGHUP", "SIGKILL", "_exit", "segfault", "faulthandler", "exec"],
+)
+def test_the_guardian_gives_back_what_no_process_could(root: Path, last: str, code: int) -> None:
+    """EDGES 6: whatever ends the process, the clocks come back without another one."""
+    before = own_files(read_all(root))
+    with start(root, "", last) as child:
+        assert own_files(read_all(root)) != before
+        assert child.end() == code
+        assert f"gave back the clocks that process {child.process.pid}" in child.errors
+    assert own_files(read_all(root)) == before
+    with detect(root, allow_writes=True) as platform:
+        assert platform.writable
 
-    errors = []
 
-    def call() -> None:
-        try:
-            close_on_signals(detect(Path("/nonexistent")))
-        except ValueError as error:
-            errors.append(str(error))
+def test_a_forked_process_that_lives_on_does_not_hide_the_end(root: Path) -> None:
+    """EDGES 6: it holds the pipe and the lock, too."""
+    before = own_files(read_all(root))
+    then = (
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.close(1); os.close(2)\n"
+        "    os.read(0, 1)\n"
+        "    os._exit(0)"
+    )
+    with start(root, then) as child:
+        assert own_files(read_all(root)) != before
+        child.process.send_signal(signal.SIGKILL)
+        assert child.process.stderr is not None
+        assert "gave back" in child.process.stderr.read()
+        assert own_files(read_all(root)) == before
+        with detect(root, allow_writes=True) as platform:
+            assert platform.writable
+            platform.apply(0)
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert errors == ["signal handlers can be set in the main thread only"]
+
+def test_a_forked_process_that_lives_on_does_not_hold_the_lock(root: Path) -> None:
+    """EDGES 6: a platform that is closed is free, with its guardian gone."""
+    platform = detect(root, allow_writes=True)
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        platform.apply(0)
+        guardian = platform._guardian.pid
+        platform.close()
+        assert not Path(f"/proc/{guardian}").exists()
+        with detect(root, allow_writes=True) as platform:
+            assert platform.writable
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_forked_process_gives_nothing_back(root: Path) -> None:
@@ -156,15 +223,15 @@ def test_forked_process_gives_nothing_back(root: Path) -> None:
         "    sys.exit(0)\n"
         "os.waitpid(child, 0)"
     )
-    with start(root, then) as process:
+    with start(root, then) as child:
         assert own_files(read_all(root))[f"{POLICY}/scaling_max_freq"] == "345600"
         assert (root / STATE).exists()
-        process.communicate("\n")
+        child.end()
     assert (root / POLICY / "scaling_max_freq").read_text() == "2035200"
 
 
 def test_second_process_only_reads(root: Path) -> None:
-    with start(root) as process:
+    with start(root) as child:
         changed = own_files(read_all(root))
         with detect(root, allow_writes=True) as platform:
             assert not platform.writable
@@ -172,7 +239,7 @@ def test_second_process_only_reads(root: Path) -> None:
             with pytest.raises(PlatformError, match="another process"):
                 platform.apply(0)
         assert own_files(read_all(root)) == changed
-        process.communicate("\n")
+        child.end()
     with detect(root, allow_writes=True) as platform:
         assert platform.writable
 
@@ -188,9 +255,8 @@ def test_two_platforms_in_one_process(root: Path) -> None:
 
 
 def test_clocks_of_an_earlier_boot_stay_where_they_are(root: Path) -> None:
-    with start(root) as process:
-        process.kill()
-        process.wait()
+    with start(root) as child:
+        child.kill_with_guardian()
     write_file(root, "proc/sys/kernel/random/boot_id", "another-boot")
     now = own_files(read_all(root))
     with detect(root, allow_writes=True) as platform:

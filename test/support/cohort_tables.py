@@ -43,3 +43,21 @@ def write_tables(folder: Path, *tables: TaskTable) -> str:
     path = folder / "tables.json"
     save_tables(path, TableFile(clocks, tables or (make_table(),)))
     return str(path)
+
+
+def make_clocks(space: ClockSpace) -> ClockTable:
+    """The slowest, a middle and the fastest configuration."""
+    indices = np.array([0, len(space) // 2, len(space) - 1])
+    return ClockTable(space, indices, np.array([1.0, 2.0, 3.0]), 2, 0)
+
+
+def write_clock_tables(folder: Path, clocks: ClockTable) -> str:
+    """A task that is fast enough even at the slowest clocks."""
+    stages = ("preprocess", "inference", "decode")
+    table = TaskTable(
+        "detector", stages, ("full@null",), 10**9, 10**9,
+        np.full((1, 3, 4), 10**6), np.tile([4.0, 2.0, 1.0], (1, 3, 1)),
+        np.tile([3.0, 6.0, 12.0], (1, 3, 1)), np.zeros((1, 3)),
+    )  # fmt: skip
+    save_tables(folder / "tables.json", TableFile(clocks, (table,), power_measured=True))
+    return str(folder / "tables.json")

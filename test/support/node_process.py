@@ -28,6 +28,11 @@ class Process:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:

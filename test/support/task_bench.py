@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 from typing import Any
 
+import ros_graph
 from ros_graph import Inbox, Ros
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
@@ -46,11 +47,17 @@ class Bench:
         return self.node.snapshot.outcomes[outcome]
 
     def send(self, message: Any, count: int) -> None:
-        """Send a message and wait until it is the `count`-th that is accounted for."""
+        """Send a message; wait until it is the `count`-th to end and all observers have seen it.
+
+        Outcomes are counted before observers are told, and the result is published by the first
+        of them: neither says that what comes behind (timing, pictures, the test's own observer)
+        has happened.
+        """
         self.images.publish(message)
         self.ros.wait(
             lambda: sum(self.node.snapshot.outcomes.values()) == count, f"outcome {count}"
         )
+        assert self.node.host.executor.wait_idle(ros_graph.TIMEOUT_S)
 
 
 def make_parameters(values: dict[str, Any]) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import struct
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -83,3 +85,27 @@ def write_lines(path: Path, records: Iterable[JobRecord]) -> Path:
     """A trace of version 1."""
     path.write_text("".join(format_job(record) + "\n" for record in records), encoding="utf-8")
     return path
+
+
+def damage(data: bytes, seed: int) -> bytes:
+    """A file with some of its bytes changed, left out, doubled or cut off, by a seed."""
+    chance = random.Random(seed)
+    changed = bytearray(data)
+    for _ in range(chance.choice([1, 1, 2, 5, 20])):
+        place = chance.randrange(len(changed)) if changed else 0
+        how = chance.randrange(6)
+        if how == 0:
+            changed[place : place + 1] = bytes([chance.randrange(256)])
+        elif how == 1:
+            extremes = (b"\xff" * 8, bytes(8), b"\xff" * 7 + b"\x7f", b"\xff\xff\xff\x7f" * 2)
+            changed[place : place + 8] = chance.choice(extremes)
+        elif how == 2:
+            del changed[place : place + chance.randrange(1, 50)]
+        elif how == 3:
+            start = chance.randrange(len(changed) + 1)
+            changed[place:place] = changed[start : start + chance.randrange(1, 64)]
+        elif how == 4:
+            changed[place : place + 4] = struct.pack("<i", chance.choice([-1, 2**31 - 1, 2**20]))
+        else:
+            del changed[max(place, 9) :]
+    return bytes(changed)

@@ -51,7 +51,7 @@ def test_a_file_in_the_place_of_the_library_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigurationError, match="chmod o-w"):
+    with pytest.raises(ConfigurationError, match="chmod -R go-w"):
         Library(tmp_path)
 
 

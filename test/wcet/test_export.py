@@ -8,6 +8,7 @@ import json
 import sys
 import zipfile
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,28 @@ def test_csv(trace: Trace, tmp_path: Path) -> None:
         assert row["clocks"] in (SLOW, FAST)
 
 
+HOSTILE = ['=HYPERLINK("http://x")', "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_are_no_formulas_in_csv(tmp_path: Path, text: str) -> None:
+    """EDGES 20: names in a trace come from elsewhere; a spreadsheet runs what begins with =."""
+    record = make_record(0, task=text, variant=text, stages_ns=(5,))
+    record = replace(record, reason=text, lag_ns=-7)
+    folder = write_parquet_trace(tmp_path / "t", [record])
+    files = write_csv({text: open_trace(folder)}, tmp_path / "out.csv")
+    (job,), (stage,) = map(read_csv, files)
+    cells = [*(job[name] for name in ("trace", "task", "variant", "reason"))]
+    cells += [stage[name] for name in ("trace", "task", "variant")]
+    for cell in cells:
+        assert cell[0] == "'"
+        assert cell[1:] == text  # what docs/traces.md says to do
+    # Numbers stay numbers, negative ones too.
+    assert float(job["lag_ms"]) == -7e-6
+    assert job["outcome"] == "met"
+    assert job["camera"] == ""
+
+
 # -- Excel ---------------------------------------------------------------------------------------
 
 _XML = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
@@ -127,11 +150,16 @@ def test_workbook(trace: Trace, tmp_path: Path) -> None:
 
 def test_names_are_no_formulas(tmp_path: Path) -> None:
     pytest.importorskip("xlsxwriter")
-    folder = write_parquet_trace(tmp_path / "t", [make_record(0, task='=HYPERLINK("x")')])
+    """EDGES 20: a cell of a workbook has a type, so that its text can stay as it is."""
+    records = [make_record(i, task=text) for i, text in enumerate(HOSTILE)]
+    folder = write_parquet_trace(tmp_path / "t", records)
     write_xlsx({"=1+1": open_trace(folder)}, tmp_path / "out.xlsx")
     with zipfile.ZipFile(tmp_path / "out.xlsx") as archive:
         for name in archive.namelist():
             assert b"<f>" not in archive.read(name)
+    rows = read_workbook(tmp_path / "out.xlsx")["jobs"]
+    column = rows[0].index("task")
+    assert [row[column] for row in rows[1:]][:4] == HOSTILE[:4]
 
 
 def test_a_sheet_that_is_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thread_kills import kill_thread
 from traced_jobs import METADATA, make_record, write_parquet_trace
 
+from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.wcet import trace_part, trace_writer
 from jetson_dnn_rt.wcet.clock_log import ClockLog
@@ -195,7 +197,7 @@ def test_a_full_disk_loses_what_does_not_fit(tmp_path: Path, disk: SmallDisk) ->
 def test_without_room_for_parquet_the_stream_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(path: Path) -> Path:
+    def fail(path: Path, schema: Any) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(trace_writer, "turn_into_parquet", fail)
@@ -218,3 +220,29 @@ def test_what_cannot_be_a_row_costs_its_batch_only(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written() -> None:
     with pytest.raises(OSError, match="/proc/no"):
         TraceWriter(Path("/proc/no/such"), METADATA)
+
+
+def test_a_killed_thread_goes_on_with_what_waits(tmp_path: Path) -> None:
+    """EDGES 0: the writer's thread that died took the trace with it, and said nothing."""
+    begun, killed = threading.Event(), threading.Event()
+
+    def clocks(time_ns: int) -> str:
+        if not begun.is_set():
+            begun.set()
+            assert killed.wait(60.0)
+        return ""
+
+    FAULTS.clear()
+    with TraceWriter(tmp_path, METADATA, clocks=clocks) as writer:
+        writer.write(make_record(0))
+        writer._wake.set()
+        assert begun.wait(60.0)
+        kill_thread("trace")
+        killed.set()
+        for i in range(1, 10):
+            writer.write(make_record(i))
+    assert [one.kind for one in FAULTS.snapshot()] == ["thread trace: KilledError"]
+    FAULTS.clear()
+    # The batch in the thread's hands is lost, and counted; what waited is not.
+    assert (writer.written, writer.lost) == (9, 1)
+    assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == list(range(1, 10))

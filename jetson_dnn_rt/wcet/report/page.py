@@ -66,6 +66,7 @@ def make_page(report: Report) -> str:
         paragraph(_say_where(report.first), class_="where"),
         _navigate(report),
         _say_how(report.first),
+        _say_missing(report.first),
         element(
             "div",
             [
@@ -144,6 +145,12 @@ def _say_how(recording: Recording) -> Content:
         "execution alone took longer than the deadline.",
         class_="muted",
     )
+
+
+def _say_missing(recording: Recording) -> Content:
+    """Figures of a trace with gaps are of the rest of it."""
+    missing = recording.metadata.missing
+    return paragraph(f"{missing}.", class_="muted") if missing else ""
 
 
 def _navigate(report: Report) -> Markup:

@@ -153,6 +153,15 @@ def test_frames_that_no_camera_brought_are_called_so(
     assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
 
 
+def test_a_trace_with_gaps_is_called_so(report: Report, page: str) -> None:
+    """EDGES 20: figures of the newest part of a run are not taken for those of all of it."""
+    words = "70 jobs are not in the trace, 60 of them the oldest, removed at the limit."
+    assert "not in the trace" not in page
+    metadata = replace(report.first.metadata, lost=70, removed=60)
+    first = replace(report.first, metadata=metadata)
+    assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
+
+
 def test_everything_foreign_is_escaped(page: str) -> None:
     assert "<title>Run &amp; report</title>" in page
     assert "beside &lt;cpu&gt;" in page

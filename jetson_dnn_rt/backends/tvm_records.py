@@ -1,0 +1,344 @@
+"""What files of a tuning database may say, and what a schedule may add to a kernel.
+
+A record is a list of instructions that TVM applies to a kernel before it compiles it. Some carry
+code: the annotation ``pragma_import_llvm`` links a module of the record's choice into the library,
+an index map may call functions. So instructions, annotations and index maps are allow-listed, and
+what is handed to TVM is written anew from what was checked. A scheduled kernel is compared with
+the one that was lowered here: a schedule rearranges, it calls nothing and imports nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.errors import ModelError
+
+if TYPE_CHECKING:
+    import tvm
+
+
+class DatabaseError(ModelError):
+    """A tuning database is damaged, refused, or for something else than what is compiled."""
+
+
+# What the rules and steps of MetaSchedule write, for CPUs and for CUDA. Not among them: those that
+# change types or hide accesses (`Unsafe...`), and those of which no rule makes use.
+_INSTRUCTIONS = frozenset(
+    {
+        *("AddUnitLoop", "Annotate", "Bind", "Blockize", "CacheRead", "CacheWrite", "ComputeAt"),
+        *("ComputeInline", "DecomposeReduction", "EnterPostproc", "Fuse", "GetChildBlocks"),
+        *("GetConsumers", "GetLoops", "GetOutputBlocks", "GetProducers", "GetSBlock", "Merge"),
+        *(
+            "PadEinsum",
+            "Parallel",
+            "RFactor",
+            "ReIndex",
+            "ReindexCacheRead",
+            "ReindexCacheWrite",
+            "Reorder",
+        ),
+        *("ReorderBlockIterVar", "ReverseComputeAt", "ReverseComputeInline", "SampleCategorical"),
+        *("SampleComputeLocation", "SamplePartitionedTile", "SamplePerfectTile", "SetScope"),
+        *("Split", "StorageAlign", "Tensorize", "TransformBlockLayout", "TransformLayout"),
+        *("Unannotate", "Unroll", "Vectorize"),
+    }
+)
+_WITH_INDEX_MAP = frozenset(
+    {"ReindexCacheRead", "ReindexCacheWrite", "TransformBlockLayout", "TransformLayout"}
+)
+
+# Positions in an instruction's attributes that switch a check of TVM off, with what they must be:
+# `disable_predication`, and a padding that nothing compares with what is there.
+_FIXED: dict[str, dict[int, object]] = {"Split": {1: 0}, "TransformLayout": {2: None}}
+
+ANNOTATIONS = frozenset(
+    {
+        "double_buffer_scope",
+        "pragma_auto_unroll_max_step",
+        "pragma_unroll_explicit",
+        "software_pipeline_async_stages",
+        "software_pipeline_order",
+        "software_pipeline_stage",
+        "tirx.manifest_shared_memory_local_stage",
+        "vector_bytes",
+        "warp_execution",
+        *(
+            f"meta_schedule.{name}"
+            for name in (
+                *("auto_tensorize", "auto_tensorize_init", "cache_type", "cooperative_fetch"),
+                *("cross_thread_reduction_applied", "inline_rule", "layout_rewrite_preproc"),
+                *("parallel", "random_compute_producer", "tensor_core_enabled", "vectorize"),
+                *("thread_extent_high_inclusive", "thread_extent_low_inclusive"),
+                *("tiling_structure", "unroll_explicit", "unroll_implicit"),
+            )
+        ),
+    }
+)
+"""Of loops and blocks; their values are numbers, words or lists of them."""
+
+# What scheduled kernels have that no record annotates: of the function, of ``StorageAlign``, and
+# of tensor intrinsics.
+_NEW_KEYS = frozenset({"tirx.is_scheduled", "buffer_dim_align"})
+
+_NEW_OPERATORS = re.compile(
+    r"(prim|tirx)\.(if_then_else|likely|min_value|max_value|reinterpret)"
+    # The instructions of tensor cores, which TVM's own intrinsics bring along.
+    r"|tirx\.(tvm_(load|store)_matrix_sync|tvm_mma_sync|tvm_fill_fragment|tvm_access_ptr"
+    r"|tvm_storage_sync|type_annotation|address_of|(ptx_)?(mma_fill|mma_store)(_legacy)?"
+    r"|buffer_data|ptx_(ldmatrix|mma|cp_async|commit_group|wait_group)(_legacy)?)"
+)
+_NEW_STATEMENTS = frozenset({"thread_extent", "virtual_thread", "warp_execution"})
+
+_VARIABLE = re.compile(r"[a-z]{1,8}\d{1,6}|None", re.ASCII)
+_WORD = re.compile(r"[\w.:@-]{0,200}", re.ASCII)
+_QUOTED = re.compile(r'"[\w.:@-]{0,200}"', re.ASCII)
+
+_KERNEL_TYPES = re.compile(
+    r"None|int|float|bool|ffi\.(Array|Map|String)"
+    r"|(prim|tirx|s_tir|relax|relax\.expr)\.\w+"
+    r"|ir\.(Call|DictAttrs|FloatImm|GlobalVar|IRModule|IntImm|Op|PointerType|PrimType|Range"
+    r"|SequentialSpan|SourceMap|SourceName|Span|StringImm|StringType|TensorLoad|TensorRegion|TupleType|Type|Var)",
+    re.ASCII,
+)
+_INDEX_TYPES = re.compile(
+    r"None|int|bool|ffi\.(Array|String)|tirx\.IndexMap|ir\.(IntImm|PrimType|Range|Type|Var)"
+    r"|prim\.(Add|Cast|Div|FloorDiv|FloorMod|Max|Min|Mod|Mul|Sub)"
+)
+
+_MAX_DEPTH = 8
+
+
+def check_workloads(data: bytes) -> bytes:
+    """Read the kernels of a database and write them anew; they are compared, and never run.
+
+    Raises
+    ------
+    DatabaseError
+        When a kernel is damaged, or holds something else than a kernel.
+    """
+    lines = []
+    for place, content in _read_lines("kernel", data):
+        try:
+            number, text = content
+            packed = base64.b64decode(text, validate=True)
+            size = int.from_bytes(packed[:8], "little")
+            if not re.fullmatch(r"\d{1,20}", number) or len(packed) != 8 + size:
+                raise ValueError("its number or its length is wrong")
+            graph = _write(_check_graph(_parse(packed[8:]), _KERNEL_TYPES)).encode()
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise DatabaseError(f"the tuning database is refused: {place}: {error}") from error
+        packed = len(graph).to_bytes(8, "little") + graph
+        lines.append(_write([number, base64.b64encode(packed).decode()]))
+    return _join(lines)
+
+
+def check_records(data: bytes, target: tvm.target.Target) -> bytes:
+    """Read the schedules of a database and write them anew.
+
+    Parameters
+    ----------
+    data : bytes
+        A file of MetaSchedule's, one record in a line.
+    target : tvm.target.Target
+        What all of them have to be for.
+
+    Raises
+    ------
+    DatabaseError
+        When a record is damaged, or could do more than rearrange a kernel; names the record and
+        the instruction.
+    """
+    expected = _to_plain(target.export())
+    lines = []
+    for place, content in _read_lines("record", data):
+        try:
+            _check_record(content, expected)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise DatabaseError(f"the tuning database is refused: {place}: {error}") from error
+        lines.append(_write(content))
+    return _join(lines)
+
+
+def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
+    """Compare scheduled kernels with those that were lowered here, before they are compiled.
+
+    Raises
+    ------
+    DatabaseError
+        When a schedule brought along a call, an import or a function; names the kernel.
+    """
+    before, after = _list_kernels(lowered), _list_kernels(scheduled)
+    if set(before) != set(after):
+        names = ", ".join(sorted(set(before) ^ set(after)))
+        raise DatabaseError(f"the tuning database is refused: schedules changed kernels: {names}")
+    for name, kernel in after.items():
+        if kernel.same_as(before[name]):
+            continue
+        known, found = _summarise(before[name]), _summarise(kernel)
+        added = {
+            "the operator": {o for o in found[0] - known[0] if not _NEW_OPERATORS.fullmatch(o)},
+            "the annotation": found[1] - known[1] - ANNOTATIONS - _NEW_KEYS,
+            "the statement": found[2] - known[2] - _NEW_STATEMENTS - ANNOTATIONS,
+            "an object of type": {
+                t for t in found[3] - known[3] if not _KERNEL_TYPES.fullmatch(t)
+            },
+        }
+        for what, items in added.items():
+            if items:
+                raise DatabaseError(
+                    f"the tuning database is refused: its record for the kernel {name} adds "
+                    f"{what} {min(items)!r:.100}; a schedule only rearranges: tune anew"
+                )
+
+
+def _list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+    from tvm import tirx
+
+    return {
+        str(variable.name_hint): function
+        for variable, function in module.functions.items()
+        if isinstance(function, tirx.PrimFunc)
+    }
+
+
+def _summarise(kernel: Any) -> tuple[set[str], set[str], set[str], set[str]]:
+    """Operators, keys of annotations and attributes, keys of statements, types of objects."""
+    import tvm
+
+    nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
+    operators: set[str] = set()
+    keys: set[str] = set()
+    statements: set[str] = set()
+    types: set[str] = set()
+    for node in nodes:
+        kind, content = node["type"], node.get("data")
+        types.add(kind)
+        if kind == "ir.Op":
+            operators.add(content)
+        elif kind == "ir.Call" and nodes[content["op"]]["type"] != "ir.Op":
+            operators.add(nodes[content["op"]]["type"])  # a function, by its name
+        elif kind == "ffi.Map":
+            keys.update(
+                nodes[key]["data"] for key in content[::2] if nodes[key]["type"] == "ffi.String"
+            )
+        elif kind == "tirx.AttrStmt":
+            statements.add(nodes[content["attr_key"]]["data"])
+    return operators, keys, statements, types
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def _check_record(content: Any, expected: Any) -> None:
+    workload, (trace, seconds, target, arguments) = content
+    if not _is_count(workload):
+        raise ValueError(f"its kernel is {workload!r:.40}")
+    if not isinstance(seconds, list) or not all(_is_number(s) and s >= 0 for s in seconds):
+        raise ValueError(f"its times are {seconds!r:.100}")
+    if target != expected:
+        raise ValueError(f"its target is {target!r:.200}, not {expected!r:.200}")
+    _check_values("the arguments", arguments, _WORD)
+    instructions, decisions = trace
+    for number, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        place = f"instruction {number} ({kind!r:.40})"
+        if kind not in _INSTRUCTIONS:
+            raise ValueError(f"{place} is not one that tuning here writes")
+        if kind in ("Annotate", "Unannotate") and not set(attributes) <= ANNOTATIONS:
+            raise ValueError(
+                f"{place} has the key {attributes!r:.100}, which no tuning here writes"
+            )
+        for position, wanted in _FIXED.get(kind, {}).items():
+            if attributes[position] != wanted:
+                raise ValueError(f"{place} has {attributes!r:.100}, which switches a check off")
+        _check_values(place, outputs, _VARIABLE)
+        for values, words in ((attributes, _WORD), (inputs, _VARIABLE)):
+            for value in values:
+                text = value if isinstance(value, str) else ""
+                if kind in _WITH_INDEX_MAP and text.startswith("{"):
+                    _check_index_map(text)
+                elif not (kind == "Annotate" and _QUOTED.fullmatch(text)):
+                    _check_values(place, value, words)
+    for number, value in decisions:
+        if not _is_count(number):
+            raise ValueError(f"a decision is for {number!r:.40}")
+        _check_values("a decision", value, _VARIABLE)
+
+
+def _check_values(place: str, value: Any, words: re.Pattern[str], depth: int = 0) -> None:
+    """Numbers, words and lists of them."""
+    if isinstance(value, list) and depth < _MAX_DEPTH:
+        for item in value:
+            _check_values(place, item, words, depth + 1)
+    elif isinstance(value, str):
+        if not words.fullmatch(value):
+            raise ValueError(f"{place} has {value!r:.100}")
+    elif not (value is None or isinstance(value, bool) or _is_number(value)):
+        raise ValueError(f"{place} has {value!r:.100}")
+
+
+# A database has few of them, each in thousands of records.
+@functools.lru_cache(256)
+def _check_index_map(text: str) -> None:
+    _check_graph(_parse(text.encode()), _INDEX_TYPES)
+
+
+def _check_graph(graph: Any, types: re.Pattern[str]) -> Any:
+    """Objects of TVM as JSON: of the types that are allowed only."""
+    for node in graph["nodes"]:
+        if not types.fullmatch(node["type"]):
+            raise ValueError(f"it holds an object of type {node['type']!r:.100}")
+    return graph
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and abs(value) < 1 << 62
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def _read_lines(kind: str, data: bytes) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(data.splitlines()):
+        try:
+            yield f"{kind} {number}", _parse(line)
+        except (ValueError, RecursionError) as error:
+            raise DatabaseError(
+                f"the tuning database is damaged: {kind} {number}: {error}"
+            ) from error
+
+
+def _parse(data: bytes) -> Any:
+    return json.loads(data)
+
+
+def _write(content: Any) -> str:
+    # TVM's reader may see something else in an odd file than Python's: it gets a plain one.
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+def _join(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _to_plain(value: Any) -> Any:
+    """TVM's containers as Python's; of theirs, maps alone have items."""
+    if hasattr(value, "items"):
+        return {str(key): _to_plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "__len__"):
+        return [_to_plain(item) for item in value]
+    return value

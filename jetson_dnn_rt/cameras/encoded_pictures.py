@@ -1,0 +1,211 @@
+"""JPEG and PNG from anyone: the decoder is called only for a file whose cost is known beforehand.
+
+The headers are followed to the picture itself, under the rules of libjpeg and libpng. Where those
+would skip bytes, take the later of two sizes or guess, the file is refused: the size that is
+checked here is the size that is decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import FrameError
+from jetson_dnn_rt.frames import Image
+from jetson_dnn_rt.models.encodings import ENCODINGS
+
+MAX_PIXELS = 1 << 26
+"""64 megapixels: more is refused before anything is looked at or allocated."""
+
+MAX_SEGMENTS = 4096
+"""In front of the picture: an ICC profile takes up to 255, each fill byte of a JPEG counts too."""
+
+MAX_SCANS = 32
+"""Of a progressive JPEG, which usually has 10: each costs a pass over the whole picture, however
+few bytes it has."""
+
+_BYTES_PER_PIXEL = 6
+"""OpenCV takes so many to decode a picture: it has it twice."""
+
+_PNG_HEAD = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+_SOI, _EOI, _SOS, _TEM = 0xD8, 0xD9, 0xDA, 0x01
+_SEGMENTS = frozenset((0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE))
+"""Markers before the picture that say their length: tables, restart interval, applications."""
+_FRAMES = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
+_OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - _SEGMENTS
+
+
+class BadImageError(FrameError):
+    """A message that is no image.
+
+    Parameters
+    ----------
+    reason : str
+        One word for the counts: ``encoding``, ``size``, ``step``, ``truncated``, ``format``.
+    text : str
+        What is wrong, with the figures.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def check_size(height: int, width: int) -> None:
+    """Refuse a picture without pixels, or with more than `MAX_PIXELS`.
+
+    Raises
+    ------
+    BadImageError
+        With the reason ``size``.
+    """
+    if height < 1 or width < 1:
+        raise BadImageError("size", f"an image of {width}x{height} pixels has no pixel")
+    if height * width > MAX_PIXELS:
+        raise BadImageError(
+            "size", f"{width}x{height} pixels are more than the {MAX_PIXELS} accepted"
+        )
+
+
+def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
+    """Decode a JPEG or PNG file, uint8 [H, W, 3] in the order bgr.
+
+    The picture is as it lies in the file: an orientation in its EXIF data is not applied, so that
+    boxes and camera calibration are in the pixels of the sensor.
+
+    Parameters
+    ----------
+    data : ndarray of uint8, [N]
+        The file.
+
+    Raises
+    ------
+    BadImageError
+        When it is neither, too large, or damaged.
+    """
+    height, width = read_size(data)
+    if fault := ENCODINGS["bgr8"].find_size_fault(height, width):
+        raise BadImageError("size", f"compressed image: {fault}")
+    try:
+        image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except (cv2.error, MemoryError, ValueError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise BadImageError(
+            "truncated", f"compressed image of {width}x{height} pixels: {text}"
+        ) from error
+    if image is None:
+        raise BadImageError("truncated", f"{len(data)} bytes of compressed image are damaged")
+    if image.shape != (height, width, 3) or image.dtype != np.uint8:
+        raise BadImageError(
+            "size",
+            f"compressed image of {width}x{height} pixels was decoded as "
+            f"{image.shape} of {image.dtype}",
+        )
+    return np.asarray(image, np.uint8)
+
+
+def read_size(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """Height and width with which OpenCV will decode a JPEG or PNG file.
+
+    Raises
+    ------
+    BadImageError
+        When the file is something else, is too large to be decoded, is damaged in front of the
+        picture, or leaves it open which size is meant.
+    """
+    head = data[: len(_PNG_HEAD)].tobytes()
+    if head == _PNG_HEAD:
+        return _read_png(data.data)
+    if head.startswith(b"\xff\xd8\xff"):
+        return _read_jpeg(data.data)
+    raise BadImageError("format", f"compressed image of {len(data)} bytes is no JPEG and no PNG")
+
+
+def _read_png(data: memoryview) -> tuple[int, int]:
+    """Follow the chunks of a PNG file to its first one with pixels."""
+    begin, length = len(_PNG_HEAD), 13
+    if len(data) < begin + length + 4:
+        raise BadImageError("truncated", f"PNG of {len(data)} bytes ends in its header")
+    width, height = struct.unpack_from(">II", data, begin)
+    check_size(height, width)
+    for _ in range(MAX_SEGMENTS):
+        begin += length + 4  # behind the contents is a checksum
+        if begin + 8 > len(data):
+            break
+        length, kind = struct.unpack_from(">I4s", data, begin)
+        if kind == b"IDAT":
+            return height, width
+        if kind in (b"IHDR", b"acTL"):
+            # An animation is decoded with all its canvases.
+            raise BadImageError("format", f"PNG with a chunk {kind.decode()} before its pixels")
+        begin += 8
+        if begin + length > len(data):
+            break
+    raise BadImageError("truncated", f"PNG of {len(data)} bytes: no pixels behind its header")
+
+
+def _read_jpeg(data: memoryview) -> tuple[int, int]:
+    """Follow the segments of a JPEG file to its first scan."""
+    position, frame = 2, (0, 0, 0, 0)
+    for _ in range(MAX_SEGMENTS):
+        if position + 4 > len(data) or data[position] != 0xFF:
+            break
+        marker = data[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+            continue
+        if marker == _TEM or 0xD0 <= marker <= 0xD7:  # no length
+            position += 2
+            continue
+        (length,) = struct.unpack_from(">H", data, position + 2)
+        content = data[position + 4 : position + 2 + length]
+        if len(content) != length - 2:
+            break
+        if marker == _SOS:
+            return _check_scan(data, content, frame)
+        if marker in _FRAMES:
+            if frame[0]:
+                raise BadImageError("format", "JPEG that says its size twice")
+            frame = (marker, *_read_frame(content))
+        elif marker in _OTHER_FRAMES:
+            raise BadImageError(
+                "format",
+                f"JPEG with coding {marker:#04x} is none of {', '.join(_FRAMES.values())}",
+            )
+        elif marker not in _SEGMENTS:
+            break
+        position += 2 + length
+    raise BadImageError("truncated", f"JPEG of {len(data)} bytes is damaged before its pixels")
+
+
+def _read_frame(content: memoryview) -> tuple[int, int, int]:
+    """Height, width and number of components in a start-of-frame segment."""
+    if len(content) < 6 or len(content) != 6 + 3 * content[5]:
+        raise BadImageError("truncated", "JPEG with a frame header of a wrong length")
+    height, width = struct.unpack_from(">HH", content, 1)
+    check_size(height, width)
+    return height, width, content[5]
+
+
+def _check_scan(
+    data: memoryview, content: memoryview, frame: tuple[int, int, int, int]
+) -> tuple[int, int]:
+    """Refuse what takes libjpeg far more memory or time than its pixels do."""
+    marker, height, width, components = frame
+    if not marker or not len(content):
+        raise BadImageError("truncated", f"JPEG of {len(data)} bytes does not say its size")
+    if _FRAMES[marker] == "progressive" or content[0] < components:
+        # All coefficients are kept, 16 bits each, until the last scan was read.
+        if height * width * (_BYTES_PER_PIXEL + 2 * components) > _BYTES_PER_PIXEL * MAX_PIXELS:
+            raise BadImageError(
+                "size", f"{width}x{height} pixels are too many for a JPEG of several scans"
+            )
+        scans = data.tobytes().count(bytes((0xFF, _SOS)))
+        if scans > MAX_SCANS:
+            raise BadImageError(
+                "format", f"JPEG of {scans} scans, more than the {MAX_SCANS} accepted"
+            )
+    return height, width

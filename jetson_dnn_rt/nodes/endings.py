@@ -1,0 +1,52 @@
+"""What may end a process of the nodes, each with its reason and exit code; nothing else may.
+
+Everything else that goes wrong is a fault: it costs the callback or the frame that it hit, is
+counted in `jetson_dnn_rt.faults.FAULTS` and stands in ``/diagnostics``. Callbacks are guarded by
+`jetson_dnn_rt.nodes.guard`, threads by `jetson_dnn_rt.faults.start_thread`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One way for a process to end: its name, its exit code, and why that is right."""
+
+    name: str
+    code: int
+    reason: str
+
+
+SIGNAL = Ending("signal", 0, "SIGINT or SIGTERM: somebody wants it to end")
+
+BAD_CONFIGURATION = Ending(
+    "bad configuration",
+    2,
+    "a parameter cannot be used when the nodes are made: whoever started the process has to "
+    "change it, and sees at once that there is something to change",
+)
+
+START_FAILED = Ending(
+    "start failed",
+    1,
+    "the nodes could not be made or spun at all: there is nothing that could report the fault",
+)
+
+SPIN_FAILED = Ending(
+    "spinning failed",
+    1,
+    "rclpy fails without end, or its context was shut down: no message, timer or service is "
+    "served any more, so whoever supervises the process has to start a new one",
+)
+
+END_HANGS = Ending(
+    "end hangs",
+    1,
+    "a signal came and a library holds the interpreter: the process is ended from below, with "
+    "the stacks of all threads on stderr",
+)
+
+ENDINGS = (SIGNAL, BAD_CONFIGURATION, START_FAILED, SPIN_FAILED, END_HANGS)
+"""All of them."""

@@ -1,0 +1,209 @@
+"""A process that gives the clocks back, whatever ends the process that set them.
+
+It is started before the first clock is written, inherits the lock, and waits for its parent's end
+on a pipe of which the parent alone is meant to hold the other end. Where a process that was forked
+off holds it too, the parent's end is seen all the same. Then it restores what the state file has,
+lets go of the lock and ends; a parent that restored the clocks itself has left no file.
+
+It ignores the signals that end a process politely and has a session of its own: a Ctrl-C in the
+terminal, or a signal to the parent's group, ends the parent only. Who kills every process of a
+service or a container at once kills it too: then the next process that opens the platform for
+writing restores the clocks.
+
+``python -m jetson_dnn_rt.platforms.guardian`` imports nothing heavy: it is ready in 0.1 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.state import ClockState
+
+logger = logging.getLogger("jetson_dnn_rt.platforms.guardian")
+
+NAME = "clock guardian"
+"""Of the thread that watches it, and in diagnostics."""
+
+START_LIMIT_S = 5.0
+"""A guardian that is not ready by then is none: no clock is set."""
+
+END_LIMIT_S = 1.0
+"""It ends within milliseconds after the parent is done; by then it is killed."""
+
+MOST_RESTARTS = 3
+"""Of a guardian that somebody kills; then the clocks are given back and left alone."""
+
+LOOK_S = 0.25
+"""Between two looks at the parent where the kernel (before 5.3) cannot tell its end."""
+
+_READY, _DONE = b"r", b"d"
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
+
+
+class Guardian:
+    """The parent's side: starts a guardian, and another one should it be killed.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Of the kernel's files.
+    state : ClockState
+        With the lock taken; its folder is absolute.
+    on_lost : callable
+        Called on a thread with the reason when there is no guardian any more and none can be
+        started: the caller is to give the clocks back.
+
+    Raises
+    ------
+    PlatformError
+        None can be started.
+    """
+
+    def __init__(self, root: Path, state: ClockState, on_lost: Callable[[str], None]) -> None:
+        module = "jetson_dnn_rt.platforms.guardian"
+        paths = os.fspath(root), os.fspath(state.folder)
+        self._command = python_command(module, *paths, str(state.lock), str(os.getpid()))
+        self._inherited = state.lock
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._wanted = True
+        self._ended = threading.Event()
+        self._parent = os.getpid()
+        self._process = self._start()
+        start_thread(self._watch, NAME)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Let it end, and wait for that; what the state file still has, it restores first."""
+        if os.getpid() != self._parent:
+            return  # forked off: it is not this process' guardian
+        self._wanted = False
+        with self._lock:
+            # A forked process may hold the pipe's end, too: closing it may tell nothing.
+            _close_pipe(self._process, _DONE)
+        if not self._ended.wait(END_LIMIT_S):
+            self._process.kill()
+            self._ended.wait(END_LIMIT_S)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                cwd=CHILD_FOLDER,
+                env=child_environment(),
+                pass_fds=(self._inherited,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PlatformError(
+                f"the guardian of the clocks cannot be started: {error}"
+            ) from error
+        assert process.stdout is not None
+        with process.stdout as answer:
+            poll = select.poll()
+            poll.register(answer, select.POLLIN)
+            if poll.poll(START_LIMIT_S * 1e3) and os.read(answer.fileno(), 1) == _READY:
+                return process
+        process.kill()
+        _close_pipe(process)
+        code = process.wait()
+        raise PlatformError(
+            f"the guardian of the clocks was not ready in {START_LIMIT_S:g} s (code {code})"
+        )
+
+    def _watch(self) -> None:
+        restarts, reason = 0, ""
+        while True:
+            code = self._process.wait()
+            with self._lock:
+                if not self._wanted:
+                    break
+                reason = f"the guardian of the clocks was ended (code {code})"
+                FAULTS.note(NAME, PlatformError(reason))
+                _close_pipe(self._process)
+                if restarts == MOST_RESTARTS:
+                    break
+                restarts += 1
+                try:
+                    self._process = self._start()
+                except PlatformError as error:
+                    reason = str(error)
+                    break
+        self._ended.set()
+        if self._wanted:
+            FAULTS.note_dead(NAME, reason)
+            self._on_lost(reason)
+
+
+def _close_pipe(process: subprocess.Popen[bytes], word: bytes = b"") -> None:
+    assert process.stdin is not None
+    if not process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(word)
+
+
+def main(root: str, folder: str, lock: str, parent: str) -> int:
+    """Wait for the end of the parent, then restore what it left.
+
+    Returns
+    -------
+    int
+        Exit code: 1 when some clock could not be given back.
+    """
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        # The thread that started it may be a real-time one.
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError):  # root's right
+        Path("/proc/self/oom_score_adj").write_text("-1000")
+    state = ClockState(SystemFiles(Path(root)), Path(folder), lock=int(lock))
+    os.write(sys.stdout.fileno(), _READY)
+    _wait_for_end(int(parent))
+    message, code = "", 0
+    try:
+        if state.give_back():
+            message = f"gave back the clocks that process {parent} had left changed when it ended"
+    except PlatformError as error:
+        message, code = str(error), 1
+    state.close()
+    if message:  # last: whoever reads it may hang
+        logger.warning("%s", message)
+    return code
+
+
+def _wait_for_end(parent: int) -> None:
+    """Return when the parent is done, or has ended."""
+    poll = select.poll()
+    poll.register(sys.stdin, select.POLLIN)
+    pause_ms: float | None = None
+    try:
+        poll.register(os.pidfd_open(parent), select.POLLIN)
+    except (OSError, AttributeError):  # of the kernel; of a Python that was built on an older one
+        pause_ms = LOOK_S * 1e3
+    while os.getppid() == parent and not poll.poll(pause_ms):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

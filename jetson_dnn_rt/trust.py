@@ -1,0 +1,147 @@
+"""Files that are run: from whom they are taken, by the rule that ssh has for its keys.
+
+Shared objects, engines, exported programs and tuning databases are code. They are loaded only
+from where nobody else can have put them: the file, and every folder on the way to it from ``/``,
+belongs to root or to this user and may be written by nobody else. Each level is opened first and
+then checked, and what is open is used: a folder swapped after the check gains nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY
+"""Flags of `open_trusted` for a folder that is to be listed."""
+
+# To go through a folder takes less than to read it.
+_STEP = os.O_PATH | os.O_DIRECTORY
+_ALWAYS = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UntrustedError(ConfigurationError):
+    """What would be run may be changed by other users; the text names it and the fix."""
+
+
+class UntrustedPathError(PermissionError):
+    """The same to those who handle `OSError`: ``filename`` is what, ``strerror`` says why."""
+
+
+def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> str:
+    """Why a file or folder is not trusted, with the fix; empty where it is.
+
+    Parameters
+    ----------
+    status : os.stat_result
+        Of what is open.
+    path : Path
+        Its name, for the text.
+    above : bool
+        It is a folder above what matters. There a folder of root with the sticky bit will do,
+        such as ``/tmp``, which ssh refuses: everybody may add to it, but nobody may rename or
+        remove what belongs to somebody else, and what belongs to others is refused one level down.
+    """
+    name = shlex.quote(os.fspath(path))
+    recursive = "-R " if stat.S_ISDIR(status.st_mode) else ""
+    if status.st_uid not in (0, os.geteuid()):
+        mend = f"copy it, or chown {recursive}{os.geteuid()} {name}"
+        return f"{path} belongs to another user ({status.st_uid}), and is run: {mend}"
+    if above and status.st_uid == 0 and status.st_mode & stat.S_ISVTX:
+        return ""
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mend = f"chmod {'' if above else recursive}go-w {name}"
+        return f"{path} may be written by other users, and what is in it is run: {mend}"
+    return ""
+
+
+def check_open(fd: int, path: Path, *, above: bool = False) -> None:
+    """Check what is open as `find_fault` does.
+
+    Raises
+    ------
+    UntrustedPathError
+        When it is not trusted.
+    """
+    fault = find_fault(os.fstat(fd), path, above=above)
+    if fault:
+        raise UntrustedPathError(errno.EACCES, fault, os.fspath(path))
+
+
+def open_trusted(path: Path, flags: int) -> int:
+    """Open a file or folder, and check it and every folder above it.
+
+    Parameters
+    ----------
+    path : Path
+        Absolute and without links, as `Path.resolve` gives it; no link is followed.
+    flags : int
+        As for `os.open`, such as `FOLDER`.
+
+    Raises
+    ------
+    UntrustedPathError
+        When it is not trusted.
+    OSError
+        When it cannot be opened.
+    """
+    steps = [_STEP] * (len(path.parts) - 1) + [flags]
+    current, fd = Path("/"), os.open("/", steps[0] | _ALWAYS)
+    try:
+        for part, step in zip(path.parts[1:], steps[1:], strict=True):
+            check_open(fd, current, above=True)
+            current /= part
+            inner = os.open(part, step | _ALWAYS, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        check_open(fd, current)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_trusted(path: Path) -> Path:
+    """Check a file or folder that holds code, and every folder above it.
+
+    Returns
+    -------
+    Path
+        What was checked: the same, absolute and without links. It is this one that must be read;
+        nobody who is not trusted can put anything else into its place.
+
+    Raises
+    ------
+    UntrustedError
+        When it is not trusted, or cannot be reached. One that is missing is left to its reader.
+    """
+    try:
+        path = path.expanduser().resolve()
+        os.close(open_trusted(path, os.O_PATH))
+    except FileNotFoundError:
+        pass
+    except UntrustedPathError as error:
+        raise UntrustedError(error.strerror) from error
+    except (OSError, RuntimeError) as error:  # a file on the way, a loop of links, no home folder
+        raise UntrustedError(f"{path} cannot be opened: {error}") from error
+    return path
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A temporary folder for code that can only be loaded by its path.
+
+    Raises
+    ------
+    UntrustedError
+        When other users may change what lies where temporary files go.
+    """
+    with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-") as folder:
+        yield check_trusted(Path(folder))

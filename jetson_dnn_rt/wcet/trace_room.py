@@ -1,0 +1,148 @@
+"""How much of a disk the traces of one process run may take."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+LIMIT_MB = 2048
+"""Unless another limit is given: four days of two tasks at 30 Hz, as Parquet."""
+
+MAX_LIMIT_MB = 1_000_000
+
+FREE_BYTES, FREE_SHARE = 2**30, 0.05
+"""What stays free on the disk, the smaller of both: a gibibyte for the system's own logs and
+updates; of a small disk the twentieth that ext4, too, keeps back."""
+
+PART_BYTES = 256 * 2**20
+PARTS = 8
+"""A limit holds at least so many parts: what makes room is a small piece of the trace."""
+
+
+class NoRoomError(OSError):
+    """The limit is reached or the disk is nearly full, and there is no older part to remove."""
+
+
+@dataclass(frozen=True)
+class _ClosedPart:
+    path: Path
+    size: int
+    forget: Callable[[], None]
+
+
+def describe_full_disk(place: Path | int, more_bytes: int = 0) -> str:
+    """Why no more bytes should go to the disk of a folder or an open file; empty when they may.
+
+    Raises
+    ------
+    OSError
+        When the disk cannot be asked.
+    """
+    disk = os.statvfs(place)
+    floor_bytes = min(FREE_BYTES, int(FREE_SHARE * disk.f_blocks * disk.f_frsize))
+    if disk.f_bavail * disk.f_frsize - more_bytes >= floor_bytes:
+        return ""
+    return f"less than {floor_bytes / 1e6:,.1f} MB would be free on the disk"
+
+
+def check_disk(file: int) -> None:
+    """Check that the disk of an open file is not nearly full.
+
+    Raises
+    ------
+    OSError
+        When it is, or cannot be asked.
+    """
+    if lack := describe_full_disk(file):
+        raise NoRoomError(errno.ENOSPC, lack)
+
+
+class TraceRoom:
+    """Disk space of the traces of one process run: the oldest parts make room for new ones.
+
+    A nearly full disk is treated as journald treats it: the traces keep the space that they have,
+    the oldest part making room for the newest, and grow again when there is more. Used by one
+    writer at a time, on its thread.
+
+    Parameters
+    ----------
+    limit_mb : int
+        In 10**6 bytes, of all traces of the run together; 0 = no limit but the disk's. May be
+        changed between two traces.
+    ring : bool
+        Whether older parts may be removed; for a command that needs the whole trace they stay,
+        and what comes after the limit is lost.
+    """
+
+    def __init__(self, limit_mb: int = LIMIT_MB, *, ring: bool = True) -> None:
+        self.limit_mb = limit_mb
+        self._ring = ring
+        self._parts: deque[_ClosedPart] = deque()
+        self._closed_bytes = 0
+        self._frozen_bytes: int | None = None
+        self._said = self._ended = False
+
+    @property
+    def part_bytes(self) -> int:
+        """Size at which a part is closed."""
+        return min(PART_BYTES, self.limit_mb * 10**6 // PARTS) if self.limit_mb else PART_BYTES
+
+    def make(self, folder: Path, part_bytes: int, more_bytes: int) -> None:
+        """Make room in a folder for `more_bytes` at the end of a part of `part_bytes`.
+
+        Raises
+        ------
+        NoRoomError
+            When there is none.
+        OSError
+            When the disk cannot be asked, or an older part cannot be removed.
+        """
+        while lack := self._find_lack(folder, part_bytes, more_bytes):
+            if not self._parts:
+                raise NoRoomError(errno.ENOSPC, lack)
+            self._remove_oldest(folder, lack)
+
+    def add(self, path: Path, forget: Callable[[], None]) -> None:
+        """A part was closed; `forget` is called when it is removed."""
+        size = path.stat().st_size
+        self._closed_bytes += size
+        if self._ring:
+            self._parts.append(_ClosedPart(path, size, forget))
+
+    def _find_lack(self, folder: Path, part_bytes: int, more_bytes: int) -> str:
+        own_bytes = self._closed_bytes + part_bytes
+        # While a part becomes Parquet it is there twice.
+        most_bytes = own_bytes + part_bytes + 2 * more_bytes
+        if self._ended or (self.limit_mb and most_bytes > self.limit_mb * 10**6):
+            # No gap that a smaller batch fits behind.
+            self._ended = not self._ring
+            return f"the traces of this run have reached trace_limit_mb ({self.limit_mb} MB)"
+        lack = describe_full_disk(folder, more_bytes)
+        if not lack:
+            self._frozen_bytes = None
+        elif self._frozen_bytes is None:
+            self._frozen_bytes = own_bytes
+        elif own_bytes + more_bytes <= self._frozen_bytes:
+            return ""
+        return lack
+
+    def _remove_oldest(self, folder: Path, lack: str) -> None:
+        part = self._parts[0]
+        part.path.unlink(missing_ok=True)
+        self._parts.popleft()
+        self._closed_bytes -= part.size
+        part.forget()
+        if part.path.parent != folder:
+            with suppress(OSError):  # there are other parts in it
+                part.path.parent.rmdir()
+        if not self._said:
+            self._said = True
+            logger.warning("trace: %s: from now on the oldest parts make room for new ones", lack)

@@ -1,0 +1,166 @@
+"""JPEG and PNG files from a stranger: what is decoded has the size that was checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import cv2
+import hostile_images as hostile
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.cameras.encoded_pictures import (
+    MAX_PIXELS,
+    BadImageError,
+    decode_picture,
+    read_size,
+)
+from jetson_dnn_rt.cameras.image_messages import decode_image
+
+
+class Message:
+    """A ``sensor_msgs/msg/CompressedImage`` as far as it is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def reason_of(data: bytes) -> str:
+    with pytest.raises(BadImageError) as caught:
+        decode_image(Message(data), 0)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 400
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(("height", "width"), [hostile.FAR_TOO_LARGE, hostile.TOO_LARGE, (64, 80)])
+def test_a_jpeg_that_hides_its_size_is_refused(height: int, width: int) -> None:
+    """EDGES 1: libjpeg skips ``FF 00`` and takes the size behind it, which was not the checked."""
+    assert reason_of(hostile.disguise_jpeg(height, width)) == "truncated"
+
+
+def test_opencv_knows_the_limit_in_every_process_of_the_package() -> None:
+    """EDGES 1: the decoder's own limit is that of the package, whatever is imported first."""
+    code = (
+        "import jetson_dnn_rt, cv2, numpy as np, sys\n"
+        "cv2.imdecode(np.frombuffer(sys.stdin.buffer.read(), np.uint8), cv2.IMREAD_COLOR)\n"
+    )
+    side = 1 << 13
+    for height, too_large in ((side, False), (side + 1, True)):
+        file = hostile.resize_jpeg(hostile.make_jpeg(), height, side)
+        done = subprocess.run([sys.executable, "-c", code], input=file, capture_output=True)
+        assert (b"MAX_IMAGE_PIXELS" in done.stderr) == too_large, done.stderr
+    assert side * side == MAX_PIXELS
+
+
+def test_an_error_of_opencv_is_a_bad_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EDGES 1: what the decoder raises is the frame's fault, and its text has an end."""
+    for error in (cv2.error("x" * 9000), MemoryError(), ValueError("x" * 9000)):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(cv2, "imdecode", fail)
+        assert reason_of(hostile.make_jpeg()) == "truncated"
+
+
+def test_another_size_than_the_checked_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EDGES 1: the size is checked again after decoding."""
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: np.zeros((49, 64, 3), np.uint8))
+    assert reason_of(hostile.make_png()) == "size"
+
+
+def double_frame_header(file: bytes) -> bytes:
+    place = file.find(b"\xff\xc0")
+    return file[: place + 19] + file[place:]
+
+
+JPEG, PROGRESSIVE, PNG = (
+    hostile.make_jpeg(),
+    hostile.make_jpeg(progressive=True),
+    hostile.make_png(),
+)
+CASES = {
+    "jpeg too large": (hostile.resize_jpeg(JPEG, *hostile.TOO_LARGE), "size"),
+    "jpeg of no height": (hostile.resize_jpeg(JPEG, 0, 64), "size"),
+    "jpeg of a long line": (hostile.resize_jpeg(JPEG, 1, 40_000), "size"),
+    "jpeg of two sizes": (double_frame_header(JPEG), "format"),
+    "jpeg without loss": (JPEG.replace(b"\xff\xc0", b"\xff\xc3"), "format"),
+    "jpeg in arithmetic code": (JPEG.replace(b"\xff\xc0", b"\xff\xc9"), "format"),
+    "jpeg with an unknown marker": (JPEG.replace(b"\xff\xc0", b"\xff\x02"), "truncated"),
+    "jpeg that begins twice": (b"\xff\xd8" + JPEG, "truncated"),
+    "jpeg of fill bytes": (b"\xff\xd8" + b"\xff" * 2_000_000, "truncated"),
+    "jpeg of segments": (b"\xff\xd8" + b"\xff\xe0\x00\x02" * 500_000 + JPEG[2:], "truncated"),
+    "jpeg segment of no length": (b"\xff\xd8\xff\xe0\x00\x00" + JPEG[2:], "truncated"),
+    "jpeg with bytes between": (JPEG[:20] + bytes(3) + JPEG[20:], "truncated"),
+    "jpeg of coefficients": (hostile.resize_jpeg(PROGRESSIVE, 8192, 8192), "size"),
+    "jpeg of scans": (hostile.repeat_scans(PROGRESSIVE, 2000), "format"),
+    "jpeg without a size": (JPEG[:20] + JPEG[JPEG.find(b"\xff\xda") :], "truncated"),
+    "png too large": (hostile.resize_png(PNG, *hostile.TOO_LARGE), "size"),
+    "png with an animation": (hostile.animate_png(48, 64), "format"),
+    "png with two headers": (PNG[:33] + PNG[8:], "format"),
+    "png without a header": (b"\x89PNG\r\n\x1a\n" + PNG[33:], "format"),
+    "png with a huge chunk": (PNG[:33] + b"\x7f\xff\xff\xfftEXt" + PNG[41:], "truncated"),
+    "png of chunks": (PNG[:33] + hostile.make_chunk(b"tEXt", b"") * 90_000, "truncated"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_decoder_might_read_otherwise_is_refused(case: str) -> None:
+    """EDGES 1: two sizes, bytes to be skipped, unknown codings, work without end."""
+    data, reason = CASES[case]
+    assert reason_of(data) == reason
+
+
+@pytest.mark.parametrize("suffix", [".bmp", ".tiff", ".webp", ".ppm", ".hdr"])
+def test_other_formats_do_not_reach_the_decoder(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 1: OpenCV would know them by their first bytes."""
+    picture = np.zeros((8, 8, 3), np.float32 if suffix == ".hdr" else np.uint8)
+    data = bytes(cv2.imencode(suffix, picture)[1])
+    monkeypatch.delattr(cv2, "imdecode")
+    assert reason_of(data) == "format"
+
+
+def test_sound_files_are_decoded() -> None:
+    for data in (
+        hostile.make_jpeg(),
+        hostile.make_jpeg(progressive=True),
+        hostile.make_png(),
+        b"\xff\xd8\xff\xff\xff" + hostile.make_jpeg()[3:],  # fill bytes
+        hostile.make_jpeg() + b"behind the end",
+    ):
+        array = np.frombuffer(data, np.uint8)
+        np.testing.assert_array_equal(
+            decode_picture(array), cv2.imdecode(array, cv2.IMREAD_COLOR), strict=True
+        )
+
+
+def test_a_picture_is_as_the_sensor_gave_it() -> None:
+    """Turned by its EXIF data it would not agree with the camera's calibration."""
+    plain, turned = hostile.make_jpeg(), hostile.turn_jpeg(hostile.make_jpeg(), 6)
+    assert cv2.imdecode(np.frombuffer(turned, np.uint8), cv2.IMREAD_COLOR).shape == (64, 48, 3)
+    np.testing.assert_array_equal(
+        decode_picture(np.frombuffer(turned, np.uint8)),
+        decode_picture(np.frombuffer(plain, np.uint8)),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_a_mutated_file_is_decoded_in_its_checked_size_or_refused(seed: int) -> None:
+    """EDGES 1: nothing but a `BadImageError`, and never more pixels than were checked."""
+    data = np.frombuffer(hostile.mutate_file(seed), np.uint8)
+    try:
+        size = read_size(data)
+    except BadImageError:
+        return
+    if size[0] * size[1] > 1 << 22:  # decoding takes a second
+        return
+    try:
+        assert decode_picture(data).shape == (*size, 3)
+    except BadImageError:
+        return

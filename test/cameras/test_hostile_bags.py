@@ -1,0 +1,175 @@
+"""Bags from a stranger: damage costs what is damaged, and a small file costs little."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hostile_bags
+import numpy as np
+import pytest
+from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
+
+from jetson_dnn_rt.cameras import unpacking, zstd
+from jetson_dnn_rt.cameras.bag_sqlite import SqliteFile
+from jetson_dnn_rt.cameras.bag_storage import DamagedFileError
+from jetson_dnn_rt.cameras.image_bag import BadMessage, BagImage, open_image_bag
+
+CAMPAIGN = Path(__file__).resolve().parents[1] / "campaigns" / "bag_fuzz.py"
+COUNT = 200
+
+
+@cache
+def run_campaign() -> list[dict[str, Any]]:
+    """What a process of its own made of all named files and of 200 spoilt ones, and the sum."""
+    try:
+        done = subprocess.run(
+            [sys.executable, str(CAMPAIGN), "--count", str(COUNT)],
+            capture_output=True,
+            text=True,
+            timeout=240.0,  # a file without end
+        )
+        lines = done.stdout.splitlines()
+    except subprocess.TimeoutExpired as error:
+        lines = (error.stdout or b"").decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def result_of(name: str) -> dict[str, Any]:
+    found = [line for line in run_campaign() if line.get("name") == name]
+    assert found, f"{name!r} has no end"
+    return found[0]
+
+
+@pytest.mark.parametrize("name", hostile_bags.MCAP)
+def test_damage_in_mcap_costs_what_is_damaged(name: str) -> None:
+    """EDGES 11: an index of 17 bytes or a chunk of 2^63 lost the whole bag."""
+    result = result_of(name)
+    assert result["end"] == "read"
+    if name in hostile_bags.HOLDS_THREE:
+        assert result["values"][-3:] == [0, 1, 2]
+
+
+READABLE = {"a tree in circles", "a message of 900 MB in few pages", "names of a megabyte"}
+
+
+@pytest.mark.parametrize("name", hostile_bags.DB3)
+def test_what_only_looks_like_a_table_is_refused(name: str) -> None:
+    """EDGES 18: `messages` may be a recursive view, with rows without end."""
+    result = result_of(name)
+    assert result["end"] == ("read" if name in READABLE else "refused")
+    if name == "names of a megabyte":
+        assert result["values"] == [0, 2]
+
+
+def test_no_bag_takes_a_gibibyte_or_raises_what_is_not_of_the_package() -> None:
+    """EDGES 11: a file of 9 kB took 625 MB; and a few hundred spoilt ones."""
+    total = run_campaign()[-1]
+    named = len(hostile_bags.MCAP) + len(hostile_bags.DB3)
+    assert (total["files"], total["bad"]) == (named + COUNT, 0), total["ends"]
+    assert total["peak_mib"] < 1024
+    assert total["ends"]["read"] > COUNT // 4
+
+
+@pytest.mark.parametrize("name", [name for name in hostile_bags.DB3 if name not in READABLE])
+def test_the_table_that_is_none_is_named(name: str, tmp_path: Path) -> None:
+    """EDGES 18: tables only, and the error says which is none."""
+    hostile_bags.DB3[name](tmp_path / "a.db3")
+    with pytest.raises(DamagedFileError, match=r"a\.db3: '(topics|messages)' is no table of rosb"):
+        SqliteFile(tmp_path / "a.db3")
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("size", [0, 1, 65_536, 3_000_000])
+def test_what_is_within_its_limits_is_decompressed(compression: str, size: int) -> None:
+    plain = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    packed = hostile_bags.compress(plain, compression)
+    assert bytes(zstd.decompress(packed, compression=compression)) == plain
+    assert bytes(zstd.decompress(packed, compression=compression, size=size)) == plain
+    begin = zstd.decompress(packed[: len(packed) // 2], compression=compression, size=size)
+    assert plain.startswith(bytes(begin))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_bombs_are_not_decompressed(compression: str) -> None:
+    """EDGES 11: neither one that says its size nor one that hides it."""
+    packed = hostile_bags.compress(bytes(300 << 20), compression)
+    with pytest.raises(zstd.BadCompressionError, match="become more than the"):
+        zstd.decompress(packed, compression=compression)
+    with pytest.raises(zstd.BadCompressionError, match="are said to be 314572800, more than"):
+        zstd.decompress(packed, compression=compression, size=300 << 20)
+    assert len(zstd.decompress(packed, compression=compression, size=1000)) == 1000
+
+
+def test_a_file_that_is_a_bomb_is_unpacked_to_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 11: what is compressed as a whole does not fill the disk."""
+    monkeypatch.setattr(unpacking, "_FREE", 1 << 22)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = write_bag(tmp_path / "bag", [make_image(7)], plugin=StoragePlugin.MCAP)
+    whole = find_file(path).read_bytes() + bytes(1 << 28)
+    packed = tmp_path / "a.mcap.zstd"
+    packed.write_bytes(hostile_bags.compress(whole))
+    try:
+        with open_image_bag(packed) as bag:
+            assert bag.count == 1
+            assert any("the rest is left out" in note for note in bag.notes)
+        (plain,) = tmp_path.glob("jetson_dnn_rt_bag_*/*")
+        assert plain.stat().st_size < 1 << 25
+    finally:
+        unpacking.forget()
+
+
+def test_a_compressed_message_that_is_a_bomb_is_one_bad_message(tmp_path: Path) -> None:
+    """EDGES 11: the images around it are read."""
+    messages = [make_image(i) for i in range(3)]
+    path = write_bag(tmp_path / "bag", messages, compression=CompressionMode.MESSAGE)
+    with sqlite3.connect(find_file(path)) as database:
+        bomb = hostile_bags.compress_zeros(300 << 20)
+        database.execute("UPDATE messages SET data = ? WHERE id = 2", (bomb,))
+    database.close()
+    with open_image_bag(path) as bag:
+        assert "become more than the" in bag.read_one(1).reason  # type: ignore[union-attr]
+        assert [bag.read_one(i).frame.image[0, 0, 0] for i in (0, 2)] == [0, 2]  # type: ignore[union-attr]
+
+
+def write_ros1(path: Path, compression: str, pixels: Sequence[int]) -> Path:
+    """A bag of ROS 1 with black images of so many bytes, each in a chunk of its own."""
+    from rosbags.rosbag1 import Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    store, kind = get_typestore(Stores.ROS1_NOETIC), hostile_bags.IMAGE
+    writer = Writer(path)
+    if compression:
+        writer.set_compression(Writer.CompressionFormat[compression])
+    writer.chunk_threshold = 1
+    with writer:
+        connection = writer.add_connection(TOPIC, kind, typestore=store)
+        for i, size in enumerate(pixels):
+            stamp = store.types["builtin_interfaces/msg/Time"](i, 0)
+            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
+            data = np.zeros(size, np.uint8)
+            message = store.types[kind](header, 1, size // 3, "bgr8", 0, size, data)
+            writer.write(connection, i, store.serialize_ros1(message, kind))
+    return path
+
+
+@pytest.mark.parametrize("compression", ["", "BZ2", "LZ4"])
+def test_a_bomb_in_a_bag_of_ros_1_is_one_bad_message(tmp_path: Path, compression: str) -> None:
+    """EDGES 11: chunks of ROS 1 have the same limits, which sound ones do not notice."""
+    sizes = [30_000, 60 << 20 if compression else 60_000, 60_000]
+    with open_image_bag(write_ros1(tmp_path / "a.bag", compression, sizes)) as bag:
+        found = [bag.read_one(i) for i in range(3)]
+    assert isinstance(found[0], BagImage)
+    assert isinstance(found[2], BagImage)
+    if compression:
+        assert isinstance(found[1], BadMessage)
+        assert "become more than the" in found[1].reason

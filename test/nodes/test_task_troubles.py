@@ -1,0 +1,149 @@
+"""A task whose stage hangs or does not return: what the services and the lifecycle make of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from ros_graph import Ros
+from std_srvs.srv import SetBool
+from task_bench import Bench, diagnostics_of, make_image
+
+from jetson_dnn_rt.backends.null import NullRunner
+from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.nodes.diagnostics import ERROR
+from jetson_dnn_rt.nodes.lifecycle import FAILURE, SUCCESS
+from jetson_dnn_rt.tasks import Outcome
+
+
+class Block:
+    """What a null network's runs wait for, while `armed`; notes runs of a closed runner."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.armed = False
+        self.entered, self.let_go = threading.Event(), threading.Event()
+        self.closed_in_use: list[NullRunner] = []
+        self._inside: set[NullRunner] = set()
+        run, close = NullRunner._run, NullRunner._close
+
+        def waiting(runner: NullRunner, *args: object) -> object:
+            if self.armed:
+                self._inside.add(runner)
+                self.entered.set()
+                assert self.let_go.wait(60)
+                self._inside.discard(runner)
+            return run(runner, *args)
+
+        def closing(runner: NullRunner) -> None:
+            if runner in self._inside:
+                self.closed_in_use.append(runner)
+            close(runner)
+
+        monkeypatch.setattr(NullRunner, "_run", waiting)
+        monkeypatch.setattr(NullRunner, "_close", closing)
+
+
+@pytest.fixture
+def block(monkeypatch: pytest.MonkeyPatch) -> Block:
+    FAULTS.clear()
+    return Block(monkeypatch)
+
+
+def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(
+    ros: Ros, block: Block
+) -> None:
+    """EDGES 7: ERROR in diagnostics with what to do; `~/enable` starts it anew."""
+    bench = Bench(ros, stage_timeout_ms=50.0)
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    bench.start()
+    block.armed = True
+    executor = bench.node.host.executor
+    with executor.exclusively():
+        # As if it had hung three times in the last minutes already.
+        restarts = executor._tasks["detector"].restarts
+        now_ns = executor.clock.now_ns()
+        assert [restarts.plan(now_ns) for _ in range(3)] == 3 * [True]
+        restarts.due_ns = None
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.FAILED) == 1
+    diagnostics.clear()
+    status = diagnostics_of(diagnostics, "detector: task_status", ERROR)
+    assert "hangs: still running after 0.05 s; it hung 4 times" in status[""]
+    assert "call detector/enable with data: true" in status[""]
+    assert status["hanging_threads"] == "1"
+    assert "hangs" in status["last_failure"]
+    assert any(key.startswith("reason.failed: stage ") for key in status)
+    bench.send(make_image(ros), 2)
+    assert bench.node.snapshot.reasons["hung"] == 1
+    block.armed = False
+    reply = ros.request(SetBool, "detector/enable", SetBool.Request(data=True))
+    assert (reply.success, reply.message) == (True, "task detector is being started anew")
+    ros.wait(lambda: not bench.node.snapshot.suspended, "the restart")
+    bench.send(make_image(ros), 3)
+    assert bench.count(Outcome.MET) == 1
+    reply = ros.request(SetBool, "detector/enable", SetBool.Request(data=True))
+    assert (reply.success, reply.message) == (True, "frames are taken")
+    block.let_go.set()
+    ros.wait(lambda: not bench.node.snapshot.hangs, "the end of the thread")
+    assert block.closed_in_use == []
+
+
+def test_a_removal_that_times_out_is_finished_later(
+    ros: Ros, block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
+    bench = Bench(ros, stage_timeout_ms=60_000.0)
+    bench.start()
+    executor = bench.node.host.executor
+    remove = executor.remove_task
+    monkeypatch.setattr(executor, "remove_task", lambda task: remove(task, timeout_s=0.05))
+    block.armed = True
+    bench.images.publish(make_image(ros))
+    assert block.entered.wait(60)
+    assert ros.call(bench.node.trigger_deactivate) == FAILURE
+    assert "is removed when it returns" in bench.node.fault
+    assert ros.call(bench.node.trigger_deactivate) == SUCCESS
+    assert ros.call(bench.node.trigger_activate) == FAILURE
+    assert "still being removed" in bench.node.fault
+    block.armed = False
+    block.let_go.set()
+    ros.wait(lambda: "detector" not in executor._tasks, "the removal")
+    assert ros.call(bench.node.trigger_activate) == SUCCESS, bench.node.fault
+    ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1
+    assert block.closed_in_use == []
+
+
+def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(
+    ros: Ros, block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 15: deactivated, deactivated again and cleaned up: nothing in use is closed."""
+    bench = Bench(ros, stage_timeout_ms=60_000.0)
+    bench.start()
+    executor = bench.node.host.executor
+    remove = executor.remove_task
+    monkeypatch.setattr(executor, "remove_task", lambda task: remove(task, timeout_s=0.05))
+    closed = threading.Event()
+    loaded = bench.node.loaded
+    close = loaded.close
+    monkeypatch.setattr(loaded, "close", lambda: (close(), closed.set()))
+    block.armed = True
+    bench.images.publish(make_image(ros))
+    assert block.entered.wait(60)
+    assert ros.call(bench.node.trigger_deactivate) == FAILURE
+    assert ros.call(bench.node.trigger_deactivate) == SUCCESS
+    assert ros.call(bench.node.trigger_cleanup) == SUCCESS
+    assert not closed.is_set()
+    block.armed = False
+    block.let_go.set()
+    assert closed.wait(60)
+    assert block.closed_in_use == []
+    assert ros.call(bench.node.autostart), bench.node.fault
+    ros.wait(lambda: bench.images.get_subscription_count() == 1, "the subscription")
+    bench.send(make_image(ros), 1)
+    assert bench.count(Outcome.MET) == 1

@@ -1,0 +1,241 @@
+"""The process that guards changed clocks: started before them, replaced, and gone after them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clock_ends import Board, end_many
+from sysfs_trees import FakeKernel
+
+from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.platforms import guardian
+from jetson_dnn_rt.platforms.detect import detect
+
+TIMEOUT_S = 60.0
+GUARDIAN = "jetson_dnn_rt.platforms.guardian"
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    FAULTS.clear()
+    yield
+    FAULTS.clear()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait for another process, or the thread that watches it."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
+
+
+def test_ends_at_random_moments(tmp_path: Path) -> None:
+    """EDGES 6: SIGTERM, SIGINT and SIGKILL in equal parts; CLOCK_ENDINGS=200 for the long form."""
+    count = int(os.environ.get("CLOCK_ENDINGS", "9"))
+    bad = [str(end) for end in end_many(count, seed=1, node_share=0.0) if not end.is_good]
+    assert bad == []
+
+
+def test_there_is_one_from_before_the_first_write_to_the_end(board: Board) -> None:
+    """EDGES 6: and none where nobody is going to write."""
+    with detect(board.root) as platform:
+        assert board.find_processes(GUARDIAN) == []
+    files = FakeKernel(board.root)
+    with detect(files=files, allow_writes=True) as platform:
+        assert board.find_guardian()
+        assert files.writes == []
+        platform.apply(0)
+        assert len(board.find_processes(GUARDIAN)) == 1
+        platform.restore()
+        platform.apply(1)
+    assert board.is_restored
+    assert board.find_processes(GUARDIAN) == []
+
+
+def test_polite_signals_do_not_end_it(board: Board) -> None:
+    """EDGES 6: they are for the process that it guards, whose group and terminal it left."""
+    with detect(board.root, allow_writes=True) as platform:
+        platform.apply(0)
+        number = board.find_guardian()
+        assert os.getsid(number) == number
+        for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(number, polite)
+        ignored = next(
+            int(line.split()[1], 16)
+            for line in Path(f"/proc/{number}/status").read_text().splitlines()
+            if line.startswith("SigIgn:")
+        )
+        assert all(
+            ignored >> (polite - 1) & 1
+            for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        )
+        assert board.find_guardian() == number
+    assert board.is_restored
+
+
+def test_one_that_is_killed_is_replaced_and_said(board: Board, caplog) -> None:
+    """EDGES 6: the process that sets the clocks notices, and is guarded again."""
+    with caplog.at_level(logging.ERROR), detect(board.root, allow_writes=True) as platform:
+        platform.apply(0)
+        first = board.find_guardian()
+        os.kill(first, signal.SIGKILL)
+        wait(lambda: board.find_processes(GUARDIAN) not in ([], [first]))
+        wait(lambda: len(FAULTS.snapshot()) == 1)
+        (fault,) = FAULTS.snapshot()
+        assert (fault.kind, fault.count) == ("clock guardian: PlatformError", 1)
+        assert fault.text == "the guardian of the clocks was ended (code -9)"
+        assert "clock guardian failed" in caplog.text
+        assert FAULTS.dead_threads == {}
+        assert platform.writable
+        platform.apply(1)
+    assert board.is_restored
+    wait(lambda: board.find_processes(GUARDIAN) == [])
+
+
+def test_one_that_is_killed_again_and_again_leaves_the_clocks_restored(board: Board) -> None:
+    """EDGES 6: without a guardian no clock stays changed, and nobody changes one."""
+    platform = detect(board.root, allow_writes=True)
+    platform.apply(0)
+    watched = platform._guardian
+    killed = [0]
+    for _ in range(1 + guardian.MOST_RESTARTS):
+        wait(lambda: watched.pid != killed[-1])
+        killed.append(watched.pid)
+        os.kill(killed[-1], signal.SIGKILL)
+    wait(lambda: not platform.writable)
+    wait(lambda: "was ended" in platform.reason)
+    assert board.is_restored
+    assert FAULTS.dead_threads == {guardian.NAME: platform.reason}
+    with pytest.raises(PlatformError, match="guardian of the clocks was ended"):
+        platform.apply(0)
+    platform.close()
+    assert board.is_restored
+    # The next one that opens the platform begins anew.
+    with detect(board.root, allow_writes=True) as platform:
+        platform.apply(0)
+        assert FAULTS.dead_threads == {}
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "reason"),
+    [
+        ("/nowhere/python", "cannot be started: .*/nowhere/python"),
+        ("/bin/false", r"was not ready in 5 s \(code 1\)"),
+        ("hangs", r"was not ready in 0.2 s \(code -9\)"),
+    ],
+)
+def test_without_one_no_clock_is_set(
+    board: Board, monkeypatch, tmp_path: Path, caplog, interpreter: str, reason: str
+) -> None:
+    """EDGES 6: it fails to the safe side, and says so once."""
+    if interpreter == "hangs":
+        interpreter = os.fspath(tmp_path / "hangs")
+        Path(interpreter).write_text("#!/bin/sh\nexec sleep 60\n")
+        Path(interpreter).chmod(0o755)
+        monkeypatch.setattr(guardian, "START_LIMIT_S", 0.2)
+    monkeypatch.setattr(sys, "executable", interpreter)
+    with caplog.at_level(logging.WARNING), detect(board.root, allow_writes=True) as platform:
+        assert not platform.writable
+        with pytest.raises(PlatformError, match=reason):
+            platform.apply(0)
+    assert board.is_restored
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    monkeypatch.undo()
+    # The lock is free.
+    with detect(board.root, allow_writes=True) as platform:
+        assert platform.writable
+
+
+def test_what_the_process_cannot_give_back_the_guardian_tries_too(board: Board) -> None:
+    """EDGES 6: a state file that is left is restored by whoever comes first."""
+    files = FakeKernel(board.root)
+    platform = detect(files=files, allow_writes=True)
+    platform.apply(0)
+    files.refuse = "scaling_max_freq"
+    with pytest.raises(PlatformError, match="were not given back"):
+        platform.close()
+    assert board.is_restored
+    assert not (board.root / "run/jetson_dnn_rt/clocks.json").exists()
+
+
+def test_it_imports_nothing_heavy() -> None:
+    code = f"import {GUARDIAN}, sys; print('numpy' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
+
+
+def test_a_kernel_that_cannot_tell_the_end_of_a_process() -> None:
+    """EDGES 6: before Linux 5.3, with the pipe held by another process: it looks by itself."""
+    code = (
+        "import os, sys\n"
+        "def refuse(pid): raise OSError('no such call')\n"
+        "os.pidfd_open = refuse\n"
+        f"from {GUARDIAN} import _wait_for_end\n"
+        "print('waits', flush=True)\n"
+        "_wait_for_end(os.getppid())\n"
+        "print('seen', flush=True)\n"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", parent],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.kill()
+        # This process holds the pipe's other end.
+        assert process.stdout.read() == "seen\n"
+
+
+def test_a_parent_that_ended_before_it_was_ready(board: Board) -> None:
+    """EDGES 6: it takes nobody else for its parent."""
+    with detect(board.root, allow_writes=True) as platform:
+        lock = platform._state.lock
+        command = python_command(
+            GUARDIAN,
+            str(board.root),
+            str(board.root / "run/jetson_dnn_rt"),
+            str(os.dup(lock)),
+            "1",
+        )
+        read_end, write_end = os.pipe()
+        done = subprocess.run(
+            command,
+            cwd=CHILD_FOLDER,
+            env=child_environment(),
+            stdin=read_end,
+            capture_output=True,
+            pass_fds=(int(command[-2]),),
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        for descriptor in (read_end, write_end, int(command[-2])):
+            os.close(descriptor)
+    assert done.returncode == 0
+
+
+def test_a_closed_platform_leaves_no_thread(board: Board) -> None:
+    with detect(board.root, allow_writes=True):
+        assert guardian.NAME in {thread.name for thread in threading.enumerate()}
+    wait(lambda: guardian.NAME not in {thread.name for thread in threading.enumerate()})

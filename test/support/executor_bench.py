@@ -1,0 +1,65 @@
+"""An executor on virtual time whose tasks sleep for scripted times."""
+
+import numpy as np
+
+from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.executor.executor import Executor
+from jetson_dnn_rt.executor.realtime import RealtimeParameters
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.tasks import Stage, TaskParameters
+
+MS = 1_000_000
+HANG_NS = 10**15
+IMAGE = np.zeros((2, 2, 3), np.uint8)
+PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+
+
+def frame(sequence):
+    return Frame(IMAGE, "bgr8", 0, sequence)
+
+
+def parameters(name, deadline_ms, stages=("only",), variants=("v",)):
+    return TaskParameters(
+        name, deadline_ms * MS, deadline_ms * MS, tuple(stages), tuple(variants), variants[0]
+    )
+
+
+class Bench:
+    """An executor on virtual time with tasks whose stages sleep for scripted times."""
+
+    def __init__(self, workers=1, discipline="edf"):
+        self.clock = VirtualClock()
+        self.executor = Executor(workers, discipline, PLAIN, self.clock)
+        self.records = []
+
+    def stage(self, name, milliseconds):
+        return Stage(
+            name, lambda work: self.clock.sleep_until_ns(self.clock.now_ns() + milliseconds * MS)
+        )
+
+    def add(self, name, deadline_ms, *stage_ms, **options):
+        names = [f"s{i}" for i in range(len(stage_ms))]
+        stages = [self.stage(n, ms) for n, ms in zip(names, stage_ms, strict=True)]
+        self.executor.add_task(
+            parameters(name, deadline_ms, names),
+            {"v": stages},
+            lambda record, work: self.records.append(record),
+            warm_up_times_ns={"v": [tuple(ms * MS for ms in stage_ms)]},
+            **options,
+        )
+
+    def submit(self, task, sequence):
+        self.executor.submit(task, frame(sequence), self.clock.now_ns())
+        self.clock.settle()
+
+    def run_to(self, milliseconds):
+        self.clock.run_until(milliseconds * MS)
+
+    def hang(self, work):
+        """A stage that comes back when everything is over."""
+        self.clock.sleep_until_ns(HANG_NS)
+
+    def finish(self):
+        assert self.executor.stop(5.0)
+        self.clock.run_until(HANG_NS)
+        return self.records
