@@ -54,6 +54,11 @@ class ComposedCohort:
         snapshots = [node.snapshot for node in self._tasks().values()]
         return sum(snapshot.outcomes[Outcome.MET] for snapshot in snapshots if snapshot)
 
+    @property
+    def failure(self) -> str:
+        """Why the executor replaced the coordinator; empty as long as it asks it."""
+        return self._host.executor.selector_failure if self._host.running else ""
+
     def signature(self) -> object:
         """Which tasks are active, with which variants and deadlines."""
         return [

@@ -64,6 +64,10 @@ class TaskCohort(Protocol):
     def met(self) -> int:
         """Frames met."""
 
+    @property
+    def failure(self) -> str:
+        """Why the coordinator itself is not asked any more; empty as long as it is."""
+
     def signature(self) -> object:
         """Changes when tables have to be made anew."""
 
@@ -339,11 +343,12 @@ class CoordinatorNode(ManagedNode):
         coordinator, clocks = self.coordinator, self._clocks
         if not self._active or not self.parameters.enable or clocks is None:
             return
-        if coordinator is not None and coordinator.failure:
-            self.policy_fault = coordinator.failure
+        failure = (coordinator.failure or self._cohort.failure) if coordinator is not None else ""
+        if failure:
+            self.policy_fault = failure
             self.get_logger().error(
                 f"policy {self.parameters.policy} failed, tasks keep their last variants: "
-                f"{coordinator.failure}"
+                f"{failure}"
             )
             self._stop()
         elif self._cohort.signature() != self._signature:

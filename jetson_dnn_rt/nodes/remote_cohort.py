@@ -74,6 +74,11 @@ class RemoteCohort:
         """Frames met as far as was heard."""
         return sum(task.met for task in self._remote.values())
 
+    @property
+    def failure(self) -> str:
+        """Empty: what the coordinator raises here is not swallowed by an engine."""
+        return ""
+
     def signature(self) -> object:
         """Deadlines that differ from those in the files, as the tasks say."""
         return tuple(sorted(self._deadlines_ns.items()))

@@ -119,15 +119,22 @@ class GuardedSelector:
     """
 
     def __init__(self, selector: Selector) -> None:
-        self._asked = selector
+        self._name = type(selector).__name__
         self._static = StaticSelector()
         self._failures = 0
         self.failure = ""
+        self._ask(selector)
+
+    def _ask(self, selector: Selector) -> None:
+        # Bound once: this is called several times at every boundary.
+        self._choose, self._allowed = selector.choose, selector.allowed
+        self._released, self._started = selector.released, selector.started
+        self._passed, self._ended = selector.passed, selector.ended
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """The variant for the stage ``job.next_stage``."""
         try:
-            return self._asked.choose(state, job, now_ns)
+            return self._choose(state, job, now_ns)
         except Exception as error:
             self._note(error)
         return self._static.choose(state, job, now_ns)
@@ -135,7 +142,7 @@ class GuardedSelector:
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """The variants that may yet be chosen for the rest of the job."""
         try:
-            return self._asked.allowed(state, job)
+            return self._allowed(state, job)
         except Exception as error:
             self._note(error)
         return self._static.allowed(state, job)
@@ -143,28 +150,28 @@ class GuardedSelector:
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A job was let in; it waits."""
         try:
-            self._asked.released(state, job, now_ns)
+            self._released(state, job, now_ns)
         except Exception as error:
             self._note(error)
 
     def started(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage of a job begins."""
         try:
-            self._asked.started(state, job, now_ns)
+            self._started(state, job, now_ns)
         except Exception as error:
             self._note(error)
 
     def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage of a job is done."""
         try:
-            self._asked.passed(state, job, now_ns)
+            self._passed(state, job, now_ns)
         except Exception as error:
             self._note(error)
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """A job ended."""
         try:
-            self._asked.ended(state, job, outcome, now_ns)
+            self._ended(state, job, outcome, now_ns)
         except Exception as error:
             self._note(error)
 
@@ -172,9 +179,10 @@ class GuardedSelector:
         FAULTS.note("selector of variants", error)
         self._failures += 1
         if self._failures == FAILURES:
-            name = type(self._asked).__name__
-            self.failure = f"{name} raised {FAILURES} times, last {type(error).__name__}: {error}"
-            self._asked = self._static
+            self.failure = (
+                f"{self._name} raised {FAILURES} times, last {type(error).__name__}: {error}"
+            )
+            self._ask(self._static)
             logger.error(
                 "%s: it is replaced by static, each task runs the variant that it is set to",
                 self.failure,
