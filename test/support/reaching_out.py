@@ -93,7 +93,8 @@ def start_thread(data: bytes) -> str:
 
 def run_for_ever(data: bytes) -> None:
     while True:
-        time.sleep(0.01 if data else 0)
+        if data:
+            time.sleep(1)
 
 
 def import_module(data: bytes) -> str:
