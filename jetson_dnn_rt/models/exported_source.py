@@ -3,7 +3,8 @@
 ``torch.export.load`` unpickles with all rights, evaluates the expressions of open shapes, and
 resolves the names of operators anywhere below ``torch``. So the archive is looked through first:
 its members, its pickles (with ``weights_only``), its operators, its names, which become Python
-source, the types of its inputs and outputs, and that its shapes are fixed.
+source, the types of its inputs and outputs, and that its shapes are fixed. Then a child process
+without rights loads it (`jetson_dnn_rt.sandbox`), and only after that this one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import inspect
 import io
 import json
+import logging
 import re
 import warnings
 import zipfile
@@ -27,10 +29,13 @@ from jetson_dnn_rt.models.files import (
 )
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.sandbox import Limits, SandboxError, run_restricted
 from jetson_dnn_rt.trust import check_trusted
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 # Members of the archives of torch 2.8 and later, below a folder named after the file, and those
 # of torch 2.1 to 2.7. Compiled libraries and pickled objects of other classes are not among them.
@@ -73,6 +78,11 @@ _PATH_NAME = re.compile(r"(weight|tensor)_\d+")
 _CONTAINERS = {"builtins.tuple": "null", "builtins.list": "null", "builtins.dict": None}
 _MAX_SPEC_DEPTH = 32
 
+# What torch imports only when it needs it.
+_PACKAGES = ("functorch", "mpmath", "networkx", "numpy", "optree", "sympy", "torch", "torchgen")
+
+_tried: set[str] = set()
+
 
 def open_exported(path: Path, options: SourceOptions) -> Opened:
     """Check and load a program.
@@ -89,6 +99,7 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
 
     data = read_model_file(path if options.trust else check_trusted(path))
     check_archive(path, data)
+    _try_in_child(path, data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -106,6 +117,25 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
         hash_bytes(data),
         size,
     )
+
+
+def _try_in_child(path: Path, data: bytes) -> None:
+    """Load it where it can do no harm first: what is looked for here is what is known of."""
+    import torch
+
+    digest = hash_bytes(data)
+    if digest in _tried:
+        return
+    limits = Limits(memory_bytes=(4 << 30) + 8 * len(data), packages=_PACKAGES)
+    try:
+        guards = run_restricted("jetson_dnn_rt.models.exported_child:load", data, limits).guards
+    except SandboxError as error:
+        raise ModelError(
+            f"{path} cannot be read by torch {torch.__version__} in a process without rights: "
+            f"{error}; export it anew with this version"
+        ) from error
+    logger.debug("%s was loaded in a child first: %s", path, ", ".join(guards))
+    _tried.add(digest)
 
 
 def check_archive(path: Path, data: bytes) -> None:
@@ -247,6 +277,14 @@ def _find_input_size(path: Path, program: Any) -> tuple[int, int]:
     return int(shape[2]), int(shape[3])
 
 
+def unlift(program: Any) -> torch.nn.Module:
+    """A program as a module, whose source torch writes and compiles here."""
+    # Its guards are Python text made of names in the file; one fixed shape needs none.
+    guarded = "check_guards" in inspect.signature(program.module).parameters
+    module: torch.nn.Module = program.module(check_guards=False) if guarded else program.module()
+    return module
+
+
 def _make_module(program: Any) -> torch.nn.Module:
     """A module that returns the program's outputs as a flat tuple."""
     import torch
@@ -255,11 +293,7 @@ def _make_module(program: Any) -> torch.nn.Module:
     class Program(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            # Its guards are Python text made of names in the file; one fixed shape needs none.
-            guarded = "check_guards" in inspect.signature(program.module).parameters
-            self.graph: torch.nn.Module = (
-                program.module(check_guards=False) if guarded else program.module()
-            )
+            self.graph: torch.nn.Module = unlift(program)
 
         def train(self, mode: bool = True) -> Program:
             return self  # the mode was fixed at the export

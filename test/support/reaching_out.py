@@ -1,0 +1,115 @@
+"""What a function in a child without rights may try; each returns what it got."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+
+def _raw(data: bytes) -> bool:
+    """Whether to go past Python's own hooks, as native code would that was led astray."""
+    return data.startswith(b"raw ")
+
+
+def _libc(name: str, *arguments: Any) -> int:
+    result = int(getattr(_LIBC, name)(*arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def write(data: bytes) -> str:
+    path = data.removeprefix(b"raw ")
+    if _raw(data):
+        _libc("open", path, os.O_WRONLY | os.O_CREAT, 0o600)
+    else:
+        with open(path, "wb") as stream:
+            stream.write(b"x")
+    return "written"
+
+
+def remove(data: bytes) -> str:
+    path = data.removeprefix(b"raw ")
+    if _raw(data):
+        _libc("unlink", path)
+    else:
+        os.unlink(path)
+    return "removed"
+
+
+def connect(data: bytes) -> str:
+    port = int(data.removeprefix(b"raw "))
+    if _raw(data):
+        _libc("socket", socket.AF_INET, socket.SOCK_STREAM, 0)
+    else:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    return "connected"
+
+
+def spawn(data: bytes) -> str:
+    path = data.removeprefix(b"raw ")
+    if _raw(data):
+        if _libc("fork") == 0:
+            os._exit(0)
+    else:
+        os.system(f"touch {path.decode()}")
+    return "spawned"
+
+
+def execute(data: bytes) -> str:
+    arguments = (ctypes.c_char_p * 3)(b"touch", data.removeprefix(b"raw "), None)
+    _libc("execv", b"/usr/bin/touch", arguments)
+    return "executed"
+
+
+def signal_parent(data: bytes) -> str:
+    _libc("kill", os.getppid(), 0)
+    return "signalled"
+
+
+def fill_memory(data: bytes) -> int:
+    return int(np.ones(int(data), np.uint8).sum())
+
+
+def count(data: bytes) -> int:
+    return len(data)
+
+
+def start_thread(data: bytes) -> str:
+    thread = threading.Thread(target=time.sleep, args=(0,))
+    thread.start()
+    thread.join()
+    return "started"
+
+
+def run_for_ever(data: bytes) -> None:
+    while True:
+        if data:
+            time.sleep(1)
+
+
+def import_module(data: bytes) -> str:
+    try:
+        __import__(data.decode())
+    except ImportError:
+        return "swallowed"
+    return "imported"
+
+
+def fail(data: bytes) -> None:
+    raise ValueError(data.decode())
+
+
+def print_much(data: bytes) -> str:
+    os.write(1, b"noise")
+    print("noise", flush=True)
+    return "quiet"
