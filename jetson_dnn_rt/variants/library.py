@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -338,6 +339,9 @@ class Library:
             self._remove(parts)
             return
         path = self.root.joinpath(*parts)
+        with contextlib.suppress(FileNotFoundError):
+            if listing is None and stat.S_ISDIR(path.lstat().st_mode):
+                return  # it was gone, and another process has put a new one there
         aside = path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, aside)
@@ -440,11 +444,20 @@ class Library:
             return None
         path = self.root.joinpath(*parts)
         try:
-            folder = open_below(self.root, parts)
-            try:
-                return describe_entry(folder, path)
-            finally:
-                os.close(folder)
+            for attempt in range(_ATTEMPTS):
+                folder = open_below(self.root, parts)
+                try:
+                    listing = describe_entry(folder, path)
+                    # What looks damaged is perhaps being removed by another process.
+                    if (
+                        not listing.problem
+                        or attempt == _ATTEMPTS - 1
+                        or not self._was_replaced(folder, parts)
+                    ):
+                        return listing
+                finally:
+                    os.close(folder)
+            raise AssertionError("unreachable")
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None

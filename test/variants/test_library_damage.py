@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from library_entries import FILES, make_key, snapshot, store
 
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants import library as library_module
+from jetson_dnn_rt.variants.library import Library, Listing
 from jetson_dnn_rt.variants.library_entry import (
     encode_canonical,
 )
@@ -206,4 +207,28 @@ def test_another_graph_or_shape_is_no_news(
     assert library.load(make_key(graph_hash="c" * 64)) is None
     assert library.load(make_key(shapes=((1,),))) is None
     assert library.load(make_key(kind="measurement")) is None
+    assert not caplog.records
+
+
+def test_an_entry_that_is_just_replaced_is_not_taken_for_a_damaged_one(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files vanish under whoever looks at it; what is there now is what counts."""
+    path = store(library)
+    describe = library_module.describe_entry
+    overtaken = []
+
+    def overtake(folder: int, path: Path) -> Listing:
+        if not overtaken:
+            overtaken.append(path)
+            Library(library.root).prune(unused_days=-1.0)
+            store(library)
+        return describe(folder, path)
+
+    monkeypatch.setattr(library_module, "describe_entry", overtake)
+    assert [(listing.path, listing.problem) for listing in library.entries()] == [(path, "")]
+    overtaken.clear()
+    store(library)
+    assert overtaken
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert not caplog.records
