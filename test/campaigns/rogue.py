@@ -32,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [os.fspath(ROOT), os.fspath(ROOT / "test" / "support")]
 
-if "PYTEST_CURRENT_TEST" not in os.environ:  # else the run has a domain of its own already
+if "PYTEST_CURRENT_TEST" not in os.environ:  # a test run has a domain of its own already
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     profile = os.fspath(ROOT / "config" / "fastdds_profile.xml")

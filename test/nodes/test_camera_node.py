@@ -77,6 +77,9 @@ def test_images_and_calibration_carry_one_header(ros: Ros, tmp_path: Path) -> No
         ("image_width: 32\nimage_height: 64", "is for 32x64 pixels"),
         ("image_width: 64\nimage_height: 64", "lacks 'camera_matrix'"),
         (CALIBRATION.replace("31, 0, 0, 1]}", "31]}", 1), "camera_matrix needs 9 values"),
+        (CALIBRATION.replace("51", ".nan", 1), "camera_matrix needs finite numbers"),
+        (CALIBRATION.replace("51", "1" + 400 * "0", 1), "camera_matrix needs finite numbers"),
+        (CALIBRATION.replace("-0.2", "-.inf", 1), "distortion_coefficients needs finite numbers"),
     ],
 )
 def test_a_calibration_that_cannot_be_used_is_said(

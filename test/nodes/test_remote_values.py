@@ -273,7 +273,9 @@ def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
         ParameterValue(type=3, double_value=250.0),
     ]
     wait_until(lambda: node._cohort._deadlines_ns == {"detector": 250_000_000}, "its answer")
-    task = node._cohort._remote["detector"]
+    # Another deadline means another coordinator, which is made on the spinning thread.
+    ros.wait(lambda: ros.call(lambda: node._cohort._remote.get("detector")) is not task)
+    task = ros.call(lambda: node._cohort._remote["detector"])
     ros.wait(lambda: not task._getter.pending and not task._setter.pending)
     for requests in (task._getter, task._setter):
         assert not requests._client._pending_requests

@@ -91,6 +91,20 @@ def test_extreme_stamps_are_worked_on_and_handed_on(
     assert stream.distrusted_stamps == 1
 
 
+def test_a_stamp_that_is_no_time_costs_no_frame(ros: Ros) -> None:
+    """EDGES 4: more nanoseconds than a second has, carried into the seconds, fit no header."""
+    bench = Bench(ros)
+    results = bench.start()
+    image = make_image(ros)
+    image.header.stamp.sec, image.header.stamp.nanosec = 2**31 - 1, 2**32 - 1
+    bench.send(image, 1)
+    header = results.wait_count(1)[0].header
+    assert (header.stamp.sec, header.stamp.nanosec) == (0, 0)
+    assert header.frame_id == image.header.frame_id
+    assert bench.node.host.inputs[0].distrusted_stamps == 1
+    assert bench.count(Outcome.MET) == 1
+
+
 def test_stamps_that_go_backwards_are_worked_on(ros: Ros) -> None:
     bench = Bench(ros)
     results = bench.start()
