@@ -25,6 +25,9 @@ THREAD = "rt-delivery"
 MAX_PICTURE_BYTES = 64 << 20
 """Pixels that wait for the observers at most: ten full-HD frames."""
 
+SHORT = 2
+"""Jobs in a queue that is no reason to look at sizes: as a rule there is none."""
+
 MAX_RECORDS = 32_768
 """Records that wait for them at most: some 60 MB without the pictures."""
 
@@ -49,7 +52,7 @@ class Delivery:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._pictures: deque[Ending] = deque()
-        """Of the jobs in the queue those that have their pictures: the latest."""
+        """Of the jobs in the queue those whose pictures may be dropped: the latest."""
         self._picture_bytes = 0
         self._busy_since_ns: int | None = None
         self.dropped_pictures = 0
@@ -61,16 +64,8 @@ class Delivery:
 
     def put(self, observers: Sequence[Observer], ending: Ending) -> None:
         """Queue a job that ended; returns at once. Never called on two threads at once."""
-        frame, pictures = ending.job.work.frame, self._pictures
-        with self._lock:
-            # Tasks of one camera share its frame: their jobs often end one after the other.
-            if not pictures or pictures[-1].job.work.frame is not frame:
-                self._picture_bytes += frame.image.nbytes
-            pictures.append(ending)
-            if self._picture_bytes > MAX_PICTURE_BYTES:
-                self._drop_pictures()
-        if self._queue.qsize() >= MAX_RECORDS:
-            self._lose_record()
+        if self._queue.qsize() >= SHORT:
+            self._make_room(ending)
         self._queue.put((observers, ending))
 
     def wait(self, timeout_s: float) -> bool:
@@ -89,6 +84,19 @@ class Delivery:
         """How long the observers have been at the present record."""
         since_ns = self._busy_since_ns
         return 0.0 if since_ns is None else (time.monotonic_ns() - since_ns) * 1e-9
+
+    def _make_room(self, ending: Ending) -> None:
+        """Others wait already: see to it that they do not take more and more memory."""
+        frame, pictures = ending.job.work.frame, self._pictures
+        with self._lock:
+            # Tasks of one camera share its frame: their jobs often end one after the other.
+            if not pictures or pictures[-1].job.work.frame is not frame:
+                self._picture_bytes += frame.image.nbytes
+            pictures.append(ending)
+            if self._picture_bytes > MAX_PICTURE_BYTES:
+                self._drop_pictures()
+        if self._queue.qsize() >= MAX_RECORDS:
+            self._lose_record()
 
     def _drop_pictures(self) -> None:
         """Let the oldest go until the others fit; the lock is held."""
@@ -131,7 +139,7 @@ class Delivery:
             )
 
     def _take(self, ending: Ending) -> None:
-        """A job leaves the queue; one whose picture was dropped is not among the pictures."""
+        """A job leaves the queue; its picture may be one that was not counted, or was dropped."""
         with self._lock:
             if self._pictures and self._pictures[0] is ending:
                 self._forget_picture()
@@ -142,7 +150,8 @@ class Delivery:
                 item.set()
                 continue
             observers, ending = item
-            self._take(ending)
+            if self._pictures:
+                self._take(ending)
             self._busy_since_ns = time.monotonic_ns()
             record, work = ending.make_record(), ending.work
             for observer in observers:

@@ -249,6 +249,7 @@ def test_a_withdrawn_variant_is_shown_as_unusable_and_comes_back():
 
 
 def test_tasks_go_on_in_their_last_variants_at_the_fastest_clocks_when_the_policy_fails():
+    """EDGES 8: a policy that raises twice is asked no more."""
     works = True
 
     def plan(cohort, now_ns):
@@ -278,6 +279,21 @@ def test_tasks_that_never_ran_run_what_they_are_set_to_when_the_policy_fails():
     bench.coordinator.set_policy(Scripted(always(1)))
     drive(bench.engine, [(1000, "a")], bench.execution_ns)
     assert bench.cohort.members[0].variant == 1
+    assert not bench.coordinator.failure
+
+
+def test_a_policy_that_raises_once_or_decides_nonsense_once_is_asked_again():
+    """EDGES 8: once may be a hiccup, also where it is the decision that cannot be used."""
+    calls = []
+
+    def plan(cohort, now_ns):
+        calls.append(now_ns)
+        return Decision((7,) if len(calls) == 1 else (1,), 0)
+
+    bench = Bench(plan, make_table("a"))
+    first, second = bench.run((0, "a"), (1000, "a"))
+    assert (first.outcome, second.outcome) == (Outcome.MET, Outcome.MET)
+    assert second.variant == LOW
     assert not bench.coordinator.failure
 
 
