@@ -317,7 +317,7 @@ def test_compressed_images_are_taken(ros: Ros) -> None:
     message.header.stamp = ros.probe.get_clock().now().to_msg()
     message.data = cv2.imencode(".jpg", np.zeros((48, 64, 3), np.uint8))[1].tobytes()
     bench.send(message, 1)
-    bench.send(CompressedImage(format="jpeg", data=b"\xff\xd8broken"), 2)
+    bench.send(CompressedImage(format="jpeg", data=message.data[:40]), 2)
     bench.send(message, 3)
     assert results.wait_count(2)[0].header == message.header
     assert bench.node.snapshot.reasons == {"truncated": 1}
