@@ -37,9 +37,10 @@ class Ros1File:
         try:
             self._reader = Reader(path)
             self._reader.open()
-            self._limit_chunks()
         except Exception as error:  # whatever a damaged file makes rosbags do
             raise DamagedFileError(f"{path.name}: {str(error)[:200]}") from error
+        # Not in there: another version of rosbags must not read as damage.
+        self._limit_chunks()
         self._connections: dict[str, list[Any]] = {}
         for connection in self._reader.connections:
             self.kinds[connection.topic] = connection.msgtype

@@ -31,7 +31,7 @@ _BYTES_PER_PIXEL = 6
 """OpenCV takes so many to decode a picture: it has it twice."""
 
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-_SOI, _EOI, _SOS, _TEM = 0xD8, 0xD9, 0xDA, 0x01
+_SOS, _TEM = 0xDA, 0x01
 _SEGMENTS = frozenset((0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE))
 """Markers before the picture that say their length: tables, restart interval, applications."""
 _FRAMES = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}

@@ -88,6 +88,8 @@ class Delivery:
     def _make_room(self, ending: Ending) -> None:
         """Others wait already: see to it that they do not take more and more memory."""
         frame, pictures = ending.job.work.frame, self._pictures
+        # Raw outputs can be larger than the frame; no observer needs them once there is a result.
+        ending.job.work.scratch.clear()
         with self._lock:
             # Tasks of one camera share its frame: their jobs often end one after the other.
             if not pictures or pictures[-1].job.work.frame is not frame:
@@ -129,9 +131,11 @@ class Delivery:
             item = self._queue.get_nowait()
         except queue.Empty:
             return  # the thread was faster
-        if isinstance(item, threading.Event):
+        if item is None:
+            self._queue.put(None)  # the end mark stays the last
+        elif isinstance(item, threading.Event):
             item.set()
-        elif item is not None:
+        else:
             self._take(item[1])
             self.lost_records += 1
             FAULTS.note_dropped(
@@ -157,8 +161,8 @@ class Delivery:
             for observer in observers:
                 try:
                     observer(record, work)
-                except Exception as error:
-                    # One that breaks must not stop the others.
+                except BaseException as error:
+                    # One that breaks, with sys.exit() too, must not stop the others.
                     FAULTS.note(f"an observer of task {record.task}", error)
             self._busy_since_ns = None
             # A job's frame goes back to its pool now, not when the next job ends.

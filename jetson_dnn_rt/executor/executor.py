@@ -283,13 +283,13 @@ class Executor(Control):
     def _forget_idle(self) -> None:
         """Forget the tasks that leave and have no job any more; the lock is held."""
         leaving = [name for name, entry in self._tasks.items() if entry.leaving]
-        for name in filter(self._engine.is_idle, leaving):
+        idle = [name for name in leaving if self._engine.is_idle(name)]
+        for name in idle:
             self._hand_over()
             self._engine.remove_task(name)
             del self._tasks[name]
-            leaving.remove(name)
             self._rank_deadlines()
-        self._leaving = bool(leaving)
+        self._leaving = len(idle) < len(leaving)
 
     def when_unused(self, task: str, give_back: Callable[[], None]) -> bool:
         """Call `give_back` when no thread runs a stage of the task as it is now.
@@ -431,6 +431,7 @@ class Executor(Control):
             FAULTS.note_alive(name)
             try:
                 while True:
+                    started_s = time.monotonic()
                     try:
                         target()
                         return
@@ -438,6 +439,8 @@ class Executor(Control):
                         FAULTS.note(f"thread {name}", error)
                     if not wanted():
                         return
+                    if time.monotonic() - started_s > 10 * LONGEST_PAUSE_S:
+                        pause_s = FIRST_PAUSE_S
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             finally:
@@ -475,6 +478,11 @@ class Executor(Control):
         job: Job | None = None
         error: BaseException | None = None
         start_ns = end_ns = failures = 0
+        with condition:
+            if worker.job is not None and not worker.abandoned:
+                # Begun anew: what it was at when it was interrupted would run for ever.
+                worker.job = None
+                self._recover(RuntimeError("a worker was interrupted between two stages"))
         while True:
             with condition:
                 try:
@@ -493,8 +501,10 @@ class Executor(Control):
                     while (job := engine.next(clock.now_ns())) is None and not self._stopping:
                         self._hand_over()
                         self._idle += 1
-                        condition.wait_until(engine.ask_again_ns)
-                        self._idle -= 1
+                        try:
+                            condition.wait_until(engine.ask_again_ns)
+                        finally:
+                            self._idle -= 1
                     self._hand_over()
                     if job is None:
                         return
@@ -511,9 +521,8 @@ class Executor(Control):
                     failures += 1
                     job = error = worker.job = None
                     self._recover(raised)
-                    if failures > 1 and not self._stopping:
-                        pause_ns = min(failures * 10_000_000, 500_000_000)
-                        condition.wait_until(clock.now_ns() + pause_ns)
+                    if failures > 1:
+                        self._pause(worker, min(failures * 10_000_000, 500_000_000))
                     continue
             start_ns = clock.now_ns()
             try:
@@ -525,6 +534,12 @@ class Executor(Control):
             except BaseException as raised:  # even SystemExit would only end this thread
                 error = raised
             end_ns = clock.now_ns()
+
+    def _pause(self, worker: _Worker, pause_ns: int) -> None:
+        """Let a worker wait, whatever others notify meanwhile; the lock is held."""
+        end_ns = self.clock.now_ns() + pause_ns
+        while self.clock.now_ns() < end_ns and not (self._stopping or worker.abandoned):
+            self._condition.wait_until(end_ns)
 
     def _see_return(self, worker: _Worker) -> None:
         """A worker has returned from a stage that somebody waits for; the lock is held."""

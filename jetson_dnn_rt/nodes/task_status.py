@@ -44,7 +44,7 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
         elif snapshot.withdrawn:
             level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
         if level == OK and node.host.executor.selector_failure:
-            level, message = WARN, f"replaced by static: {node.host.executor.selector_failure}"
+            level, message = WARN, f"selector set aside: {node.host.executor.selector_failure}"
     if node.loaded is not None:
         values |= _variants(node.loaded, node.build_progress)
         values |= node.host.batches.describe(node.task)

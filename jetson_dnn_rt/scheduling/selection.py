@@ -184,6 +184,6 @@ class GuardedSelector:
             )
             self._ask(self._static)
             logger.error(
-                "%s: it is replaced by static, each task runs the variant that it is set to",
+                "%s: it is set aside, and tasks go on in the variants that they are set to",
                 self.failure,
             )

@@ -189,6 +189,8 @@ class TraceWriter:
             Turn it into Parquet; False where the process has to be gone at once. The stream is
             read in its place.
         """
+        if self._closed:
+            return
         self._convert &= convert
         self._closing = True
         self._wake.set()

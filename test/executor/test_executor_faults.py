@@ -247,7 +247,7 @@ def test_a_selector_that_raises_is_replaced_and_said(bench, caplog):
     assert [r.outcome for r in bench.finish()] == 5 * [Outcome.MET]
     assert "RaisingSelector raised 2 times" in bench.executor.selector_failure
     assert "RaisingSelector" in bench.executor.describe()["selector_failure"]
-    assert caplog.text.count("it is replaced by static") == 1
+    assert caplog.text.count("it is set aside") == 1
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
@@ -345,6 +345,17 @@ def test_a_removal_that_times_out_is_finished_when_the_stage_returns(bench):
     bench.submit("a", 1)
     # The only stage was the last one too: the frame was done, and then there was nothing to end.
     assert [(r.sequence, r.outcome.value) for r in bench.finish()] == [(0, "met"), (1, "met")]
+
+
+def test_two_tasks_that_leave_at_once_are_both_forgotten(bench):
+    """EDGES 15: what makes the first one free makes the second one free, too."""
+    for name in ("a", "b"):
+        bench.add(name, 100, 1)
+        bench.executor._tasks[name].leaving = True
+    with bench.executor._condition:
+        bench.executor._forget_idle()
+    assert not bench.executor._tasks
+    assert not bench.executor._leaving
 
 
 def test_a_stage_that_hangs_is_never_run_a_second_time(bench):

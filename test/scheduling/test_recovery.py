@@ -144,7 +144,7 @@ def test_a_selector_that_raises_twice_is_replaced_by_a_static_one(method: str, c
     assert selector.calls == 2
     assert engine.selector_failure.startswith("RaisingSelector raised 2 times")
     assert records[-1].variant == VARIANTS[0]  # what the task is set to
-    assert caplog.text.count("it is replaced by static") == 1
+    assert caplog.text.count("it is set aside") == 1
     [fault] = FAULTS.snapshot()
     assert (fault.kind, fault.count) == ("selector of variants: InjectedError", 2)
     engine.selector = StaticSelector()
