@@ -32,6 +32,7 @@ from jetson_dnn_rt.platforms.detect import detect
 
 # A shell lets what it starts in the background ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has children ignore it
 platform = detect(Path(sys.argv[1]), allow_writes=True)
 platform.apply(platform.space.slowest)
 {then}
