@@ -73,6 +73,14 @@ def frozen_heap(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def own_faults() -> None:
+    """Let each test begin without the faults of those before: the log is the process'."""
+    from jetson_dnn_rt.faults import FAULTS
+
+    FAULTS.clear()
+
+
+@pytest.fixture(autouse=True)
 def ended_workers() -> Iterator[None]:
     """Fail the test that leaves workers of an executor behind, not one that counts them later."""
     before = set(threading.enumerate())

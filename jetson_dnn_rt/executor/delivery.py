@@ -157,7 +157,7 @@ class Delivery:
             if self._pictures:
                 self._take(ending)
             self._busy_since_ns = time.monotonic_ns()
-            record, work = ending.make_record(), ending.work
+            record, work, observer = ending.make_record(), ending.work, None
             for observer in observers:
                 try:
                     observer(record, work)

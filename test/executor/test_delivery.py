@@ -173,6 +173,7 @@ def test_records_are_bounded_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert delivery.wait(60)
     delivery.stop(60)
     assert seen == [250]
+    assert not any("thread" in fault.kind for fault in FAULTS.snapshot())
     assert (delivery._picture_bytes, len(delivery._pictures)) == (0, 0)
 
 
