@@ -83,11 +83,9 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def faults() -> Iterator[FaultLog]:
+def faults() -> FaultLog:
     """Of the process, which this test alone fills."""
-    FAULTS.clear()
-    yield FAULTS
-    FAULTS.clear()
+    return FAULTS
 
 
 @pytest.fixture

@@ -199,7 +199,6 @@ def test_full_disk_is_said_and_does_not_stop_the_run(jobs: int) -> None:
 
 def test_a_job_that_cannot_be_recorded_is_said_and_does_not_stop_the_run() -> None:
     """EDGES 0: one exception in the recorder's thread stopped the run at a full queue."""
-    FAULTS.clear()
     with Recorder(Path("/dev/null")) as recorder:
         recorder.introduce(LABELS)
         recorder.observe(make_record("nobody", 0), Work(make_frame(0), make_boxes(1)))
@@ -209,4 +208,3 @@ def test_a_job_that_cannot_be_recorded_is_said_and_does_not_stop_the_run() -> No
     assert recorder.summary.tasks["detector"].released == 2 * QUEUE_LIMIT
     assert isinstance(recorder.error, KeyError)
     assert [one.kind for one in FAULTS.snapshot()] == ["recorder: KeyError"]
-    FAULTS.clear()

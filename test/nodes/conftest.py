@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jetson_dnn_rt.faults import FAULTS
-
 if TYPE_CHECKING:
     from ros_graph import Ros
-
-
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    """Faults of the process are those of one test."""
-    FAULTS.clear()
-    yield
-    FAULTS.clear()
 
 
 @pytest.fixture

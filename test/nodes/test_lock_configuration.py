@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +64,6 @@ RESOURCES = {
     "tasks", "cameras",
 }  # fmt: skip
 """What names a file, folder, device, pipeline or host, or takes the machine's cores."""
-
-
-@pytest.fixture(autouse=True)
-def own_faults() -> Iterator[None]:
-    FAULTS.clear()
-    yield
-    FAULTS.clear()
 
 
 def make(ros: Ros, name: str, **values: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,6 @@ from jetson_dnn_rt.nodes.remote_values import lag_limits_ms, read_number, read_t
 
 ADAPTIVE = "apnet"
 LAG, MISSES = "detector/debug/lag_ms", "detector/debug/deadline_misses"
-
-
-@pytest.fixture(autouse=True)
-def own_faults() -> Iterator[None]:
-    FAULTS.clear()
-    yield
-    FAULTS.clear()
 
 
 def dropped(place: str) -> int:

@@ -14,7 +14,6 @@ from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.backends.null import NullRunner
-from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.diagnostics import ERROR
 from jetson_dnn_rt.nodes.lifecycle import FAILURE, SUCCESS
 from jetson_dnn_rt.tasks import Outcome
@@ -49,7 +48,6 @@ class Block:
 
 @pytest.fixture
 def block(monkeypatch: pytest.MonkeyPatch) -> Block:
-    FAULTS.clear()
     return Block(monkeypatch)
 
 

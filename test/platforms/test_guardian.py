@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,6 @@ GUARDIAN = "jetson_dnn_rt.platforms.guardian"
 @pytest.fixture
 def board(tmp_path: Path) -> Board:
     return Board(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    FAULTS.clear()
-    yield
-    FAULTS.clear()
 
 
 def wait(condition: Callable[[], bool]) -> None:

@@ -22,13 +22,6 @@ VARIANTS = ("full@null", "fast@null")
 SELECTOR_METHODS = ("choose", "allowed", "released", "started", "passed", "ended")
 
 
-@pytest.fixture(autouse=True)
-def no_faults():
-    FAULTS.clear()
-    yield
-    FAULTS.clear()
-
-
 def make_engine(workers: int, tasks: str, batches: bool) -> Engine:
     engine = Engine(workers, max_inflight={"cuda": 2})
     for index, name in enumerate(tasks):

@@ -232,7 +232,6 @@ def test_a_killed_thread_goes_on_with_what_waits(tmp_path: Path) -> None:
             assert killed.wait(60.0)
         return ""
 
-    FAULTS.clear()
     with TraceWriter(tmp_path, METADATA, clocks=clocks) as writer:
         writer.write(make_record(0))
         writer._wake.set()
@@ -242,7 +241,6 @@ def test_a_killed_thread_goes_on_with_what_waits(tmp_path: Path) -> None:
         for i in range(1, 10):
             writer.write(make_record(i))
     assert [one.kind for one in FAULTS.snapshot()] == ["thread trace: KilledError"]
-    FAULTS.clear()
     # The batch in the thread's hands is lost, and counted; what waited is not.
     assert (writer.written, writer.lost) == (9, 1)
     assert [job.record.sequence for job in open_trace(tmp_path).jobs()] == list(range(1, 10))
