@@ -66,8 +66,8 @@ class Frame:
     def kept_bytes(self) -> int:
         """Size of the buffer that `image` keeps alive: all of it, where it is a view of a part."""
         buffer: Any = self.image
-        while True:
-            owner = buffer.obj if isinstance(buffer, memoryview) else getattr(buffer, "base", None)
+        while isinstance(buffer, (np.ndarray, memoryview)):
+            owner = buffer.base if isinstance(buffer, np.ndarray) else buffer.obj
             if owner is None:
                 break
             buffer = owner
