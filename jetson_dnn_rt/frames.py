@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,20 @@ class Frame:
     def width(self) -> int:
         """Columns of the picture in pixels."""
         return int(self.image.shape[1])
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the buffer that `image` keeps alive: all of it, where it is a view of a part."""
+        buffer: Any = self.image
+        while isinstance(buffer, (np.ndarray, memoryview)):
+            owner = buffer.base if isinstance(buffer, np.ndarray) else buffer.obj
+            if owner is None:
+                break
+            buffer = owner
+        try:
+            return max(self.image.nbytes, memoryview(buffer).nbytes)
+        except (TypeError, ValueError):  # memory of a device, which says no size
+            return self.image.nbytes
 
 
 @dataclass(slots=True, eq=False)

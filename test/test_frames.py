@@ -40,3 +40,17 @@ def test_memory_of_another_kind():
     again = pool.borrow()
     assert (again.buffer is made[0], again.device_address) == (True, 0x1000)
     assert len(made) == 2
+
+
+def test_a_frame_keeps_the_whole_buffer_of_its_view():
+    """EDGES 9: through views of views, and memory that says no size counts as what is seen."""
+    message = bytearray(1000)
+    part = np.frombuffer(memoryview(message)[100:], np.uint8)
+    assert Frame(part[:12].reshape(2, 2, 3)[::-1], "bgr8", 0, 0).kept_bytes == 1000
+    assert Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 0, 0).kept_bytes == 12
+    assert Frame(np.zeros((0, 0), np.uint8), "", 0, 0).kept_bytes == 0
+
+    class OfDevice:
+        __array_interface__ = part[:24].__array_interface__
+
+    assert Frame(np.asarray(OfDevice())[:12], "mono8", 0, 0).kept_bytes == 12

@@ -2,7 +2,8 @@
 
 The headers are followed to the picture itself, under the rules of libjpeg and libpng. Where those
 would skip bytes, take the later of two sizes or guess, the file is refused: the size that is
-checked here is the size that is decoded.
+checked here is the size that is decoded. Of a PNG the decoder sees the picture alone: texts and
+colour profiles, which it would inflate, take no part in the pixels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ few bytes it has."""
 _BYTES_PER_PIXEL = 6
 """OpenCV takes so many to decode a picture: it has it twice."""
 
+MAX_CHUNKS_PER_KIB = 1
+"""Of pixels in a PNG, besides `MAX_SEGMENTS`: libpng writes 8 KiB into each."""
+
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+_PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
 _SOS, _TEM = 0xDA, 0x01
 _SEGMENTS = frozenset((0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE))
 """Markers before the picture that say their length: tables, restart interval, applications."""
@@ -44,7 +49,8 @@ class BadImageError(FrameError):
     Parameters
     ----------
     reason : str
-        One word for the counts: ``encoding``, ``size``, ``step``, ``truncated``, ``format``.
+        One word for the counts: ``encoding``, ``size``, ``step``, ``length``, ``truncated``,
+        ``format``, ``frame_id``.
     text : str
         What is wrong, with the figures.
     """
@@ -86,7 +92,7 @@ def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
     BadImageError
         When it is neither, too large, or damaged.
     """
-    height, width = read_size(data)
+    height, width, data = _read_headers(data)
     if fault := ENCODINGS["bgr8"].find_size_fault(height, width):
         raise BadImageError("size", f"compressed image: {fault}")
     try:
@@ -116,35 +122,61 @@ def read_size(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
         When the file is something else, is too large to be decoded, is damaged in front of the
         picture, or leaves it open which size is meant.
     """
+    height, width, _ = _read_headers(data)
+    return height, width
+
+
+def _read_headers(data: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uint8]]:
+    """Height, width, and as much of the file as the decoder is to see."""
     head = data[: len(_PNG_HEAD)].tobytes()
     if head == _PNG_HEAD:
-        return _read_png(data.data)
+        return _read_png(data)
     if head.startswith(b"\xff\xd8\xff"):
-        return _read_jpeg(data.data)
+        return (*_read_jpeg(data.data), data)
     raise BadImageError("format", f"compressed image of {len(data)} bytes is no JPEG and no PNG")
 
 
-def _read_png(data: memoryview) -> tuple[int, int]:
-    """Follow the chunks of a PNG file to its first one with pixels."""
-    begin, length = len(_PNG_HEAD), 13
-    if len(data) < begin + length + 4:
+def _read_png(file: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uint8]]:
+    """Follow the chunks of a PNG file; the picture's own are kept."""
+    data, begin = file.data, len(_PNG_HEAD) + 13 + 4  # behind the contents is a checksum
+    if len(data) < begin:
         raise BadImageError("truncated", f"PNG of {len(data)} bytes ends in its header")
-    width, height = struct.unpack_from(">II", data, begin)
+    width, height = struct.unpack_from(">II", data, len(_PNG_HEAD))
     check_size(height, width)
+    kept = [data[:begin]]
     for _ in range(MAX_SEGMENTS):
-        begin += length + 4  # behind the contents is a checksum
         if begin + 8 > len(data):
             break
         length, kind = struct.unpack_from(">I4s", data, begin)
         if kind == b"IDAT":
-            return height, width
-        if kind in (b"IHDR", b"acTL"):
-            # An animation is decoded with all its canvases.
-            raise BadImageError("format", f"PNG with a chunk {kind.decode()} before its pixels")
-        begin += 8
-        if begin + length > len(data):
+            end = _find_last_pixels(data, begin)
+            if begin == len(kept[0]) and data[end:] == _PNG_END:
+                return height, width, file  # there is nothing else in it
+            kept += (data[begin:end], memoryview(_PNG_END))
+            return height, width, np.frombuffer(b"".join(kept), np.uint8)
+        end = begin + 8 + length + 4
+        if end > len(data) or not kind.isalpha():
             break
+        if kind in (b"PLTE", b"tRNS"):
+            kept.append(data[begin:end])
+        elif kind == b"acTL" or kind[0] < 0x60:
+            # An animation is decoded with all its canvases; of the chunks in capitals, without
+            # which there is no picture, no other may be here.
+            raise BadImageError("format", f"PNG with a chunk {kind!r} before its pixels")
+        begin = end
     raise BadImageError("truncated", f"PNG of {len(data)} bytes: no pixels behind its header")
+
+
+def _find_last_pixels(data: memoryview, begin: int) -> int:
+    """End of the row of IDAT chunks that begins there, which may be the end of the file."""
+    for _ in range(MAX_SEGMENTS + MAX_CHUNKS_PER_KIB * (len(data) >> 10)):
+        if begin + 8 > len(data):
+            return min(begin, len(data))
+        length, kind = struct.unpack_from(">I4s", data, begin)
+        if kind != b"IDAT":
+            return begin
+        begin += 8 + length + 4
+    raise BadImageError("format", f"PNG of {len(data)} bytes with too many chunks of pixels")
 
 
 def _read_jpeg(data: memoryview) -> tuple[int, int]:

@@ -15,6 +15,15 @@ from jetson_dnn_rt.cameras.encoded_pictures import BadImageError, check_size, de
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.encodings import ENCODINGS, SAME_AS
 
+MAX_FRAME_ID = 256
+"""Characters of a coordinate frame's name: each box of a result has it once more."""
+
+MAX_PADDING = 4096
+"""Bytes that a row, and the data, may have besides what `view_image` says."""
+
+_MORE_ROWS = 16
+"""Behind those of the picture, at most: decoders of video write whole macroblocks."""
+
 
 class Stamp(Protocol):
     """``builtin_interfaces/msg/Time``."""
@@ -59,8 +68,26 @@ def stamp_to_ns(header: Header) -> int:
     return int(header.stamp.sec) * 1_000_000_000 + int(header.stamp.nanosec)
 
 
+def check_frame_id(header: Header) -> None:
+    """Refuse a coordinate frame with more than `MAX_FRAME_ID` characters.
+
+    Raises
+    ------
+    BadImageError
+        With the reason ``frame_id``.
+    """
+    if (length := len(header.frame_id)) > MAX_FRAME_ID:
+        raise BadImageError(
+            "frame_id",
+            f"frame_id of {length} characters is longer than the {MAX_FRAME_ID} accepted",
+        )
+
+
 def view_image(message: ImageMessage, sequence: int) -> Frame:
     """View an image message as a frame; nothing is copied, padded rows stay where they are.
+
+    The frame keeps the whole message, so this is refused where it is far larger than the picture:
+    a row may be twice as long as its pixels, and the data 16 rows longer than the picture.
 
     Parameters
     ----------
@@ -72,9 +99,10 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
     Raises
     ------
     BadImageError
-        When encoding, size, step or length of the data are wrong, or a side is odd where the
-        encoding shares its colours between neighbours.
+        When encoding, size, step or length of the data are wrong, a side is odd where the encoding
+        shares its colours between neighbours, or `frame_id` is too long.
     """
+    check_frame_id(message.header)
     height, width, step = message.height, message.width, message.step
     check_size(height, width)
     name = SAME_AS.get(message.encoding, message.encoding)
@@ -93,11 +121,19 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
             "step",
             f"step {step} is shorter than a row of {width} pixels of {pixel} bytes",
         )
+    if step > 2 * width * pixel + MAX_PADDING:
+        raise BadImageError(
+            "step", f"step {step} is far longer than a row of {width} pixels of {pixel} bytes"
+        )
     shape = encoding.shape(height, width)
     data = message.data
     if len(data) < step * shape[0]:
         raise BadImageError(
             "truncated", f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
+        )
+    if len(data) > step * (shape[0] + _MORE_ROWS) + MAX_PADDING:
+        raise BadImageError(
+            "length", f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
         )
     strides = (step, pixel) if pixel == 1 else (step, pixel, 1)
     image: Image = np.ndarray(shape, np.uint8, buffer=data, strides=strides)
@@ -118,8 +154,10 @@ def decode_image(message: CompressedImageMessage, sequence: int) -> Frame:
     Raises
     ------
     BadImageError
-        When it is neither, too large, or damaged: see `decode_picture`.
+        When it is neither, too large, or damaged: see `decode_picture`; or when `frame_id` is too
+        long.
     """
+    check_frame_id(message.header)
     image = decode_picture(np.frombuffer(message.data, np.uint8))
     return Frame(
         image=image,

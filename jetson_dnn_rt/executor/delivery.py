@@ -23,7 +23,7 @@ _Item = tuple[Sequence[Observer], Ending] | threading.Event | None
 THREAD = "rt-delivery"
 
 MAX_PICTURE_BYTES = 64 << 20
-"""Pixels that wait for the observers at most: ten full-HD frames."""
+"""Buffers of pictures that wait for the observers at most: ten full-HD frames."""
 
 SHORT = 2
 """Jobs in a queue that is no reason to look at sizes: as a rule there is none."""
@@ -93,7 +93,7 @@ class Delivery:
         with self._lock:
             # Tasks of one camera share its frame: their jobs often end one after the other.
             if not pictures or pictures[-1].job.work.frame is not frame:
-                self._picture_bytes += frame.image.nbytes
+                self._picture_bytes += frame.kept_bytes
             pictures.append(ending)
             if self._picture_bytes > MAX_PICTURE_BYTES:
                 self._drop_pictures()
@@ -123,7 +123,7 @@ class Delivery:
         """The first one is not held any more; the lock is held."""
         frame = self._pictures.popleft().job.work.frame
         if not self._pictures or self._pictures[0].job.work.frame is not frame:
-            self._picture_bytes -= frame.image.nbytes
+            self._picture_bytes -= frame.kept_bytes
 
     def _lose_record(self) -> None:
         """Let the oldest record go."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.image_messages import stamp_to_ns
+from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, stamp_to_ns
 from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.encodings import ENCODINGS
 from jetson_dnn_rt.results import Detections
@@ -32,7 +32,9 @@ def fill_header(header: Header, frame: Frame) -> None:
 def unusable_frame(header: Header, sequence: int) -> Frame:
     """Stand for a message that is no image: it is counted, not looked at."""
     empty: Image = np.zeros((0, 0), np.uint8)
-    return Frame(empty, "", stamp_to_ns(header), sequence, header.frame_id)
+    # Part of a name would be another frame; all of it would be kept as long as the record is.
+    frame_id = header.frame_id if len(header.frame_id) <= MAX_FRAME_ID else ""
+    return Frame(empty, "", stamp_to_ns(header), sequence, frame_id)
 
 
 class DetectionsWriter:

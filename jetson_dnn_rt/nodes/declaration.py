@@ -22,6 +22,10 @@ TRANSPORTS = ("raw", "compressed")
 _EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
 """What an empty list is written as: ROS cannot tell the type of ``[]``."""
 
+_SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
+"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often means that
+something else holds; the period of a lower rate is too long to be counted in nanoseconds."""
+
 
 def parameter(
     default: Any,
@@ -61,6 +65,7 @@ def parameter(
     metadata = {
         "name": name,
         "description": description + (f" [{unit}]" if unit else ""),
+        "unit": unit,
         "limits": limits,
         "choices": tuple(choices),
         "words": tuple(words),
@@ -84,6 +89,7 @@ class Item:
     dynamic: bool
     read_only: bool
     words: tuple[str, ...] = ()
+    unit: str = ""
 
     def to_ros(self, value: Any) -> Any:
         """The value as ROS has it: a list is never empty."""
@@ -107,6 +113,11 @@ class Item:
             raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigurationError(f"{self.name} must be finite: {value!r}")
+        smallest = _SMALLEST.get(self.unit)
+        if smallest and isinstance(value, float) and 0.0 < value < smallest:
+            raise ConfigurationError(
+                f"{self.name} must be 0 or at least {smallest:g} {self.unit}: {value!r}"
+            )
         if self.choices and value not in self.choices:
             raise ConfigurationError(
                 f"{self.name} must be one of {', '.join(self.choices)}: {value!r}"
@@ -148,6 +159,7 @@ def describe(declaration: type[Any]) -> list[Item]:
             dynamic=field.metadata["dynamic"],
             read_only=field.metadata["read_only"],
             words=field.metadata["words"],
+            unit=field.metadata["unit"],
         )
         for field in dataclasses.fields(declaration)
     ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
+import zlib
+from types import SimpleNamespace
 
 import cv2
 import hostile_images as hostile
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +30,7 @@ class Message:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self.header = SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0), frame_id="front")
 
 
 def reason_of(data: bytes) -> str:
@@ -103,6 +108,11 @@ CASES = {
     "png with two headers": (PNG[:33] + PNG[8:], "format"),
     "png without a header": (b"\x89PNG\r\n\x1a\n" + PNG[33:], "format"),
     "png with a huge chunk": (PNG[:33] + b"\x7f\xff\xff\xfftEXt" + PNG[41:], "truncated"),
+    "png with an unknown necessary chunk": (
+        PNG[:33] + hostile.make_chunk(b"CgBI", bytes(4)) + PNG[33:],
+        "format",
+    ),
+    "png of chunks without pixels": (hostile.split_png(100_000), "format"),
     "png of chunks": (PNG[:33] + hostile.make_chunk(b"tEXt", b"") * 90_000, "truncated"),
 }
 
@@ -137,6 +147,67 @@ def test_sound_files_are_decoded() -> None:
         np.testing.assert_array_equal(
             decode_picture(array), cv2.imdecode(array, cv2.IMREAD_COLOR), strict=True
         )
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP"])
+def test_the_decoder_inflates_nothing_but_pixels(
+    kind: bytes, behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDGES 1: 1.4 MB of texts that are inflated to 1.4 GB held the thread of ROS for 7.6 s."""
+    seen: list[bytes] = []
+    decode = cv2.imdecode
+    monkeypatch.setattr(
+        cv2, "imdecode", lambda data, flags: (seen.append(data.tobytes()), decode(data, flags))[1]
+    )
+    file = np.frombuffer(hostile.inflate_png(kind, 200, behind=behind), np.uint8)
+    assert len(file) > 200 * 5000
+    assert not decode_picture(file).any()
+    assert seen == [hostile.make_flat_png(48, 64)]
+
+
+def test_chunks_that_say_how_to_show_a_png_change_no_pixel() -> None:
+    """EDGES 1: they are not given to the decoder, which would not heed them either."""
+    chunks = {
+        b"gAMA": b"\0\0\xb1\x8f", b"sRGB": b"\0", b"cHRM": bytes(range(32)),
+        b"sBIT": b"\5\6\5", b"bKGD": bytes(6), b"pHYs": b"\0\0\x0b\x13" * 2 + b"\1",
+        b"tEXt": b"Software\0a camera", b"tIME": b"\x07\xea\1\1\0\0\0",
+    }  # fmt: skip
+    extra = b"".join(hostile.make_chunk(kind, content) for kind, content in chunks.items())
+    file = np.frombuffer(PNG[:33] + extra + PNG[33:-12] + extra + PNG[-12:], np.uint8)
+    np.testing.assert_array_equal(
+        decode_picture(file), cv2.imdecode(file, cv2.IMREAD_COLOR), strict=True
+    )
+
+
+def test_a_png_of_a_palette_is_decoded() -> None:
+    """EDGES 1: its colours are kept, also where a text between them and the pixels is not."""
+    colours = bytes(range(60))
+    indices = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    rows = b"".join(b"\0" + row.tobytes() for row in indices)
+    file = (
+        b"\x89PNG\r\n\x1a\n"
+        + hostile.make_chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 3, 0, 0, 0))
+        + hostile.make_chunk(b"PLTE", colours)
+        + hostile.make_chunk(b"tRNS", bytes(3))
+        + hostile.make_chunk(b"tEXt", b"a\0b")
+        + hostile.make_chunk(b"IDAT", zlib.compress(rows))
+        + hostile.make_chunk(b"IEND", b"")
+    )
+    expected = np.frombuffer(colours, np.uint8).reshape(-1, 3)[indices][..., ::-1]
+    np.testing.assert_array_equal(decode_picture(np.frombuffer(file, np.uint8)), expected)
+
+
+def test_an_ordinary_png_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = np.frombuffer(PNG, np.uint8)
+    decode = cv2.imdecode
+
+    def check(data: npt.NDArray[np.uint8], flags: int) -> object:
+        assert data is file
+        return decode(data, flags)
+
+    monkeypatch.setattr(cv2, "imdecode", check)
+    assert decode_picture(file).shape == (48, 64, 3)
 
 
 def test_a_picture_is_as_the_sensor_gave_it() -> None:

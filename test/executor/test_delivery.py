@@ -123,6 +123,20 @@ def test_an_observer_that_blocks_costs_the_oldest_pictures_and_no_record() -> No
     assert (fault.kind, fault.count) == ("pictures for observers: dropped", 47)
 
 
+def test_a_picture_counts_with_the_buffer_that_it_keeps_alive() -> None:
+    """EDGES 9: one pixel of a message of 10 MB keeps all of it."""
+    delivery = Delivery()  # not started: everything waits
+    buffers = [bytes(10_000_000) for _ in range(20)]
+    for sequence, buffer in enumerate(buffers):
+        image = np.ndarray((1, 1, 3), np.uint8, buffer=memoryview(buffer)[100:])
+        work = Work(Frame(image[:, ::-1], "bgr8", 0, sequence))
+        job = Job("task", sequence, 1, 2, 50, work, "full")
+        delivery.put([], Ending(job, Outcome.MET, "", 30, ()))
+    # The first two were there before anybody looked.
+    assert delivery.dropped_pictures == 20 - 2 - delivery_module.MAX_PICTURE_BYTES // 10_000_000
+    assert delivery._picture_bytes == 60_000_000
+
+
 def test_a_picture_that_several_tasks_share_counts_once() -> None:
     """EDGES 9: many tasks on one camera do not drop each other's results."""
     entered, let_go = threading.Event(), threading.Event()

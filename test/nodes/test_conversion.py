@@ -6,15 +6,17 @@ import array
 from typing import Any
 
 import cv2
+import hostile_images as hostile
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
-from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
+from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, decode_image, view_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.conversion import (
     DetectionsWriter,
@@ -124,7 +126,8 @@ def test_a_longer_message_than_its_rows_is_read() -> None:
         ({"width": 2**32 - 1, "height": 2**32 - 1}, "size", "are more than"),
         ({"step": 17}, "step", "step 17 is shorter than a row of 6 pixels of 3 bytes"),
         ({"step": 0}, "step", "step 0"),
-        ({"step": 2**32 - 1}, "truncated", "72 bytes of data, 4 rows of 4294967295 bytes"),
+        ({"step": 2**32 - 1}, "step", "step 4294967295 is far longer than a row of 6 pixels"),
+        ({"step": 4000}, "truncated", "72 bytes of data, 4 rows of 4000 bytes expected"),
         ({"data": array.array("B", bytes(71))}, "truncated", "71 bytes of data, 4 rows of 18"),
         ({"data": array.array("B")}, "truncated", "0 bytes of data"),
         ({"height": 5}, "truncated", "72 bytes of data, 5 rows of 18 bytes expected"),
@@ -187,6 +190,63 @@ def test_an_unusable_frame_keeps_its_header() -> None:
     frame = unusable_frame(make_message().header, 9)
     assert (frame.sequence, frame.stamp_ns, frame.frame_id) == (9, 12_000_000_034, "front")
     assert frame.image.size == 0
+
+
+def make_heavy(reason: str) -> Image:
+    """A message of 1 MB with up to ten pixels, that is refused for this reason."""
+    message = Image()
+    for name, value in hostile.heavy_fields(1)[reason].items():
+        if name == "frame_id":
+            message.header.frame_id = value
+        elif name not in ("sec", "nanosec"):
+            setattr(message, name, array.array("B", value) if name == "data" else value)
+    return message
+
+
+@pytest.mark.parametrize("reason", ["length", "step", "frame_id"])
+def test_a_message_far_larger_than_its_picture_is_refused(reason: str) -> None:
+    """EDGES 9: each of 60 such messages of 10 MB waited for the observers, counted as a pixel."""
+    message = make_heavy(reason)
+    with pytest.raises(BadImageError) as caught:
+        view_image(message, 0)
+    assert (caught.value.reason, len(str(caught.value)) < 100) == (reason, True)
+    frame = unusable_frame(message.header, 1)
+    assert (frame.kept_bytes, frame.owner) == (0, None)
+    assert frame.frame_id == message.header.frame_id[: 0 if reason == "frame_id" else None]
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12"])
+def test_rows_and_data_may_be_padded_as_drivers_do(encoding: str) -> None:
+    """EDGES 9: rows aligned to a page, and the height of a video to whole macroblocks."""
+    message = make_message(encoding, height=8, width=6, padding=4000)
+    message.data.extend(bytes(15 * message.step))
+    frame = view_image(message, 0)
+    assert frame.kept_bytes == len(message.data)
+    assert (frame.height, frame.width) == (8, 6)
+
+
+def test_the_name_of_a_frame_has_an_end_in_compressed_images_too() -> None:
+    """EDGES 9: it is refused before the picture is decoded."""
+    message = compress(".png")
+    message.header.frame_id = "x" * MAX_FRAME_ID
+    assert decode_image(message, 0).frame_id == "x" * MAX_FRAME_ID
+    message.header.frame_id += "x"
+    message.data = array.array("B")
+    with pytest.raises(BadImageError) as caught:
+        decode_image(message, 0)
+    assert caught.value.reason == "frame_id"
+
+
+def test_boxes_do_not_multiply_the_name_of_a_frame() -> None:
+    """EDGES 9: 100 boxes with a name of 10 MB each were a message of 1 GB."""
+    message = make_message()
+    message.header.frame_id = "x" * MAX_FRAME_ID
+    found = Detections(np.ones((100, 4), np.float32), np.ones(100, np.float32), np.zeros(100, int))
+    written = serialize_message(DetectionsWriter().write(found, frame_of(message)))
+    assert len(written) < 200_000
+    message.header.frame_id *= 40_000
+    with pytest.raises(BadImageError, match="frame_id of 10240000 characters"):
+        frame_of(message)
 
 
 @pytest.mark.parametrize(

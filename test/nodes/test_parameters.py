@@ -15,7 +15,9 @@ from rclpy.parameter import Parameter
 from ros_graph import Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.camera import CameraParameters
 from jetson_dnn_rt.nodes.parameters import ParameterSet, describe, parameter
+from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,28 @@ def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: A
 def test_a_value_that_cannot_be_is_refused(field: str, given: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         ITEMS[field].check(given)
+
+
+NAMES_OF_TIMES = {
+    (declaration, item.field)
+    for declaration in (TaskNodeParameters, CameraParameters)
+    for item in describe(declaration)
+    if item.unit in ("ms", "Hz") and item.limits and item.limits[0] == 0.0
+}
+
+
+def test_a_time_is_nothing_or_a_nanosecond_at_least() -> None:
+    """A deadline of 1e-9 ms was taken, and became 0 ns: one period."""
+    assert (TaskNodeParameters, "deadline_ms") in NAMES_OF_TIMES
+    assert len(NAMES_OF_TIMES) >= 8
+    for declaration, field in NAMES_OF_TIMES:
+        item = next(item for item in describe(declaration) if item.field == field)
+        for value in (5e-324, 1e-9, 9.9e-7):
+            with pytest.raises(ConfigurationError, match="must be 0 or at least 1e-06"):
+                item.check(value)
+        for value in (0.0, 1e-6, 40.0):
+            assert item.check(value) == value
+            assert value == 0.0 or int(value * 1e6) >= 1
 
 
 def test_changes_are_checked_alone_and_together(ros: Ros) -> None:

@@ -77,8 +77,8 @@ def make_chunk(kind: bytes, content: bytes) -> bytes:
     )
 
 
-def make_flat_png(height: int, width: int, *, before: bytes = b"") -> bytes:
-    """A sound black PNG file, small for its pixels; `before` is put behind its header."""
+def make_flat_png(height: int, width: int, *, before: bytes = b"", behind: bytes = b"") -> bytes:
+    """A sound black PNG file, small for its pixels, with chunks before and behind those."""
     packer = zlib.compressobj(9)
     row = bytes(1 + 3 * width)
     pixels = b"".join([packer.compress(row) for _ in range(height)]) + packer.flush()
@@ -88,8 +88,47 @@ def make_flat_png(height: int, width: int, *, before: bytes = b"") -> bytes:
         + make_chunk(b"IHDR", header)
         + before
         + make_chunk(b"IDAT", pixels)
+        + behind
         + make_chunk(b"IEND", b"")
     )
+
+
+@cache
+def make_inflating_chunk(kind: bytes, length: int) -> bytes:
+    """A chunk of a PNG file, ``zTXt``, ``iTXt`` or ``iCCP``, that is inflated to a length."""
+    before = b"a\0\1\0\0\0" if kind == b"iTXt" else b"a\0\0"
+    return make_chunk(kind, before + zlib.compress(bytes(length), 9))
+
+
+def inflate_png(kind: bytes, count: int, *, behind: bool = False) -> bytes:
+    """A PNG of 64 x 48 pixels with `count` chunks that are inflated to 7 MB each."""
+    chunks = make_inflating_chunk(kind, 7 << 20) * count
+    return make_flat_png(48, 64, **{"behind" if behind else "before": chunks})
+
+
+def split_png(count: int) -> bytes:
+    """A PNG whose pixels come behind `count` chunks of none."""
+    return make_flat_png(48, 64, before=make_chunk(b"IDAT", b"") * count)
+
+
+def make_fields(**changes: Any) -> dict[str, Any]:
+    """Fields of a sound ``sensor_msgs/msg/Image`` of 64 x 48 pixels, with changes."""
+    fields = {
+        "height": 48, "width": 64, "step": 192, "encoding": "bgr8", "is_bigendian": 0,
+        "data": bytes(48 * 192), "sec": 0, "nanosec": 0, "frame_id": "front",
+    }  # fmt: skip
+    return fields | changes
+
+
+def heavy_fields(megabytes: int) -> dict[str, dict[str, Any]]:
+    """Images of few pixels whose messages are large: by data, by step, by the frame's name."""
+    size = megabytes * 1_000_000
+    pixel = {"height": 1, "width": 1, "step": 3}
+    return {
+        "length": make_fields(**pixel, data=bytes(size)),
+        "step": make_fields(height=10, width=1, step=size // 10, data=bytes(size)),
+        "frame_id": make_fields(**pixel, data=bytes(3), frame_id="x" * size),
+    }
 
 
 def animate_png(height: int, width: int) -> bytes:
@@ -124,7 +163,7 @@ def _other_format(rng: random.Random) -> bytes:
 def mutate_file(seed: int) -> bytes:
     """A damaged or malicious JPEG or PNG file; the same for the same seed."""
     rng = random.Random(seed)
-    made = rng.randrange(12)
+    made = rng.randrange(14)
     if made == 0:
         return disguise_jpeg(rng.choice(_SIZES), rng.choice(_SIZES))
     if made == 1:
@@ -141,6 +180,14 @@ def mutate_file(seed: int) -> bytes:
             if rng.random() < 0.5
             else make_flat_png(*rng.choices(_SIZES[1:7], k=2))
         )
+    if made == 12:
+        return inflate_png(
+            rng.choice((b"zTXt", b"iTXt", b"iCCP")),
+            rng.choice((1, 20, 200)),
+            behind=rng.random() < 0.5,
+        )
+    if made == 13:
+        return split_png(rng.choice((1, 1000, 100_000)))
     file = rng.choice((make_jpeg(), make_jpeg(progressive=True), make_png()))
     if made <= 6:
         resize = resize_png if file.startswith(b"\x89") else resize_jpeg
@@ -181,11 +228,12 @@ def spoil_bytes(file: bytes, rng: random.Random) -> bytes:
 def mutate_fields(seed: int) -> dict[str, Any]:
     """Fields of a malicious ``sensor_msgs/msg/Image``, of the types that ROS lets through."""
     rng = random.Random(seed)
-    fields: dict[str, Any] = {
-        "height": 48, "width": 64, "step": 192, "encoding": "bgr8", "is_bigendian": 0,
-        "data": bytes(48 * 192), "sec": rng.choice((0, 1, -1, -(2**31), 2**31 - 1)),
-        "nanosec": rng.choice((0, 1, 999_999_999, 2**32 - 1)), "frame_id": "front",
-    }  # fmt: skip
+    if rng.random() < 0.1:
+        return rng.choice(tuple(heavy_fields(rng.choice((1, 3))).values()))
+    fields = make_fields(
+        sec=rng.choice((0, 1, -1, -(2**31), 2**31 - 1)),
+        nanosec=rng.choice((0, 1, 999_999_999, 2**32 - 1)),
+    )
     changes = {
         "height": lambda: rng.choice(_FIELDS),
         "width": lambda: rng.choice(_FIELDS),
