@@ -72,3 +72,24 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path: Path, busy_s: float) ->
         assert gone_s <= LIMIT_S
         assert writer.process.returncode == 0
         assert RESTORED_BY_GUARDIAN in writer.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_clocks_come_back_though_no_python_can_run(tmp_path: Path, number: signal.Signals) -> None:
+    """EDGES 6: a thread keeps the interpreter's lock for ever; the process is killed for it."""
+    board = Board(tmp_path)
+    holds = (
+        "import re, time\n"
+        "sleep = time.sleep\n"
+        "def hold(seconds):\n"
+        "    re.match('(a+)+$', 'a' * 60 + 'b') if seconds == 5.0 else sleep(seconds)\n"
+        "time.sleep = hold\n"
+    )
+    with Writer(board, holds + NODE, board.tables, "coordinator", 1, 5.0) as writer:
+        writer.wait_for("set")
+        back_s, gone_s = writer.end(number)
+        assert board.is_restored
+        assert back_s <= LIMIT_S
+        assert gone_s <= LIMIT_S
+        assert writer.process.returncode == -signal.SIGKILL
+        assert RESTORED_BY_GUARDIAN in writer.errors
