@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
-from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.faults import FAULTS, safe_text, start_thread
 from jetson_dnn_rt.nodes.end_watcher import start_end_watcher
 from jetson_dnn_rt.nodes.endings import (
     BAD_CONFIGURATION,
@@ -31,6 +31,7 @@ from jetson_dnn_rt.nodes.endings import (
     START_FAILED,
     Ending,
 )
+from jetson_dnn_rt.nodes.guard import describe
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -56,6 +57,9 @@ FLUSH_LIMIT_S = 0.1
 
 KILL_LIMIT_S = 1.2
 """After a signal: a process that cannot end itself is killed by its watcher then."""
+
+LONGEST_TEXT = 4000
+"""Characters of what is wrong with a configuration."""
 
 SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
@@ -283,10 +287,10 @@ class _Process:
         try:
             self._start()
         except ConfigurationError as error:
-            self._fail(BAD_CONFIGURATION, str(error))
+            self._fail(BAD_CONFIGURATION, safe_text(error, LONGEST_TEXT))
         except BaseException as error:  # sys.exit() too: nobody would wait for anything then
             logger.exception("the node could not be started")
-            self._fail(START_FAILED, repr(error))
+            self._fail(START_FAILED, describe(error))
 
     def end(self) -> None:
         """Restore the clocks, then shut the node down as far as that is possible at once."""
@@ -335,7 +339,7 @@ class _Process:
     def _on_spin_end(self, error: BaseException | None) -> None:
         # Shutting the context down makes a spinning thread raise: that is no fault.
         if error is not None and not self._stop.is_set():
-            self._fail(SPIN_FAILED, f"the ROS thread ended: {error!r}")
+            self._fail(SPIN_FAILED, f"the ROS thread ended: {describe(error)}")
 
     def _fail(self, ending: Ending, text: str) -> None:
         self.code = ending.code

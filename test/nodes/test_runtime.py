@@ -20,7 +20,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from node_process import END_TIMEOUT_S, ROOT, Process
 from ros_graph import Ros
 
-from jetson_dnn_rt.nodes.endings import KILLED, SIGNAL
+from jetson_dnn_rt.nodes.endings import END_HANGS, KILLED, SIGNAL
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -187,7 +187,8 @@ def test_a_signal_ends_a_process_that_cannot_run_any_python(kind: str) -> None:
             assert os.read(read_end, 7) == b"holding"
         time.sleep(0.2)  # nothing could tell that the lock is held now
         process.send_signal(signal.SIGTERM)
-        assert process.wait(END_TIMEOUT_S) == KILLED.code
+        # The first where the main thread was still able to begin the end.
+        assert process.wait(END_TIMEOUT_S) in (END_HANGS.code, KILLED.code)
         if not full:
             with open(read_end, closefd=False) as output:
                 text = output.read()
