@@ -21,6 +21,9 @@ MAX_KINDS = 32
 
 OTHERS = "other faults"
 
+LONGEST_TEXT = 500
+"""Characters of a fault's text that are kept."""
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 """Between two runs of a thread that fails again and again: doubled each time up to the second."""
 
@@ -33,6 +36,15 @@ class Fault:
     count: int
     text: str
     last_ns: int
+
+
+def safe_text(error: BaseException, longest: int = LONGEST_TEXT) -> str:
+    """Text of an exception, cut off where it is too long; one whose text cannot be had says so."""
+    try:
+        return str(error)[:longest]
+    # Written by anybody, it may raise whatever it likes.
+    except BaseException as second:
+        return f"(its text cannot be had: {type(second).__name__})"
 
 
 class FaultLog:
@@ -53,7 +65,7 @@ class FaultLog:
         error : BaseException
             Its type is the other half of the kind; its text is kept as the last one.
         """
-        if self._count(f"{place}: {type(error).__name__}", str(error)):
+        if self._count(f"{place}: {type(error).__name__}", safe_text(error)):
             logger.error(
                 "%s failed; further faults of this kind are only counted", place, exc_info=error
             )
@@ -78,13 +90,13 @@ class FaultLog:
                 kind, first = OTHERS, OTHERS not in self._faults
             before = self._faults.get(kind)
             count = 1 if before is None else before.count + 1
-            self._faults[kind] = Fault(kind, count, text[:500], time.monotonic_ns())
+            self._faults[kind] = Fault(kind, count, text[:LONGEST_TEXT], time.monotonic_ns())
         return first
 
     def note_dead(self, thread: str, reason: str) -> None:
         """A thread that is needed has ended and was not replaced."""
         with self._lock:
-            self._dead[thread] = reason[:500]
+            self._dead[thread] = reason[:LONGEST_TEXT]
 
     def note_alive(self, thread: str) -> None:
         """A thread runs, again or for the first time."""
@@ -148,7 +160,7 @@ def start_thread(
             except BaseException as error:
                 faults.note(f"thread {name}", error)
                 if wanted is None:
-                    faults.note_dead(name, f"{type(error).__name__}: {error}")
+                    faults.note_dead(name, f"{type(error).__name__}: {safe_text(error)}")
                     on_death(error)
                     return
                 if time.monotonic() - started > 10 * LONGEST_PAUSE_S:

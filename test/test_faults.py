@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from jetson_dnn_rt.faults import MAX_KINDS, OTHERS, FaultLog, start_thread
+from jetson_dnn_rt.faults import MAX_KINDS, OTHERS, FaultLog, safe_text, start_thread
 
 
 def test_a_kind_is_logged_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,6 +39,40 @@ def test_kinds_are_bounded() -> None:
     assert sum(fault.count for fault in found) == 1000
     assert found[-1].kind == OTHERS
     assert all(len(fault.text) <= 500 for fault in found)
+
+
+class UnprintableError(Exception):
+    """One whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+def test_an_error_without_a_text_is_counted_like_any_other() -> None:
+    """EDGES 8: the fault log itself raised, and with it what was to survive the fault."""
+    faults = FaultLog()
+    faults.note("timer report", UnprintableError())
+    (fault,) = faults.snapshot()
+    assert (fault.kind, fault.count) == ("timer report: UnprintableError", 1)
+    assert "SystemExit" in fault.text
+    assert len(safe_text(ValueError("x" * 5_000_000))) == 500
+
+
+def test_threads_outlive_errors_without_a_text() -> None:
+    """EDGES 8: a wanted thread ended, and one that died was not reported."""
+    faults, runs, died = FaultLog(), [], []
+
+    def run() -> None:
+        runs.append(None)
+        if len(runs) < 3:
+            raise UnprintableError
+
+    start_thread(run, "wanted", wanted=lambda: True, faults=faults).join(5.0)
+    assert len(runs) == 3
+    runs.clear()
+    start_thread(run, "single", on_death=died.append, faults=faults).join(5.0)
+    assert list(faults.dead_threads) == ["single"]
+    assert [type(error) for error in died] == [UnprintableError]
 
 
 def test_a_thread_that_fails_is_reported_as_dead() -> None:

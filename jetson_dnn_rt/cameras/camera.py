@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.faults import FAULTS, safe_text, start_thread
 from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
 
 logger = logging.getLogger(__name__)
@@ -295,4 +295,5 @@ class Camera:
 
 def _describe(error: BaseException) -> str:
     """The text of errors raised on purpose; others with their type."""
-    return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}"
+    text = safe_text(error)
+    return text if isinstance(error, SourceError) else f"{type(error).__name__}: {text}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.faults import FAULTS, safe_text
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.lag import lag_ns
 from jetson_dnn_rt.scheduling.selection import FAILURES, StaticSelector
@@ -340,7 +340,7 @@ class Coordinator:
         self._failures += 1
         if self._failures < FAILURES:
             return
-        self.failure = f"{type(self.policy).__name__}: {error!r}"
+        self.failure = f"{type(self.policy).__name__}: {type(error).__name__}: {safe_text(error)}"
         self._rescale()
         if self.policy.adjusts_clocks:
             self._change_clocks(self.cohort.clock_table.fastest, now_ns)

@@ -137,7 +137,7 @@ class Delivery:
             item.set()
         else:
             self._take(item[1])
-            self.lost_records += 1
+            self._count_lost()
             FAULTS.note_dropped(
                 "records for observers", f"an observer has not taken {MAX_RECORDS} of them"
             )
@@ -157,13 +157,25 @@ class Delivery:
             if self._pictures:
                 self._take(ending)
             self._busy_since_ns = time.monotonic_ns()
-            record, work, observer = ending.make_record(), ending.work, None
-            for observer in observers:
-                try:
-                    observer(record, work)
-                except BaseException as error:
-                    # One that breaks, with sys.exit() too, must not stop the others.
-                    FAULTS.note(f"an observer of task {record.task}", error)
+            self._tell(observers, ending)
             self._busy_since_ns = None
             # A job's frame goes back to its pool now, not when the next job ends.
-            del item, observers, observer, ending, record, work
+            del item, observers, ending
+
+    def _tell(self, observers: Sequence[Observer], ending: Ending) -> None:
+        try:
+            record, work = ending.make_record(), ending.work
+        except BaseException as error:
+            self._count_lost()
+            FAULTS.note("records for observers", error)
+            return
+        for observer in observers:
+            try:
+                observer(record, work)
+            except BaseException as error:
+                # One that breaks, with sys.exit() too, must not stop the others.
+                FAULTS.note(f"an observer of task {record.task}", error)
+
+    def _count_lost(self) -> None:
+        with self._lock:
+            self.lost_records += 1

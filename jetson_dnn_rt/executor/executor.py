@@ -28,7 +28,7 @@ from jetson_dnn_rt.executor.task_entry import (
     TaskEntry,
     TaskSnapshot,
 )
-from jetson_dnn_rt.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S
+from jetson_dnn_rt.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, safe_text
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
@@ -585,7 +585,8 @@ class Executor(Control):
         unclear = isinstance(error, NotANumberError) and error.stage is None
         blame = not (bad_frame or (unclear and len(job.variants) > 1))
         kind = type(error).__name__
-        reason = str(error) if bad_frame else f"{kind}: {error}"
+        text = safe_text(error)
+        reason = text if bad_frame else f"{kind}: {text}"
         if job.mates and blame:
             logger.error(
                 "a batch of %d frames (%s, %s) failed and is not formed any more: %s",
@@ -777,7 +778,8 @@ class Executor(Control):
                     error = raised
             if error is not None:
                 task.trouble = (
-                    f"restart failed: {error}; call {name}/enable with data: true to try again"
+                    f"restart failed: {safe_text(error)}; "
+                    f"call {name}/enable with data: true to try again"
                 )
                 self._engine.suspend(name, "restart failed")
                 return

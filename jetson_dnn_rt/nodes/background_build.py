@@ -24,7 +24,7 @@ import yaml
 from jetson_dnn_rt.children import child_environment, python_command
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.executor.realtime import Realtime
-from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.faults import FAULTS, safe_text, start_thread
 from jetson_dnn_rt.nodes.declaration import describe
 from jetson_dnn_rt.nodes.loading import LoadedTask
 from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
@@ -136,7 +136,7 @@ class BackgroundBuild:
         except Exception as error:  # whatever it is, the variants are given up with the reason
             if not isinstance(error, (JetsonDnnRtError, OSError)):
                 FAULTS.note(f"build of task {self._task}", error)
-            reports = {name: str(error) or repr(error) for name in names}
+            reports = {name: safe_text(error) or type(error).__name__ for name in names}
         for name in names:
             if self._stop.is_set():
                 return
@@ -152,7 +152,7 @@ class BackgroundBuild:
                 self._loaded.add(name)
         except Exception as error:
             if not self._stop.is_set():
-                self._give_up(name, str(error) or repr(error))
+                self._give_up(name, safe_text(error) or type(error).__name__)
             return
         self._ready.append(name)
 

@@ -17,6 +17,7 @@ from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.faults import safe_text
 from jetson_dnn_rt.nodes.clock_thread import ClockThread, PowerReport
 from jetson_dnn_rt.nodes.cohort_tables import Basis, load_basis
 from jetson_dnn_rt.nodes.composed_cohort import ComposedCohort
@@ -365,5 +366,5 @@ class CoordinatorNode(ManagedNode):
         try:
             self._start(self.parameters)
         except (JetsonDnnRtError, ValueError, ArithmeticError) as error:
-            self.policy_fault = str(error)
-            self.get_logger().error(f"coordination stops: {error}")
+            self.policy_fault = safe_text(error)
+            self.get_logger().error(f"coordination stops: {self.policy_fault}")

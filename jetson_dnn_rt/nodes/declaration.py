@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -25,6 +25,9 @@ _EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float,
 _SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
 """Smallest value above 0 by unit. Less than a nanosecond would become 0, which often means that
 something else holds; the period of a lower rate is too long to be counted in nanoseconds."""
+
+LONGEST_STRING, LONGEST_LIST, LONGEST_SHOWN = 4096, 10_000, 200
+"""Characters of a string, entries of a list; characters of a value in an error."""
 
 
 def parameter(
@@ -99,6 +102,7 @@ class Item:
 
     def check(self, value: Any) -> Any:
         """Return the value in the field's type, or raise ConfigurationError with the reason."""
+        self._check_length(value)
         if self.kind in _EMPTY:
             return self._check_list(value)
         if isinstance(value, str) and value in self.words:
@@ -107,12 +111,12 @@ class Item:
             value = _to_float(value)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
             kind = " or ".join((self.kind.__name__, *self.words))
-            raise ConfigurationError(f"{self.name} must be a {kind}: {value!r}")
+            raise ConfigurationError(f"{self.name} must be a {kind}: {_show(value)}")
         if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
             low, high = self.limits
-            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {value!r}")
+            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {_show(value)}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigurationError(f"{self.name} must be finite: {value!r}")
+            raise ConfigurationError(f"{self.name} must be finite: {_show(value)}")
         smallest = _SMALLEST.get(self.unit)
         if smallest and isinstance(value, float) and 0.0 < value < smallest:
             raise ConfigurationError(
@@ -120,9 +124,23 @@ class Item:
             )
         if self.choices and value not in self.choices:
             raise ConfigurationError(
-                f"{self.name} must be one of {', '.join(self.choices)}: {value!r}"
+                f"{self.name} must be one of {', '.join(self.choices)}: {_show(value)}"
             )
         return value
+
+    def _check_length(self, value: Any) -> None:
+        strings: Iterable[Any] = (value,)
+        if not isinstance(value, str) and hasattr(value, "__len__"):
+            if len(value) > LONGEST_LIST:
+                raise ConfigurationError(
+                    f"{self.name} must have at most {LONGEST_LIST} entries: it has {len(value)}"
+                )
+            strings = value
+        longest = max((len(one) for one in strings if isinstance(one, str)), default=0)
+        if longest > LONGEST_STRING:
+            raise ConfigurationError(
+                f"{self.name} must have at most {LONGEST_STRING} characters: it has {longest}"
+            )
 
     def _check_list(self, value: Any) -> Any:
         element = typing.get_args(self.kind)[0]
@@ -132,11 +150,17 @@ class Item:
             values = [_to_float(v) for v in values]
         if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
             raise ConfigurationError(
-                f"{self.name} must be a list of {element.__name__}: {value!r}"
+                f"{self.name} must be a list of {element.__name__}: {_show(value)}"
             )
         if element is float and not all(math.isfinite(v) for v in values):
-            raise ConfigurationError(f"{self.name} must be finite: {values}")
+            raise ConfigurationError(f"{self.name} must be finite: {_show(values)}")
         return tuple(v for v in values if v != _EMPTY[self.kind])
+
+
+def _show(value: Any) -> str:
+    """A value as an error says it, cut off where it is too long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _to_float(value: Any) -> Any:

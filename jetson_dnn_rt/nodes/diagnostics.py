@@ -37,6 +37,9 @@ RECENT_FAULT_NS = 60_000_000_000
 TEXT_LIMIT = 200
 """Characters of a fault's last text that are shown."""
 
+LONGEST_TEXT = 2000
+"""Characters of a status' message, and of each of its values."""
+
 
 class DiagnosticsPublisher:
     """Publishes a node's statuses at 1 Hz of the steady clock, in every lifecycle state.
@@ -93,11 +96,11 @@ class DiagnosticsPublisher:
 def make_status(
     name: str, level: bytes, message: str, values: Mapping[str, object]
 ) -> DiagnosticStatus:
-    """Make one status; floats get three decimals."""
+    """Make one status; floats get three decimals, and texts are cut off where too long."""
     return DiagnosticStatus(
         name=name,
         level=level,
-        message=message,
+        message=message[:LONGEST_TEXT],
         values=[KeyValue(key=key, value=_text(value)) for key, value in values.items()],
     )
 
@@ -105,7 +108,7 @@ def make_status(
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
-    return str(value)
+    return str(value)[:LONGEST_TEXT]
 
 
 def process_status(node: str) -> DiagnosticStatus:

@@ -44,9 +44,17 @@ SPIN_FAILED = Ending(
 END_HANGS = Ending(
     "end hangs",
     1,
-    "a signal came and a library holds the interpreter: the process is ended from below, with "
+    "a signal came and the end does not come to its end: the process is ended from below, with "
     "the stacks of all threads on stderr",
 )
 
-ENDINGS = (SIGNAL, BAD_CONFIGURATION, START_FAILED, SPIN_FAILED, END_HANGS)
+KILLED = Ending(
+    "killed by its watcher",
+    -9,
+    "a signal came and nothing in the process can act on it, because a library keeps the "
+    "interpreter's lock or nobody reads stderr: its watcher writes the stacks of all threads on "
+    "stderr if that is possible, then sends SIGKILL (`jetson_dnn_rt.nodes.end_watcher`)",
+)
+
+ENDINGS = (SIGNAL, BAD_CONFIGURATION, START_FAILED, SPIN_FAILED, END_HANGS, KILLED)
 """All of them."""

@@ -13,10 +13,16 @@ from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
 
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.faults import FAULTS, safe_text
 
 REASON_FIELDS = ("message", "reason")
 """Text fields of a response that say why a request failed."""
+
+LIST_FIELDS = ("parameters", "names", "prefixes")
+"""Fields of a request for parameters, one entry for each of them."""
+
+MOST_ENTRIES = 500
+"""Of them: a node has some hundred parameters, and is busy for seconds with ten thousand."""
 
 
 def guard(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
@@ -58,6 +64,11 @@ def guard_service(callback: Callable[..., Any], kind: Any, place: str) -> Callab
 
     @functools.wraps(callback)
     def guarded(request: Any, response: Any) -> Any:
+        entries = max(len(getattr(request, field, ())) for field in LIST_FIELDS)
+        if entries > MOST_ENTRIES:
+            reason = f"a request has at most {MOST_ENTRIES} entries, this one {entries}"
+            FAULTS.note_dropped(place, reason)
+            return _refuse(kind.Response(), request, response, reason)
         try:
             answer = callback(request, response)
             if not isinstance(answer, kind.Response):
@@ -100,7 +111,7 @@ def guard_client(client: Any, place: str) -> Any:
 
 def describe(error: BaseException) -> str:
     """Type and text of an exception."""
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {safe_text(error)}"
 
 
 def name_of(callback: Callable[..., Any]) -> str:
@@ -116,9 +127,9 @@ def _refuse(refusal: Any, request: Any, begun: Any, reason: str) -> Any:
         elif kind == "rcl_interfaces/SetParametersResult":
             getattr(refusal, field).reason = reason
         elif kind == "sequence<rcl_interfaces/SetParametersResult>":
-            # One for each parameter; those before the fault are set already.
+            # One for each parameter, within bounds; those before the fault are set already.
             done = list(getattr(begun, field))
             count = len(request.parameters) - len(done)
             failed = SetParametersResult(successful=False, reason=reason)
-            setattr(refusal, field, done + [failed] * count)
+            setattr(refusal, field, (done + [failed] * count)[:MOST_ENTRIES])
     return refusal

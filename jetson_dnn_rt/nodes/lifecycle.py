@@ -9,7 +9,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from jetson_dnn_rt.errors import JetsonDnnRtError
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.faults import FAULTS, safe_text
 from jetson_dnn_rt.nodes.guard import (
     guard,
     guard_client,
@@ -27,6 +27,9 @@ from jetson_dnn_rt.nodes.qos import (
 )
 
 EVENT_PERIOD_S = 0.5
+
+LONGEST_REASON = 2000
+"""Characters of the reason why a transition failed: it is repeated in diagnostics."""
 
 SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
 """What a configuration may say of all nodes, though not each has it."""
@@ -298,7 +301,7 @@ class ManagedNode(LifecycleNode):
 def _reason(error: BaseException) -> str:
     """The text of errors raised on purpose; others with their type and place."""
     if isinstance(error, JetsonDnnRtError):
-        return str(error)
+        return safe_text(error, LONGEST_REASON)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -306,7 +309,7 @@ def _reason(error: BaseException) -> str:
     if trace is not None:
         code = trace.tb_frame.f_code
         place = f" ({code.co_filename}:{trace.tb_lineno} in {code.co_name})"
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{type(error).__name__}: {safe_text(error, LONGEST_REASON)}{place}"
 
 
 def overrides_to_parameters(values: dict[str, Any]) -> list[Any]:

@@ -18,7 +18,8 @@ from rcl_interfaces.msg import (
 )
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.faults import FAULTS, safe_text
+from jetson_dnn_rt.nodes import guard
 from jetson_dnn_rt.nodes.declaration import Item, Values, describe, parameter
 
 if TYPE_CHECKING:
@@ -191,11 +192,11 @@ class ParameterGate:
             wanted = [(one, one.value, one.check(parameters, self.locked)) for one in self._sets]
             self._apply([entry for entry in wanted if entry[1] != entry[2]])
         except (ConfigurationError, ValueError) as error:
-            return SetParametersResult(successful=False, reason=str(error))
+            return SetParametersResult(successful=False, reason=safe_text(error))
         except Exception as error:  # undone, and the node goes on as it was
             FAULTS.note(self._place, error)
             return SetParametersResult(
-                successful=False, reason=f"{type(error).__name__}: {error}; nothing was changed"
+                successful=False, reason=f"{guard.describe(error)}; nothing was changed"
             )
         return SetParametersResult(successful=True)
 

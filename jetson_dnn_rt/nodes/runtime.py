@@ -13,6 +13,7 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.executor.realtime import set_library_defaults
-from jetson_dnn_rt.faults import FAULTS, start_thread
+from jetson_dnn_rt.faults import FAULTS, safe_text, start_thread
+from jetson_dnn_rt.nodes.end_watcher import start_end_watcher
 from jetson_dnn_rt.nodes.endings import (
     BAD_CONFIGURATION,
     SIGNAL,
@@ -29,6 +31,7 @@ from jetson_dnn_rt.nodes.endings import (
     START_FAILED,
     Ending,
 )
+from jetson_dnn_rt.nodes.guard import describe
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -47,7 +50,16 @@ SHUTDOWN_LIMIT_S = 0.4
 """After a signal: what is not shut down by then is left to the operating system."""
 
 END_LIMIT_S = 0.9
-"""After a signal: the process is gone by then, whatever hangs."""
+"""After a signal: the process is gone by then if it can end itself, whatever hangs."""
+
+FLUSH_LIMIT_S = 0.1
+"""What was printed and is not read by then is lost."""
+
+KILL_LIMIT_S = 1.2
+"""After a signal: a process that cannot end itself is killed by its watcher then."""
+
+LONGEST_TEXT = 4000
+"""Characters of what is wrong with a configuration."""
 
 SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
@@ -181,34 +193,38 @@ class Spinner:
 
 
 @contextlib.contextmanager
-def stop_on_signals(stop: threading.Event) -> Iterator[None]:
+def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
     """Let SIGINT and SIGTERM set an event, however often they come; main thread only.
 
-    The interpreter itself writes the signal's number into a pipe. A handler in Python would have
+    The interpreter itself writes the signal's number into a socket. A handler in Python would have
     to wait for the main thread, which is not woken when the system gives the signal to another
-    one: seen once in about ten starts of a process that has just forked.
+    one: seen once in about ten starts of a process that has just forked. The numbers of these two
+    signals stay in the socket, which is what the context gives: others may look there, too.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
+    read_end, write_end = socket.socketpair()
+    write_end.setblocking(False)
 
     def forward() -> None:
-        while read := os.read(read_end, 16):
-            if set(read) & set(numbers):
+        while seen := read_end.recv(64, socket.MSG_PEEK):
+            if set(seen) & set(numbers):
                 stop.set()
-        os.close(read_end)
+                return
+            read_end.recv(len(seen))
 
     # Without it nobody could end the process in order any more.
-    start_thread(forward, "signals", wanted=lambda: True)
-    before_end = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    thread = start_thread(forward, "signals", wanted=lambda: True)
+    before_end = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:
-        yield
+        yield read_end
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(before_end)
-        os.close(write_end)
+        write_end.close()
+        thread.join()
+        read_end.close()
 
 
 def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
@@ -229,12 +245,13 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     """
     set_library_defaults()
     stop = threading.Event()
-    with stop_on_signals(stop):
+    with stop_on_signals(stop) as signals:
+        start_end_watcher(signals, KILL_LIMIT_S)
         process = _Process(make_node, list(args), stop)
         start_thread(process.start, "start")
         stop.wait()
-        # A library that hangs with the interpreter's lock can only be ended from below: with the
-        # stacks of all threads on stderr and exit code 1 (`endings.END_HANGS`).
+        # What hangs without the interpreter's lock is ended here, with the stacks of all threads
+        # on stderr and exit code 1 (`endings.END_HANGS`); what hangs with it by the watcher.
         faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
         end = start_thread(process.end, "end")
         end.join(END_LIMIT_S - 0.2)
@@ -242,9 +259,14 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         # neither threads that hang in a library nor their destructors may delay it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        start_thread(_flush, "flush").join(FLUSH_LIMIT_S)
         os._exit(process.code)
+
+
+def _flush() -> None:
+    """Write out what was printed; waits for whoever reads it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 class _Process:
@@ -265,10 +287,10 @@ class _Process:
         try:
             self._start()
         except ConfigurationError as error:
-            self._fail(BAD_CONFIGURATION, str(error))
+            self._fail(BAD_CONFIGURATION, safe_text(error, LONGEST_TEXT))
         except BaseException as error:  # sys.exit() too: nobody would wait for anything then
             logger.exception("the node could not be started")
-            self._fail(START_FAILED, repr(error))
+            self._fail(START_FAILED, describe(error))
 
     def end(self) -> None:
         """Restore the clocks, then shut the node down as far as that is possible at once."""
@@ -317,7 +339,7 @@ class _Process:
     def _on_spin_end(self, error: BaseException | None) -> None:
         # Shutting the context down makes a spinning thread raise: that is no fault.
         if error is not None and not self._stop.is_set():
-            self._fail(SPIN_FAILED, f"the ROS thread ended: {error!r}")
+            self._fail(SPIN_FAILED, f"the ROS thread ended: {describe(error)}")
 
     def _fail(self, ending: Ending, text: str) -> None:
         self.code = ending.code

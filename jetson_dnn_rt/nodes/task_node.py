@@ -11,6 +11,7 @@ from rclpy.clock import Clock, ClockType
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
+from jetson_dnn_rt.faults import safe_text
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.arrivals import Arrivals
 from jetson_dnn_rt.nodes.background_build import JOIN_TIMEOUT_S, BackgroundBuild
@@ -430,7 +431,7 @@ class TaskNode(ManagedNode):
             try:
                 retried = self.host.executor.retry(self.task)
             except StillRunningError as error:
-                response.success, retried = False, str(error)
+                response.success, retried = False, safe_text(error)
             if retried:
                 response.message = retried
         return response

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.faults import FAULTS, safe_text
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.scheduling.job import Job
@@ -180,7 +180,8 @@ class GuardedSelector:
         self._failures += 1
         if self._failures == FAILURES:
             self.failure = (
-                f"{self._name} raised {FAILURES} times, last {type(error).__name__}: {error}"
+                f"{self._name} raised {FAILURES} times, last {type(error).__name__}: "
+                f"{safe_text(error)}"
             )
             self._ask(self._static)
             logger.error(

@@ -224,3 +224,41 @@ def test_the_delivery_goes_on_whatever_an_observer_raises() -> None:
     delivery.stop(60)
     assert seen == [1, 2]
     assert "rt-delivery" not in FAULTS.dead_threads
+
+
+class _UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class _BrokenEnding(Ending):
+    """One of which no record can be made."""
+
+    def make_record(self) -> JobRecord:
+        raise _UnprintableError
+
+
+def test_a_record_that_cannot_be_made_costs_no_other() -> None:
+    """EDGES 8: it ended the delivery, or cost records that nobody counted."""
+    seen: list[int] = []
+
+    def observe(record: JobRecord, work: Work) -> None:
+        seen.append(record.sequence)
+        if record.sequence == 2:
+            raise _UnprintableError
+
+    delivery = Delivery()
+    delivery.start()
+    good = [make_ending(sequence) for sequence in range(4)]
+    broken = _BrokenEnding(good[1].job, Outcome.SKIPPED, "budget", 30, ())
+    for ending in (good[0], broken, good[2], good[3]):
+        delivery.put([observe], ending)
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert seen == [0, 2, 3]
+    assert delivery.lost_records == 1
+    assert delivery.busy_s() == 0.0
+    assert {fault.kind for fault in FAULTS.snapshot()} == {
+        "records for observers: _UnprintableError",
+        "an observer of task task: _UnprintableError",
+    }

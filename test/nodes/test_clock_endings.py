@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from clock_ends import KINDS, LIMIT_S, NODE, Board, Writer, end_many
+
+from jetson_dnn_rt.nodes.endings import END_HANGS, KILLED
 
 RESTORED_BY_GUARDIAN = "gave back the clocks that process"
 
@@ -72,3 +75,25 @@ def test_clocks_that_hang_do_not_delay_the_end(tmp_path: Path, busy_s: float) ->
         assert gone_s <= LIMIT_S
         assert writer.process.returncode == 0
         assert RESTORED_BY_GUARDIAN in writer.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_clocks_come_back_though_no_python_can_run(tmp_path: Path, number: signal.Signals) -> None:
+    """EDGES 6: a thread keeps the interpreter's lock for ever; the process is killed for it."""
+    board = Board(tmp_path)
+    holds = (
+        "import re, time\n"
+        "sleep = time.sleep\n"
+        "def hold(seconds):\n"
+        "    re.match('(a+)+$', 'a' * 60 + 'b') if seconds == 5.0 else sleep(seconds)\n"
+        "time.sleep = hold\n"
+    )
+    with Writer(board, holds + NODE, board.tables, "coordinator", 1, 5.0) as writer:
+        writer.wait_for("set")
+        time.sleep(0.2)  # nothing could tell that the lock is held now
+        back_s, gone_s = writer.end(number)
+        assert board.is_restored
+        assert back_s <= LIMIT_S
+        assert gone_s <= LIMIT_S
+        # The first where the main thread was still able to begin the end.
+        assert writer.process.returncode in (END_HANGS.code, KILLED.code)

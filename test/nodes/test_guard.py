@@ -20,6 +20,7 @@ from std_msgs.msg import Float64
 from std_srvs.srv import Empty, SetBool
 from task_bench import diagnostics_of, wait_for_value
 
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.nodes.diagnostics import OK, DiagnosticsPublisher, make_status
 from jetson_dnn_rt.nodes.lifecycle import FAILURE, ManagedNode
@@ -240,6 +241,74 @@ def test_requests_that_rclpy_chokes_on_are_refused(ros: Ros) -> None:
         GetParameters, "guarded/get_parameters", GetParameters.Request(names=["ratio"])
     ).values
     assert values[0].double_value == 0.25
+
+
+def test_requests_with_too_many_entries_are_refused_at_once(ros: Ros) -> None:
+    """EDGES 2: one request with 10,000 entries kept the ROS thread busy for seconds."""
+    node = ros.make(GuardedNode)
+    changes: list[Any] = []
+    ros.call(lambda: node.declare_parameter("ratio", 0.5))
+
+    def note(parameters: Any) -> SetParametersResult:
+        changes.append(parameters)
+        return SetParametersResult(successful=True)
+
+    ros.call(lambda: node.add_on_set_parameters_callback(note))
+    value = ParameterValue(type=3, double_value=0.25)
+    many = [Parameter(name="ratio", value=value)] * 10_000
+    answer = ros.request(
+        SetParameters, "guarded/set_parameters", SetParameters.Request(parameters=many)
+    )
+    assert 0 < len(answer.results) <= 500
+    assert not any(one.successful for one in answer.results)
+    assert "at most 500 entries, this one 10000" in answer.results[0].reason
+    result = ros.request(
+        SetParametersAtomically,
+        "guarded/set_parameters_atomically",
+        SetParametersAtomically.Request(parameters=many),
+    ).result
+    assert not result.successful
+    assert "at most 500 entries" in result.reason
+    names = GetParameters.Request(names=["ratio"] * 100_000)
+    assert ros.request(GetParameters, "guarded/get_parameters", names).values == []
+    assert changes == []
+    few = SetParameters.Request(parameters=many[:500])
+    results = ros.request(SetParameters, "guarded/set_parameters", few).results
+    assert [one.successful for one in results] == [True] * 500
+
+
+class WordyNode(ManagedNode):
+    """A node that says why it cannot be configured, at length, or not at all."""
+
+    error: BaseException = ValueError("x" * 3_000_000)
+
+    def configure(self) -> None:
+        raise self.error
+
+
+class UnprintableError(Exception):
+    """One whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x" * 3_000_000), ModelError("x" * 3_000_000), UnprintableError()]
+)
+def test_the_reason_of_a_failed_transition_is_short(ros: Ros, error: BaseException) -> None:
+    """EDGES 2: diagnostics repeated megabytes every second."""
+    node = ros.make(lambda context: WordyNode("wordy", context=context))
+    node.error = error
+    assert ros.call(node.trigger_configure) == FAILURE
+    assert node.state_name == "unconfigured"
+    assert 0 < len(node.fault) < 4000
+
+
+def test_texts_in_diagnostics_are_bounded() -> None:
+    """EDGES 2: whoever makes a status, it is no megabyte."""
+    status = make_status("node: status", OK, "m" * 5_000_000, {"model": "n" * 5_000_000})
+    assert len(status.message) == len(status.values[0].value) == 2000
 
 
 class Undecided(ManagedNode):

@@ -82,6 +82,9 @@ def test_values_come_in_the_type_of_their_field(field: str, given: Any, value: A
         ("names", "x", "names must be a list of str: 'x'"),
         ("names", [1], "names must be a list of str"),
         ("cores", [1.0], "cores must be a list of int"),
+        ("mode", "x" * 5_000, "mode must have at most 4096 characters: it has 5000"),
+        ("names", ["x", "y" * 5_000], "names must have at most 4096 characters: it has 5000"),
+        ("cores", [1] * 10_001, "cores must have at most 10000 entries: it has 10001"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(field: str, given: Any, text: str) -> None:
@@ -109,6 +112,25 @@ def test_a_time_is_nothing_or_a_nanosecond_at_least() -> None:
         for value in (0.0, 1e-6, 40.0):
             assert item.check(value) == value
             assert value == 0.0 or int(value * 1e6) >= 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("mode", "m" * 5_000_000),
+        ("mode", "m" * 4000),
+        ("ratio", "m" * 5_000_000),
+        ("count", 10**300),
+        ("names", ["m" * 5_000_000]),
+        ("cores", ["m" * 4000] * 1000),
+        ("means", [float("nan")] * 10_000),
+    ],
+)
+def test_a_refusal_is_short_however_long_the_value_is(field: str, value: Any) -> None:
+    """EDGES 2: the reason of a refusal had the value, millions of characters long."""
+    with pytest.raises(ConfigurationError) as refusal:
+        ITEMS[field].check(value)
+    assert len(str(refusal.value)) < 400
 
 
 def test_changes_are_checked_alone_and_together(ros: Ros) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
+import os
 import signal
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +17,10 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from node_process import END_TIMEOUT_S, Process
+from node_process import END_TIMEOUT_S, ROOT, Process
 from ros_graph import Ros
+
+from jetson_dnn_rt.nodes.endings import END_HANGS, KILLED, SIGNAL
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -42,13 +50,13 @@ def test_signals_end_a_running_process_cleanly(start, signals) -> None:
     process = start("perception", "-p", "autostart:=true", *NULL)
     process.wait_for("schedulable")
     descendants = process.descendants()
-    assert len(descendants) == 1  # the renderer of the synthetic camera
+    assert len(descendants) == 2  # the watcher, and the renderer of the synthetic camera
     assert process.end(*signals) == 0
     assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
     end_s = time.monotonic() + END_TIMEOUT_S
-    while descendants[0].exists() and time.monotonic() < end_s:
+    while any(one.exists() for one in descendants) and time.monotonic() < end_s:
         time.sleep(0.01)
-    assert not descendants[0].exists()
+    assert not any(one.exists() for one in descendants)
 
 
 def test_a_signal_does_not_wait_for_a_transition(start) -> None:
@@ -67,15 +75,15 @@ def test_a_signal_ends_a_build_in_the_background_too(start, tmp_path: Path) -> N
     process = start("detector", *(part for value in values for part in ("-p", value)))
     process.wait_for("built in the background")
     end_s = time.monotonic() + END_TIMEOUT_S
-    while not (descendants := process.descendants()) and time.monotonic() < end_s:
+    while len(descendants := process.descendants()) < 2 and time.monotonic() < end_s:
         time.sleep(0.01)
-    assert len(descendants) == 1
+    assert len(descendants) == 2  # the watcher, and the build
     assert process.end(signal.SIGINT) == 0
     assert not any("Traceback" in line for line in process.lines), "".join(process.lines)
     end_s = time.monotonic() + END_TIMEOUT_S
-    while descendants[0].exists() and time.monotonic() < end_s:
+    while any(one.exists() for one in descendants) and time.monotonic() < end_s:
         time.sleep(0.01)
-    assert not descendants[0].exists()
+    assert not any(one.exists() for one in descendants)
 
 
 @pytest.mark.parametrize("executable", ["camera", "detector", "segmenter"])
@@ -125,6 +133,100 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros: Ros) -> None:
     assert process.end(signal.SIGTERM) == 0
 
 
+HOLDING = """
+import sys, threading
+from jetson_dnn_rt.nodes import runtime
+from jetson_dnn_rt.nodes.lifecycle import ManagedNode
+
+def hold():
+    import re
+    print("holding", flush=True)
+    {statement}
+
+def make(context, args):
+    node = ManagedNode("holder", context=context)
+    node.declare_parameter("autostart", False)
+    {start}
+    return node
+
+runtime.run_node(make, [])
+"""
+"""A node one of whose threads does something for ever."""
+
+ENDLESS = {
+    "pow": "pow(10, 10**9)",
+    "regular expression": "re.match('(a+)+$', 'a' * 60 + 'b')",
+    # rclpy writes while it has the interpreter's lock.
+    "full pipe": "node.get_logger().warning('x' * 1000)",
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_signal_ends_a_process_that_cannot_run_any_python(kind: str) -> None:
+    """EDGES 6: with the interpreter's lock held for ever, or output that nobody reads."""
+    full = kind == "full pipe"
+    statement = ENDLESS[kind]
+    start = (
+        f"hold.__globals__['node'] = node; node.create_timer(0.001, lambda: {statement})"
+        if full
+        else "threading.Thread(target=hold, daemon=True).start()"
+    )
+    code = HOLDING.format(statement="pass" if full else statement, start=start)
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=write_end, stderr=write_end
+    )
+    os.close(write_end)
+    try:
+        end_s = time.monotonic() + END_TIMEOUT_S
+        if full:
+            size = fcntl.fcntl(read_end, fcntl.F_GETPIPE_SZ)
+            while _count_unread(read_end) < size - 4096 and time.monotonic() < end_s:
+                time.sleep(0.01)
+        else:
+            assert os.read(read_end, 7) == b"holding"
+        time.sleep(0.2)  # nothing could tell that the lock is held now
+        process.send_signal(signal.SIGTERM)
+        # The first where the main thread was still able to begin the end.
+        assert process.wait(END_TIMEOUT_S) in (END_HANGS.code, KILLED.code)
+        if not full:
+            with open(read_end, closefd=False) as output:
+                text = output.read()
+            assert "in hold" in text, text  # the stack of the thread
+    finally:
+        process.kill()
+        process.wait()
+        os.close(read_end)
+
+
+def test_output_that_nobody_reads_does_not_delay_the_end() -> None:
+    """EDGES 6: Python's own buffers are written out at the end; that may wait for ever."""
+    start = "sys.stdout = open(1, 'w', 1 << 20); print('x' * 200_000); print('!', file=sys.stderr)"
+    code = HOLDING.format(statement="pass", start=start)
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], cwd=ROOT, stdout=write_end, stderr=subprocess.PIPE
+    )
+    os.close(write_end)
+    try:
+        assert process.stderr is not None
+        while b"!" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(END_TIMEOUT_S) == SIGNAL.code
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        os.close(read_end)
+
+
+def _count_unread(descriptor: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
+
+
 def test_only_the_endings_of_the_list_end_a_process() -> None:
     """EDGES 0: what ends a process is a list, in one place."""
     import ast
@@ -142,4 +244,4 @@ def test_only_the_endings_of_the_list_end_a_process() -> None:
     # `run_node` with the code of an ending; the other is the body of a child process.
     assert found <= {"runtime.py: os._exit", "low_priority.py: sys.exit"}
     assert len({ending.name for ending in ENDINGS}) == len(ENDINGS)
-    assert all(ending.reason and ending.code in (0, 1, 2) for ending in ENDINGS)
+    assert all(ending.reason and ending.code in (0, 1, 2, -9) for ending in ENDINGS)
