@@ -492,7 +492,7 @@ def test_an_entry_that_is_no_clock_keeps_no_other_from_coming_back(
     assert len(record.message.encode()) < 2000  # and can be encoded
 
 
-@pytest.mark.parametrize("value", [-1, 10**15, 10**4000])
+@pytest.mark.parametrize("value", [-1, 10**15, 10**4000], ids=["negative", "large", "huge"])
 def test_a_value_that_no_clock_has_keeps_no_other_from_coming_back(
     root: Path, value: int, caplog
 ) -> None:
