@@ -24,10 +24,12 @@ import json
 import os
 import platform
 import resource
+import selectors
 import signal
 import struct
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +37,10 @@ from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_comma
 from jetson_dnn_rt.errors import JetsonDnnRtError
 
 MAX_RESULT_BYTES = 1 << 20
+"""Of what a child answers, and of what it may print; one that goes on is killed."""
+
+_KEPT_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 class SandboxError(JetsonDnnRtError):
@@ -105,31 +111,82 @@ def run_restricted(function: str, data: bytes, limits: Limits = Limits()) -> Rep
     threads = {f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")}
     environment = {**child_environment(), **threads}
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
-            input=data,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
             cwd=CHILD_FOLDER,
             env=environment,
-            timeout=limits.wall_s,
             start_new_session=True,  # without a terminal, into which it could type
-            check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        raise SandboxError(f"{function} took longer than {limits.wall_s:g} s") from error
     except OSError as error:
         raise SandboxError(f"no child process for {function}: {error}") from error
-    if done.returncode != 0:
-        raise SandboxError(f"{function} was ended by {_name_end(done.returncode, done.stderr)}")
+    with process:
+        try:
+            answered, printed = _exchange(process, function, data, limits.wall_s)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise SandboxError(f"{function} was ended by {_name_end(process.returncode, printed)}")
     try:
-        answer = json.loads(done.stdout[-MAX_RESULT_BYTES:])
+        answer = json.loads(answered)
         error_text, guards = answer["error"], tuple(answer["guards"])
         result = answer["result"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SandboxError(f"{function} gave no result: {done.stdout[-200:]!r}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SandboxError(f"{function} gave no result: {answered[-200:]!r}") from error
     if error_text:
         raise SandboxError(str(error_text)[:1000])
     return Report(result, guards)
+
+
+def _exchange(
+    process: subprocess.Popen[bytes], function: str, data: bytes, wall_s: float
+) -> tuple[bytes, bytes]:
+    """Hand `data` over; what the child answers, and the end of what it prints, when it ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    deadline = time.monotonic() + wall_s
+    rest = memoryview(data)
+    answered, printed, all_printed = bytearray(), b"", 0
+    os.set_blocking(process.stdin.fileno(), False)
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(process.stdin, selectors.EVENT_WRITE)
+        pipes.register(process.stdout, selectors.EVENT_READ)
+        pipes.register(process.stderr, selectors.EVENT_READ)
+        while pipes.get_map():
+            ready = pipes.select(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                raise SandboxError(f"{function} took longer than {wall_s:g} s")
+            for key, _ in ready:
+                if key.fileobj is process.stdin:
+                    with contextlib.suppress(BlockingIOError):
+                        try:
+                            rest = rest[os.write(key.fd, rest[:_CHUNK_BYTES]) :]
+                        except BrokenPipeError:  # it ended, and says why
+                            rest = rest[:0]
+                    if not rest:
+                        pipes.unregister(process.stdin)
+                        process.stdin.close()
+                    continue
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                if not chunk:
+                    pipes.unregister(key.fileobj)
+                elif key.fileobj is process.stdout:
+                    answered += chunk
+                else:
+                    printed = (printed + chunk)[-_KEPT_BYTES:]
+                    all_printed += len(chunk)
+                if max(len(answered), all_printed) > MAX_RESULT_BYTES:
+                    raise SandboxError(f"{function} gave more than {MAX_RESULT_BYTES} bytes")
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"{function} took longer than {wall_s:g} s") from error
+    return bytes(answered), printed
 
 
 def _name_end(code: int, stderr: bytes) -> str:
@@ -307,6 +364,9 @@ _REFUSED_CALLS = {
     "lchown": (94, None),
     "fchownat": (260, 54),
     "utimensat": (280, 88),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
     "mknod": (133, None),
     "mknodat": (259, 33),
     "mount": (165, 40),
@@ -316,6 +376,12 @@ _REFUSED_CALLS = {
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "init_module": (175, 105),
@@ -326,10 +392,23 @@ _REFUSED_CALLS = {
     "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
     "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "ioprio_set": (251, 30),
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "sendmmsg": (307, 269),
     "unshare": (272, 97),
     "setns": (308, 268),
@@ -346,6 +425,7 @@ _REFUSED_CALLS = {
 # Told that there is none, callers go back to the older call, whose flags a filter can see.
 _MISSING_CALLS = {"openat2": (437, 437), "clone3": (435, 435)}
 _OPEN, _OPENAT, _CLONE = (2, None), (257, 56), (56, 220)
+_FCNTL, _SIGNALLING = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 _PRLIMIT, _TGKILL, _SECCOMP_CALL = (302, 261), (234, 131), (317, 277)
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -378,22 +458,25 @@ def _filter_calls() -> bool:
             number = numbers[column]
             if number is not None:
                 code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
-    for numbers, argument, test, value, refuses in (
-        (_OPEN, 1, _ANY_BIT, _WRITING, True),
-        (_OPENAT, 2, _ANY_BIT, _WRITING, True),
-        (_CLONE, 0, _ANY_BIT, _CLONE_THREAD, False),
-        (_PRLIMIT, 0, _EQUAL, 0, False),
-        (_TGKILL, 0, _EQUAL, os.getpid(), False),  # which `abort` needs
+    refuse, allow = (_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)
+    for numbers, argument, test, values, refuses in (
+        (_OPEN, 1, _ANY_BIT, (_WRITING,), True),
+        (_OPENAT, 2, _ANY_BIT, (_WRITING,), True),
+        (_CLONE, 0, _ANY_BIT, (_CLONE_THREAD,), False),
+        (_FCNTL, 1, _EQUAL, _SIGNALLING, True),
+        (_PRLIMIT, 0, _EQUAL, (0,), False),
+        (_TGKILL, 0, _EQUAL, (os.getpid(),), False),  # which `abort` needs
     ):
         number = numbers[column]
         if number is not None:
+            then, otherwise = (refuse, allow) if refuses else (allow, refuse)
             code += [
-                (_EQUAL, 0, 4, number),
+                (_EQUAL, 0, 2 + 2 * len(values), number),
                 (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument),
-                (test, int(not refuses), int(refuses), value),
-                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-                (_RETURN, 0, 0, _ALLOW),
             ]
+            for value in values:
+                code += [(test, 0, 1, value), then]
+            code.append(otherwise)
     code.append((_RETURN, 0, 0, _ALLOW))
     packed = b"".join(struct.pack("=HBBI", *step) for step in code)
     buffer = ctypes.create_string_buffer(packed, len(packed))

@@ -108,29 +108,62 @@ def open_trusted(path: Path, flags: int) -> int:
     return fd
 
 
+def open_code(path: Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> tuple[int, Path]:
+    """Open a file or folder that holds code, when it and every folder above it are trusted.
+
+    What was checked is what is open: nothing can come into its place between a check and a read.
+
+    Parameters
+    ----------
+    path : Path
+    flags : int
+        As for `os.open`.
+
+    Returns
+    -------
+    int
+        Descriptor.
+    Path
+        Of the same, absolute and without links.
+
+    Raises
+    ------
+    UntrustedError
+        When it is not trusted, or cannot be reached.
+    FileNotFoundError
+        When there is none.
+    """
+    try:
+        path = path.expanduser().resolve()
+        return open_trusted(path, flags), path
+    except FileNotFoundError:
+        raise
+    except UntrustedPathError as error:
+        raise UntrustedError(error.strerror) from error
+    except (OSError, RuntimeError) as error:  # a file on the way, a loop of links, no home folder
+        raise UntrustedError(f"{path} cannot be opened: {error}") from error
+
+
 def check_trusted(path: Path) -> Path:
-    """Check a file or folder that holds code, and every folder above it.
+    """Check a folder that holds code, and every folder above it.
 
     Returns
     -------
     Path
-        What was checked: the same, absolute and without links. It is this one that must be read;
+        What was checked: the same, absolute and without links. It is this one that must be used;
         nobody who is not trusted can put anything else into its place.
 
     Raises
     ------
     UntrustedError
-        When it is not trusted, or cannot be reached. One that is missing is left to its reader.
+        When it is not trusted, cannot be reached, or is not there: who puts it there later was
+        not checked.
     """
     try:
-        path = path.expanduser().resolve()
-        os.close(open_trusted(path, os.O_PATH))
-    except FileNotFoundError:
-        pass
-    except UntrustedPathError as error:
-        raise UntrustedError(error.strerror) from error
-    except (OSError, RuntimeError) as error:  # a file on the way, a loop of links, no home folder
-        raise UntrustedError(f"{path} cannot be opened: {error}") from error
+        fd, path = open_code(path, os.O_PATH)
+    except FileNotFoundError as error:
+        raise UntrustedError(f"{path} does not exist") from error
+    os.close(fd)
     return path
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
+import os
+import platform
 import socket
 from pathlib import Path
 
 import pytest
 
-from jetson_dnn_rt.sandbox import Limits, Report, SandboxError, run_restricted
+from jetson_dnn_rt import sandbox
+from jetson_dnn_rt.sandbox import MAX_RESULT_BYTES, Limits, Report, SandboxError, run_restricted
 
 NORMAL = Limits()
 
@@ -104,3 +110,50 @@ def test_imports_no_module_that_is_not_expected(
     assert run("import_module", "no_such_module").result == "swallowed"
     assert run("import_module", "zipapp").result == "imported"
     assert run("import_module", "yaml", Limits(packages=("yaml",))).result == "imported"
+
+
+def test_every_call_that_reaches_out_is_refused_by_the_kernel() -> None:
+    """Each call of the list ends with the error of the filter, not one of its own."""
+    if "seccomp" not in run("count", b"").guards:
+        pytest.skip("the kernel has no filter of system calls")
+    column = sandbox._MACHINES[platform.machine()][1]
+    wanted, calls = {}, {}
+    for names, error in (
+        (sandbox._REFUSED_CALLS, errno.EPERM),
+        (sandbox._MISSING_CALLS, errno.ENOSYS),
+    ):
+        for name, numbers in names.items():
+            if numbers[column] is not None:
+                # What no call takes, should the filter miss it.
+                calls[name], wanted[name] = [numbers[column], *[-1] * 6], error
+    for command in (fcntl.F_SETOWN, fcntl.F_SETSIG, 15):  # F_SETOWN_EX
+        name = f"fcntl {command}"
+        calls[name], wanted[name] = [sandbox._FCNTL[column], 0, command, 1], errno.EPERM
+    calls["fcntl F_GETFD"], wanted["fcntl F_GETFD"] = [sandbox._FCNTL[column], 0, fcntl.F_GETFD], 0
+    assert {"kcmp", "shmat", "fremovexattr", "ioprio_set", "mq_unlink"} <= set(calls)
+    assert run("call_kernel", json.dumps(calls)).result == wanted
+
+
+@pytest.mark.parametrize("stream", ["2", "1"])
+def test_what_a_child_prints_takes_no_memory_here(stream: str) -> None:
+    """A child that floods its output is killed; at most a little of it is kept."""
+    with pytest.raises(SandboxError, match=f"more than {MAX_RESULT_BYTES} bytes"):
+        run("flood", stream)
+    assert run("answer_much", str(MAX_RESULT_BYTES - 1000)).result == "x" * (
+        MAX_RESULT_BYTES - 1000
+    )
+    with pytest.raises(SandboxError, match=f"more than {MAX_RESULT_BYTES} bytes"):
+        run("answer_much", str(MAX_RESULT_BYTES))
+
+
+def test_inherits_no_descriptor(tmp_path: Path) -> None:
+    """Even one that is meant for children of others does not reach it."""
+    (tmp_path / "secret").write_text("x")
+    fd = os.open(tmp_path / "secret", os.O_RDWR)
+    os.set_inheritable(fd, True)
+    try:
+        links = run("list_descriptors", b"").result
+    finally:
+        os.close(fd)
+    assert links
+    assert not [link for link in links if not link.startswith(("pipe:", "/dev/"))]

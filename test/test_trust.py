@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from foreign import make_foreign
 
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.files import read_model_file
 from jetson_dnn_rt.trust import (
     FOLDER,
     UntrustedError,
     check_trusted,
     find_fault,
+    open_code,
     open_trusted,
     private_folder,
 )
@@ -122,13 +125,58 @@ def test_what_is_swapped_on_the_way_is_not_opened(
         assert file.read() == b"code"
 
 
-def test_a_missing_file_is_left_to_its_reader(tmp_path: Path) -> None:
-    assert check_trusted(tmp_path / "none") == (tmp_path / "none").resolve()
+def test_what_is_missing_is_not_trusted(tmp_path: Path) -> None:
+    """Who puts it there after the check was not checked."""
+    with pytest.raises(UntrustedError, match="none does not exist"):
+        check_trusted(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        open_code(tmp_path / "none")
+    with pytest.raises(ModelError, match=r"model file .*none does not exist"):
+        read_model_file(tmp_path / "none", is_code=True)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "loop", tmp_path / "file" / "inner"):
         with pytest.raises(UntrustedError, match="cannot be opened"):
             check_trusted(path)
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "after it was opened"])
+def test_a_file_that_comes_and_goes_is_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """What is checked is what is read: nobody's file can come in between."""
+    path = tmp_path / "m.pt2"
+    evil = tmp_path / "evil"
+    evil.write_bytes(b"evil")
+    evil.chmod(0o666)
+    if moment == "after it was opened":
+        path.write_bytes(b"good")
+    open_really = os.open
+
+    def swap(name: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        try:
+            return open_really(name, flags, mode, dir_fd=dir_fd)
+        finally:
+            if name == path.name and not flags & os.O_DIRECTORY:
+                path.unlink(missing_ok=True)
+                path.hardlink_to(evil)
+
+    monkeypatch.setattr(os, "open", swap)
+    if moment == "after it was opened":
+        assert read_model_file(path, is_code=True) == b"good"
+    else:
+        with pytest.raises(ModelError, match="does not exist"):
+            read_model_file(path, is_code=True)
+    assert path.read_bytes() == b"evil"
+    with pytest.raises(UntrustedError, match="may be written by other users"):
+        read_model_file(path, is_code=True)
+
+
+def test_pipes_are_no_code(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for is_code in (False, True):
+        with pytest.raises(ModelError, match="not a regular file"):
+            read_model_file(tmp_path / "pipe", is_code=is_code)
 
 
 def test_descriptors_are_closed(code: Path) -> None:

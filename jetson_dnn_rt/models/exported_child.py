@@ -1,6 +1,6 @@
-"""Loads an exported program in a child process that has no rights: `jetson_dnn_rt.sandbox`.
+"""Loads an exported program, and runs it once, in a child process without rights.
 
-What is imported here is imported before rights are given up.
+See `jetson_dnn_rt.sandbox`. What is imported here is imported before rights are given up.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from pathlib import Path
 
 import torch
 import torch._export.serde.serialize
 import torch.export
 
-from jetson_dnn_rt.models.exported_source import unlift
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.exported_source import find_input_size, unlift
 
 with contextlib.suppress(ImportError):  # torch 2.7 and older have another layout
     import torch.export.pt2_archive._package
@@ -21,10 +23,23 @@ with contextlib.suppress(ImportError):
     import torchvision  # noqa: F401  # registers its operators
 
 
-def load(data: bytes) -> int:
-    """Load a program as `jetson_dnn_rt.models.exported_source` does; its number of nodes."""
+def load_and_run(data: bytes) -> int:
+    """Load a program as `jetson_dnn_rt.models.exported_source` does, and run it on an image.
+
+    What takes too long, or too much memory, comes to light here, under the limits of a child.
+
+    Returns
+    -------
+    int
+        Its number of nodes.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.load(io.BytesIO(data))
-        unlift(program)
+        module = unlift(program)
+        # One with other inputs is not run: its user refuses it, and says what it takes.
+        with contextlib.suppress(ModelError):
+            size = find_input_size(Path("program"), program)
+            with torch.inference_mode():
+                module(torch.zeros(1, 3, *size))
     return len(program.graph.nodes)

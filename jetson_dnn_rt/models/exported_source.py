@@ -4,7 +4,7 @@
 resolves the names of operators anywhere below ``torch``. So the archive is looked through first:
 its members, its pickles (with ``weights_only``), its operators, its names, which become Python
 source, the types of its inputs and outputs, and that its shapes are fixed. Then a child process
-without rights loads it (`jetson_dnn_rt.sandbox`), and only after that this one.
+without rights loads it and runs it once (`jetson_dnn_rt.sandbox`), and only after that this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from jetson_dnn_rt.models.files import (
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.torch_source import TorchOrigin
 from jetson_dnn_rt.sandbox import Limits, SandboxError, run_restricted
-from jetson_dnn_rt.trust import check_trusted
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +45,10 @@ _MEMBERS = re.compile(
     r"|serialized_(exported_program\.json|(state_dict|constants|example_inputs)\.(pt|json)))"
 )
 _OVERLOADS = re.compile(r"torch\.ops\.(aten|torchvision|prims)\.(\w+)\.(\w+)")
+# Of Python's operators only the one that takes an output apart: where all shapes are fixed, no
+# other is needed, and `pow` of two large numbers never ends.
 _FUNCTIONS = re.compile(
-    r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
-    r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|neg|pow|eq|ne|lt|le|gt|ge)"
+    r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)|_operator\.getitem"
 )
 _READS_FILES = ("aten::from_file",)
 
@@ -97,7 +97,7 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
     """
     import torch
 
-    data = read_model_file(path if options.trust else check_trusted(path))
+    data = read_model_file(path, is_code=not options.trust)
     check_archive(path, data)
     _try_in_child(path, data)
     try:
@@ -109,7 +109,7 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
             f"{path} cannot be read by torch {torch.__version__}: {error}; export it anew with "
             "this version"
         ) from error
-    size = _find_input_size(path, program)
+    size = find_input_size(path, program)
     if options.input_size not in (None, size):
         raise ModelError(f"{path} takes {size[0]}x{size[1]}, input_size says {options.input_size}")
     return Opened(
@@ -120,7 +120,7 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
 
 
 def _try_in_child(path: Path, data: bytes) -> None:
-    """Load it where it can do no harm first: what is looked for here is what is known of."""
+    """Load and run it where it can do no harm first: what is looked for here is what is known."""
     import torch
 
     digest = hash_bytes(data)
@@ -128,13 +128,15 @@ def _try_in_child(path: Path, data: bytes) -> None:
         return
     limits = Limits(memory_bytes=(4 << 30) + 8 * len(data), packages=_PACKAGES)
     try:
-        guards = run_restricted("jetson_dnn_rt.models.exported_child:load", data, limits).guards
+        guards = run_restricted(
+            "jetson_dnn_rt.models.exported_child:load_and_run", data, limits
+        ).guards
     except SandboxError as error:
         raise ModelError(
-            f"{path} cannot be read by torch {torch.__version__} in a process without rights: "
+            f"{path} cannot be run by torch {torch.__version__} in a process without rights: "
             f"{error}; export it anew with this version"
         ) from error
-    logger.debug("%s was loaded in a child first: %s", path, ", ".join(guards))
+    logger.debug("%s was run in a child first: %s", path, ", ".join(guards))
     _tried.add(digest)
 
 
@@ -262,7 +264,14 @@ def _check_spec(path: Path, key: str, text: object) -> None:
         raise ModelError(f"{path} is damaged: {key} is no tree of types: {error!r}") from error
 
 
-def _find_input_size(path: Path, program: Any) -> tuple[int, int]:
+def find_input_size(path: Path, program: Any) -> tuple[int, int]:
+    """Height and width of the image that a program takes.
+
+    Raises
+    ------
+    ModelError
+        When it takes something else than one float32 image ``[1, 3, H, W]`` of fixed size.
+    """
     import torch
 
     names = program.graph_signature.user_inputs

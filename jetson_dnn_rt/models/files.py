@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.trust import open_code
 
 if TYPE_CHECKING:
     import torch
@@ -15,27 +18,43 @@ if TYPE_CHECKING:
 MAX_MODEL_BYTES = (1 << 31) - 1
 
 
-def read_model_file(path: Path) -> bytes:
+def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
     """Read a file whole; what is hashed is what is run, whatever happens to the file later.
+
+    Parameters
+    ----------
+    path : Path
+    is_code : bool
+        What is in it is run: others must not be able to change it, see `jetson_dnn_rt.trust`.
 
     Raises
     ------
     ModelError
         When it is missing, no file, unreadable, empty or too large.
+    UntrustedError
+        When it is code that others may change.
     """
     path = path.expanduser()
-    if not path.exists():
-        raise ModelError(f"model file {path} does not exist")
-    if not path.is_file():
-        raise ModelError(f"model file {path} is not a regular file")
     try:
-        size = path.stat().st_size
-        if size == 0:
-            raise ModelError(f"model file {path} is empty")
-        if size > MAX_MODEL_BYTES:
-            raise ModelError(f"model file {path} has {size} bytes, at most {MAX_MODEL_BYTES}")
-        return path.read_bytes()
-    except OSError as error:
+        if is_code:
+            descriptor, path = open_code(path)
+        else:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise ModelError(f"model file {path} is not a regular file")
+        with open(descriptor, "rb") as file:
+            if status.st_size == 0:
+                raise ModelError(f"model file {path} is empty")
+            if status.st_size > MAX_MODEL_BYTES:
+                raise ModelError(
+                    f"model file {path} has {status.st_size} bytes, at most {MAX_MODEL_BYTES}"
+                )
+            return file.read(status.st_size)
+    except FileNotFoundError as error:
+        raise ModelError(f"model file {path} does not exist") from error
+    except (OSError, ValueError) as error:  # ValueError: no name that a file can have
         raise ModelError(f"model file {path} cannot be read: {error}") from error
 
 

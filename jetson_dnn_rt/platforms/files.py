@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jetson_dnn_rt.errors import PlatformError
@@ -28,6 +29,11 @@ WRITABLE = tuple(
 """All that is ever written, as whole paths below the root."""
 
 _VALUE = re.compile(r"\d{1,15}")
+_MOST_BYTES = 1 << 20
+
+
+class UnusableError(PlatformError):
+    """Never to be written: no file of the allow-list, or no value of a clock."""
 
 
 class SystemFiles:
@@ -45,10 +51,11 @@ class SystemFiles:
     def read(self, path: str) -> str | None:
         """Text of a file without blanks around it; None where it cannot be read."""
         try:
-            return (self.root / path).read_bytes().decode(errors="replace").strip().strip("\0")
-        except OSError:
+            content = read_regular(self.root / path)
+        except (OSError, ValueError):
             # Also EBUSY, ENODEV, EAGAIN: files of a core that is off, of a clock that is gated.
             return None
+        return content.decode(errors="replace").strip().strip("\0")
 
     def read_int(self, path: str) -> int | None:
         """A whole number in a file; None where there is none (``<unknown>``, not readable)."""
@@ -75,7 +82,7 @@ class SystemFiles:
     def is_writable(self, path: str) -> bool:
         """Whether this process may write this file."""
         try:
-            place = self._resolve(path)
+            place = self.check(path)
         except PlatformError:
             return False
         return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
@@ -89,28 +96,42 @@ class SystemFiles:
 
         Raises
         ------
+        UnusableError
+            The file is not on the list or not there, or no clock has such a value.
         PlatformError
-            The file is not on the list, is not there, or the kernel refuses the value.
+            The kernel refuses the value.
         """
         text = str(value)
         if not _VALUE.fullmatch(text):
-            raise PlatformError(f"{value} is nothing to write into {self.root / path}")
-        place = self._resolve(path)
+            raise UnusableError(f"{text:.30} is nothing to write into {self._name(path)}")
+        place = self.check(path)
         try:
             self._store(place, text)
         except OSError as error:
             raise PlatformError(f"cannot write {text} into {place}: {error.strerror}") from error
 
-    def _resolve(self, path: str) -> Path:
+    def check(self, path: str) -> Path:
+        """Where a file of the allow-list lies, every symbolic link resolved; it is not opened.
+
+        Raises
+        ------
+        UnusableError
+            The file is not on the list, or not there.
+        """
         try:
             place = (self.root / path).resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # RuntimeError: a circle of links, until 3.12
-            raise PlatformError(f"{self.root / path} cannot be reached: {error}") from error
-        inside = place.is_relative_to(self.root) and place.is_file()
+            inside = place.is_relative_to(self.root) and place.is_file()
+        # RuntimeError: a circle of links, until 3.12. ValueError: no name that a file can have.
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UnusableError(f"{self._name(path)} cannot be reached: {error!s:.300}") from error
         relative = place.relative_to(self.root).as_posix() if inside else ""
         if not any(pattern.fullmatch(relative) for pattern in WRITABLE):
-            raise PlatformError(f"{self.root / path} (= {place}) is not on the allow-list")
+            raise UnusableError(f"{self._name(path)} (= {place}) is not on the allow-list")
         return place
+
+    def _name(self, path: str) -> str:
+        # It may come from a file that others write: anything, of any length.
+        return ascii(str(self.root / path))[1:-1][:300]
 
     def _store(self, place: Path, text: str) -> None:
         # The path is resolved: a link that took its place since then is not followed.
@@ -120,6 +141,39 @@ class SystemFiles:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
+
+
+def read_regular(
+    place: Path, flags: int = 0, check: Callable[[os.stat_result], None] | None = None
+) -> bytes:
+    """Read a file that is neither a pipe, which might never answer, nor anything else but a file.
+
+    Parameters
+    ----------
+    place : pathlib.Path
+    flags : int
+        More of those of `os.open`.
+    check : callable, optional
+        Called with what is known of the open file; raises where that is not to be read.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened or read.
+    ValueError
+        It is no regular file, or has more than 1 MiB.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is no regular file")
+    with open(descriptor, "rb") as file:
+        if check is not None:
+            check(os.fstat(descriptor))
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError("it is too large")
+    return content
 
 
 def _natural(path: str) -> list[tuple[int, str]]:

@@ -187,8 +187,9 @@ def main(root: str, folder: str, lock: str, parent: str) -> int:
     except PlatformError as error:
         message, code = str(error), 1
     state.close()
-    if message:  # last: whoever reads it may hang
-        logger.warning("%s", message)
+    for line in (*state.remarks, message):  # last: whoever reads it may hang
+        if line:
+            logger.warning("%s", line)
     return code
 
 

@@ -17,7 +17,7 @@ from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.guardian import Guardian
 from jetson_dnn_rt.platforms.platform import Platform, Power
 from jetson_dnn_rt.platforms.power import Meter
-from jetson_dnn_rt.platforms.state import ClockState, read_values, write_values
+from jetson_dnn_rt.platforms.state import ClockState, list_failures, read_values, write_values
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,11 @@ class WriteSession:
                 logger.warning("gave back the clocks that a killed process had left changed")
         except PlatformError as error:
             self.obstacle = str(error)
+        remarks = [] if self.state is None else self.state.remarks
+        if self.obstacle:
             self.close()
+        for remark in remarks:
+            logger.error("%s", remark)
 
     def close(self) -> None:
         """Let go of the right."""
@@ -196,7 +200,7 @@ class SettablePlatform(Platform):
                 return
             failures = write_values(self._files, self._before)
             if failures:
-                raise PlatformError(f"clocks were not given back: {'; '.join(failures)}")
+                raise PlatformError(f"clocks were not given back: {list_failures(failures)}")
             self._state.forget()
             self._changed = False
 

@@ -7,26 +7,27 @@ killed too, the next process that opens the platform.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
-import logging
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.files import SystemFiles
+from jetson_dnn_rt.platforms.files import SystemFiles, UnusableError, read_regular
 from jetson_dnn_rt.platforms.limits import EMC, Limits
 
 if TYPE_CHECKING:  # it imports numpy, which the guardian does not wait for
     from jetson_dnn_rt.platforms.controls import Control
 
-logger = logging.getLogger(__name__)
-
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 _VERSION = 1
-_MOST_BYTES = 1 << 20
+_MOST_NAMED = 5
+# What opening a link, or a socket, ends with: no file of ours.
+_NO_FILE = (errno.ELOOP, errno.ENXIO)
 
 
 def read_values(files: SystemFiles, controls: Iterable[Control]) -> dict[str, int]:
@@ -35,49 +36,57 @@ def read_values(files: SystemFiles, controls: Iterable[Control]) -> dict[str, in
     return {path: value for path, value in values.items() if value is not None}
 
 
-def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[str]:
+def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[PlatformError]:
     """Give back what `read_values` found: cores on, clocks, memory, cores off.
 
-    Everything is tried, whatever fails before.
+    Everything is tried, whatever fails before. Nothing is even read before it was found on the
+    allow-list: the values may come from a file that others write.
 
     Returns
     -------
-    list of str
-        What could not be given back, and why.
+    list of PlatformError
+        What could not be given back, and why; `UnusableError` for what never can be.
     """
-    failures: list[str] = []
+    failures: list[PlatformError] = []
 
-    def attempt(path: str, value: int) -> None:
-        if files.read_int(path) != value:
-            try:
-                files.write(path, value)
-            except PlatformError as error:
-                failures.append(str(error))
+    def attempt(path: str) -> None:
+        try:
+            files.check(path)
+            if files.read_int(path) != values[path]:
+                files.write(path, values[path])
+        except PlatformError as error:
+            failures.append(error)
 
     switches = {path: value for path, value in values.items() if path.endswith("/online")}
     for path, value in switches.items():
         if value == 1:
-            attempt(path, 1)
+            attempt(path)
     for least in values:
         greatest = least.replace("min_freq", "max_freq")
         if greatest != least and greatest in values:
-            if [files.read_int(path) for path in (least, greatest)] == [
-                values[least],
-                values[greatest],
-            ]:
-                continue
+            pair = least, greatest
             try:
-                Limits(least, greatest).write(files, values[least], values[greatest])
+                for path in pair:
+                    files.check(path)
+                if [files.read_int(path) for path in pair] != [values[path] for path in pair]:
+                    Limits(*pair).write(files, values[least], values[greatest])
             except PlatformError as error:
-                failures.append(str(error))
+                failures.append(error)
     # The rate first: after the lock is gone the kernel's own wishes count again.
     for name in ("rate", "state", "mrq_rate_locked"):
         if f"{EMC}/{name}" in values:
-            attempt(f"{EMC}/{name}", values[f"{EMC}/{name}"])
+            attempt(f"{EMC}/{name}")
     for path, value in switches.items():
-        if value == 0:
-            attempt(path, 0)
+        if value != 1:
+            attempt(path)
     return failures
+
+
+def list_failures(failures: Sequence[PlatformError]) -> str:
+    """The first of them, in words."""
+    more = len(failures) - _MOST_NAMED
+    words = [str(error) for error in failures[:_MOST_NAMED]]
+    return "; ".join(words + [f"and {more} more"] * (more > 0))
 
 
 class ClockState:
@@ -93,6 +102,12 @@ class ClockState:
         Descriptor of the lock where it is held already: a guardian inherits it, so that between
         the end of a process and the restoring nobody else sets clocks.
 
+    Attributes
+    ----------
+    remarks : list of str
+        What in the file could not be used. It is logged by others, after the lock is let go:
+        whoever reads the log may hang.
+
     Raises
     ------
     PlatformError
@@ -105,6 +120,7 @@ class ClockState:
         self.folder = folder
         self._file = folder / "clocks.json"
         self._owner = os.getpid()
+        self.remarks: list[str] = []
         boot = files.read(BOOT_ID)
         if not boot:
             raise PlatformError(f"cannot read {files.root / BOOT_ID}")
@@ -115,7 +131,8 @@ class ClockState:
         """What a process left behind in this boot; empty when there is nothing to give back.
 
         The file is not trusted: what is not a whole number for some path is not used, and
-        `SystemFiles.write` looks at the paths.
+        `SystemFiles` looks at the paths. One that cannot be used is set aside, as
+        ``clocks.unusable``.
 
         Raises
         ------
@@ -123,9 +140,8 @@ class ClockState:
             There is a file, and this process may not read it.
         """
         try:
-            if self._file.stat().st_size > _MOST_BYTES:
-                raise ValueError("it is too large")
-            content = json.loads(self._file.read_text())
+            text = read_regular(self._file, os.O_NOFOLLOW, self._check_owner)
+            content = json.loads(text)
             values = content["values"]
             if content["version"] != _VERSION or not all(
                 isinstance(path, str) and type(value) is int for path, value in values.items()
@@ -135,12 +151,29 @@ class ClockState:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise PlatformError(f"cannot read {self._file}: {error.strerror}") from error
+            if error.errno not in _NO_FILE:
+                raise PlatformError(f"cannot read {self._file}: {error.strerror}") from error
+            self._set_aside("it is no regular file")
+            return {}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            logger.error("%s is not used: %s", self._file, error)
+            self._set_aside(f"{error!a:.300}")
             return {}
         # After a restart the clocks are new: what an earlier boot had is no business of this one.
         return dict(values) if boot == self._boot else {}
+
+    def _check_owner(self, status: os.stat_result) -> None:
+        # A group may share the folder, and a member give back what another left; else a file of
+        # somebody else can only be there because everybody may put one there.
+        shared = stat.S_IMODE(self.folder.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+        if status.st_uid not in (0, os.geteuid()) and shared != stat.S_IWGRP:
+            raise ValueError(f"it belongs to another user ({status.st_uid})")
+
+    def _set_aside(self, reason: str) -> None:
+        self.remarks.append(f"{self._file} is not used: {reason}")
+        try:
+            self._file.replace(self._file.with_suffix(".unusable"))
+        except OSError as error:
+            self.remarks.append(f"{self._file} cannot be set aside: {error.strerror}")
 
     def write(self, values: Mapping[str, int]) -> None:
         """Keep `values`, in one step.
@@ -153,8 +186,13 @@ class ClockState:
         content = {"version": _VERSION, "boot_id": self._boot, "values": dict(values)}
         new = self._file.with_suffix(".new")
         try:
+            # A file of our own, never one that somebody put there, or that a link there names.
+            new.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(new, flags, 0o640), "w") as file:
+                os.fchmod(file.fileno(), 0o640)  # whatever the umask: see `_take_lock`
+                file.write(json.dumps(content, indent=1))
             # No fsync: a crash that loses the page cache also ends the boot.
-            new.write_text(json.dumps(content, indent=1))
             new.replace(self._file)
         except OSError as error:
             raise PlatformError(f"cannot write {self._file}: {error.strerror}") from error
@@ -166,6 +204,9 @@ class ClockState:
     def give_back(self) -> bool:
         """Bring back the clocks that a process left changed; False when there are none.
 
+        What never can be given back is left out, with a remark: it keeps nobody from setting
+        clocks.
+
         Raises
         ------
         PlatformError
@@ -175,10 +216,14 @@ class ClockState:
         if not values:
             return False
         failures = write_values(self._files, values)
-        if failures:
+        unusable = [error for error in failures if isinstance(error, UnusableError)]
+        if unusable:
+            self.remarks.append(f"not used of {self._file}: {list_failures(unusable)}")
+        refused = [error for error in failures if error not in unusable]
+        if refused:
             raise PlatformError(
                 "clocks that a killed process left were not given back (a restart of the machine "
-                f"does it): {'; '.join(failures)}"
+                f"does it): {list_failures(refused)}"
             )
         self.forget()
         return True
@@ -197,19 +242,27 @@ def _take_lock(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         # The kernel lets go of the lock when its owner ends, in whatever way; a number of a
         # process would say nothing after its reuse. It is a file of its own, never replaced.
-        lock = os.open(folder / "clocks.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-        if os.fstat(lock).st_uid == os.geteuid():
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        lock = os.open(folder / "clocks.lock", flags, 0o660)
+    except OSError as error:
+        raise PlatformError(f"no place for the state file in {folder}: {error}") from error
+    try:
+        status = os.fstat(lock)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise PlatformError(f"{folder / 'clocks.lock'} is no file of its own: remove it")
+        if status.st_uid == os.geteuid():
             # Whatever the umask: who shares the folder, shares the lock.
             os.fchmod(lock, 0o660)
-    except OSError as error:
-        raise PlatformError(
-            f"no place for the state file in {folder}: {error.strerror}"
-        ) from error
-    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(lock)
         raise PlatformError(
             f"another process sets the clocks (it holds {folder / 'clocks.lock'})"
         ) from error
+    except OSError as error:
+        os.close(lock)
+        raise PlatformError(f"{folder / 'clocks.lock'} cannot be held: {error}") from error
+    except PlatformError:
+        os.close(lock)
+        raise
     return lock

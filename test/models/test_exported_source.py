@@ -100,7 +100,13 @@ def test_programs_that_could_run_code_are_refused(tmp_path: Path) -> None:
     config = read_member(path, "model_constants_config.json")
     target = b"torch.ops.aten.add.Tensor"
     assert target in document
-    for operator in (b"torch.hub.load", b"torch.load", b"_operator.methodcaller", b"math.sin"):
+    for operator in (
+        b"torch.hub.load",
+        b"torch.load",
+        b"_operator.methodcaller",
+        b"math.sin",
+        b"_operator.mul",
+    ):
         path.write_bytes(clean)
         rewrite(path, {"models/model.json": document.replace(target, operator)})
         with pytest.raises(ModelError, match="refused: operator"):
@@ -245,6 +251,34 @@ def test_attributes_of_operators_are_no_operators(tmp_path: Path, target: str) -
     arguments[1]["arg"] = {"as_operator": target}
     rewrite(path, {"models/model.json": json.dumps(program).encode()})
     with pytest.raises(ModelError, match="refused: operator"):
+        load_model(f"exported:{path}")
+
+
+def test_a_power_that_never_ends_is_refused(tmp_path: Path) -> None:
+    """Arithmetic of Python has no place where shapes are fixed: 10 ** N holds the GIL."""
+    path = save_program(tmp_path / "m.pt2", AddOne())
+    program = json.loads(read_member(path, "models/model.json"))
+    graph = program["graph_module"]["graph"]
+    graph["sym_int_values"] = {"power": {"as_int": 5}}
+    inputs = [{"name": "", "arg": {"as_int": n}, "kind": 1} for n in (10, 20_000)]
+    output = {"as_sym_int": {"as_name": "power"}}
+    power = {"target": "_operator.pow", "inputs": inputs, "outputs": [output], "metadata": {}}
+    graph["nodes"].insert(0, {**power, "is_hop_single_tensor_return": None})
+    graph["nodes"][1]["inputs"][1]["arg"] = output
+    rewrite(path, {"models/model.json": json.dumps(program).encode()})
+    with pytest.raises(ModelError, match=r"refused: operator '_operator\.pow'"):
+        load_model(f"exported:{path}")
+
+
+class Endless(torch.nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image + torch.ones(1 << 40).sum()
+
+
+def test_a_program_that_takes_too_much_is_refused_in_the_child(tmp_path: Path) -> None:
+    """It is run once where its memory and time are limited; to load it takes neither."""
+    path = save_program(tmp_path / "m.pt2", Endless())
+    with pytest.raises(ModelError, match=r"cannot be run .* in a process without rights"):
         load_model(f"exported:{path}")
 
 

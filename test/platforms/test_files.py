@@ -105,7 +105,7 @@ def test_folder_that_is_a_link_out_is_refused(files: SystemFiles) -> None:
 
 def test_link_put_in_place_at_the_last_moment_is_not_followed(files: SystemFiles) -> None:
     target = files.root.parent / "outside/scaling_max_freq"
-    place = files._resolve(LISTED)
+    place = files.check(LISTED)
     place.unlink()
     place.symlink_to(target)
     with pytest.raises(OSError, match="symbolic links"):
@@ -146,6 +146,13 @@ def test_files_that_cannot_be_read(files: SystemFiles) -> None:
     assert files.read(CPUS) is None
     assert files.read_int("proc/device-tree/model") is None
     assert files.glob("no/such/*") == []
+    os.mkfifo(files.root / "pipe")
+    for path in ("pipe", "sys/\0", "sys/\ud800", "a" * 5000):
+        assert files.read(path) is None
+        assert files.read_int(path) is None
+        with pytest.raises(PlatformError) as caught:
+            files.write(path, 1)
+        assert len(str(caught.value).encode()) < 1000
 
 
 def test_numbers_in_paths_are_sorted_by_value(tmp_path: Path) -> None:
