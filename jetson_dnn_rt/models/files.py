@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from jetson_dnn_rt import small_files
 from jetson_dnn_rt.errors import ModelError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read_model_file(path: Path) -> bytes:
             raise ModelError(f"model file {path} is empty")
         if size > MAX_MODEL_BYTES:
             raise ModelError(f"model file {path} has {size} bytes, at most {MAX_MODEL_BYTES}")
-        return path.read_bytes()
+        return small_files.read_bytes(path, MAX_MODEL_BYTES)
     except OSError as error:
         raise ModelError(f"model file {path} cannot be read: {error}") from error
 

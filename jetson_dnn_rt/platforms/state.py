@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetson_dnn_rt import small_files
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.limits import EMC, Limits
@@ -125,7 +126,7 @@ class ClockState:
         try:
             if self._file.stat().st_size > _MOST_BYTES:
                 raise ValueError("it is too large")
-            content = json.loads(self._file.read_text())
+            content = json.loads(small_files.read_text(self._file, _MOST_BYTES))
             values = content["values"]
             if content["version"] != _VERSION or not all(
                 isinstance(path, str) and type(value) is int for path, value in values.items()

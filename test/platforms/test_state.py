@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from sysfs_trees import BOOT_ID, CPUS, EMC, TREES, FakeKernel, read_all, write_file, write_tree
 
+from jetson_dnn_rt import small_files
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import SystemFiles
@@ -433,12 +434,23 @@ def test_unreadable_state_file(root: Path, monkeypatch) -> None:
     write_file(root, STATE, "{}")
     refuse = PermissionError(13, "Permission denied")
 
-    def read_text(self: Path, *_: object) -> str:
+    def read_text(*_: object) -> str:
         raise refuse
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(small_files, "read_text", read_text)
     state = ClockState(SystemFiles(root), root / "run/jetson_dnn_rt")
     with pytest.raises(PlatformError, match="Permission denied"):
         state.read()
     state.close()
+    state.close()
+
+
+def test_a_state_file_that_is_a_fifo_is_refused(root: Path) -> None:
+    """Reading it waited for ever."""
+    write_file(root, STATE, "{}")
+    (root / STATE).unlink()
+    os.mkfifo(root / STATE)
+    state = ClockState(SystemFiles(root), root / "run/jetson_dnn_rt")
+    with pytest.raises(PlatformError, match="is not a regular file"):
+        state.read()
     state.close()
