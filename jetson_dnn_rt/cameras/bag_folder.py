@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from jetson_dnn_rt import safe_yaml, small_files
+from jetson_dnn_rt.cameras.bag_storage import Notes
 from jetson_dnn_rt.errors import SourceError
 
 METADATA = "metadata.yaml"
+
+MAX_METADATA_BYTES = 1 << 20
+MAX_FILES = 10_000
 
 _DATA = re.compile(r"\.(db3|mcap|bag)(\.zstd)?$")
 
@@ -41,7 +47,7 @@ def lay_out(path: Path) -> BagLayout:
     Raises
     ------
     SourceError
-        When there is nothing, or no file of a bag.
+        When there is nothing, no file of a bag, or what is neither a file nor a folder.
     """
     if not path.exists():
         raise SourceError(f"bag {path} is not there: give the folder or the file of a bag")
@@ -49,9 +55,14 @@ def lay_out(path: Path) -> BagLayout:
         if path.name == METADATA:
             return lay_out(path.parent)
         return BagLayout([path])
-    notes: list[str] = []
+    if not path.is_dir():
+        raise SourceError(f"bag {path} is neither a folder nor a regular file")
+    notes: list[str] = Notes()
     listed, expected = _read_metadata(path / METADATA, notes)
-    present = _find_data(path)
+    try:
+        present = dict.fromkeys(_find_data(path))
+    except OSError as error:
+        raise SourceError(f"bag {path} cannot be read: {error.strerror}") from error
     files = []
     for name in listed:
         if name in present:
@@ -74,7 +85,7 @@ def _find_data(path: Path) -> list[str]:
     return sorted(names, key=_by_number)
 
 
-def _is_twin(name: str, listed: list[str]) -> bool:
+def _is_twin(name: str, listed: Collection[str]) -> bool:
     """Tell whether a file is the compressed or the plain copy of one that is used already."""
     other = name[: -len(".zstd")] if name.endswith(".zstd") else f"{name}.zstd"
     return other in listed
@@ -86,12 +97,12 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _read_metadata(file: Path, notes: list[str]) -> tuple[list[str], dict[str, int]]:
+def _read_metadata(file: Path, notes: list[str]) -> tuple[dict[str, None], dict[str, int]]:
+    """Names of the files in their order, and messages by topic."""
     try:
-        text = file.read_text()
-        metadata = yaml.safe_load(text)["rosbag2_bagfile_information"]
-        # Older releases wrote paths from the folder above.
-        names = [Path(name).name for name in metadata["relative_file_paths"]]
+        text = small_files.read_text(file, MAX_METADATA_BYTES)
+        metadata = safe_yaml.parse(text)["rosbag2_bagfile_information"]
+        names = _name_files(metadata["relative_file_paths"])
         topics = metadata.get("topics_with_message_count") or []
         return names, _count_topics(topics)
     except FileNotFoundError:
@@ -101,19 +112,35 @@ def _read_metadata(file: Path, notes: list[str]) -> tuple[list[str], dict[str, i
         yaml.YAMLError,
         AttributeError,
         KeyError,
-        OverflowError,
-        RecursionError,
         TypeError,
         ValueError,
     ) as error:
         words = " ".join(str(error).split())[:200]
         notes.append(f"{METADATA} cannot be read and is left out: {type(error).__name__}: {words}")
-    return [], {}
+    return {}, {}
+
+
+def _name_files(paths: list[Any]) -> dict[str, None]:
+    if len(paths) > MAX_FILES:
+        raise ValueError(f"{len(paths)} files are named, at most {MAX_FILES} are accepted")
+    names: dict[str, None] = {}
+    for path in paths:
+        if not isinstance(path, str):
+            raise TypeError(f"the name of a file is no text: {safe_yaml.describe(path)}")
+        name = Path(path).name  # older releases wrote paths from the folder above
+        if name in names:
+            raise ValueError(f"{safe_yaml.describe(name)} is named twice")
+        names[name] = None
+    return names
 
 
 def _count_topics(topics: list[dict[str, Any]]) -> dict[str, int]:
     expected: dict[str, int] = {}
     for topic in topics:
-        name = str(topic["topic_metadata"]["name"])
-        expected[name] = expected.get(name, 0) + int(topic["message_count"])
+        name, count = topic["topic_metadata"]["name"], topic["message_count"]
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a topic is no text: {safe_yaml.describe(name)}")
+        if type(count) is not int or not 0 <= count < 1 << 63:
+            raise ValueError(f"no count of messages: {safe_yaml.describe(count)}")
+        expected[name] = expected.get(name, 0) + count
     return expected

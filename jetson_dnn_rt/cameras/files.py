@@ -152,7 +152,9 @@ def list_images(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise SourceError(f"images: {folder} is not a folder")
-    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES)
+    files = sorted(
+        f for f in folder.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES and f.is_file()
+    )
     if not files:
         raise SourceError(f"images: {folder} holds no image ({', '.join(IMAGE_SUFFIXES)})")
     return files

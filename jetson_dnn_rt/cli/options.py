@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import yaml
 
+from jetson_dnn_rt import safe_yaml
 from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, MAX_LIMIT_MB
 
 Overrides = dict[str, dict[str, object]]
@@ -65,7 +66,7 @@ def parse_setting(text: str) -> tuple[str, str, object]:
     if not (task and dot and parameter):
         raise argparse.ArgumentTypeError(f"{text!r} must have the form TASK.PARAMETER=VALUE")
     try:
-        return task, parameter, yaml.safe_load(value)
+        return task, parameter, safe_yaml.parse(value)
     except yaml.YAMLError as error:
         raise argparse.ArgumentTypeError(f"{value!r} is not a YAML value") from error
 

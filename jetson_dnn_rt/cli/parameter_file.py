@@ -10,15 +10,20 @@ from typing import Any
 
 import yaml
 
+from jetson_dnn_rt import safe_yaml, small_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 PERCEPTION = "perception"
 DEFAULT_TASKS = ("detector", "segmenter")
 
+MAX_BYTES = 1 << 20
+MAX_NAME = 255
+"""Characters of a parameter's name, its groups included."""
+
 _VALUES = "ros__parameters"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(safe_yaml.Loader):
     """Reads ``1e-3`` as a number, as ROS does and YAML 1.1 does not."""
 
 
@@ -80,7 +85,8 @@ class ParameterFile:
         if tasks is None:
             return list(DEFAULT_TASKS)
         if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
-            raise ConfigurationError(f"{self.path}: tasks must be a list of names: {tasks!r}")
+            shown = safe_yaml.describe(tasks)
+            raise ConfigurationError(f"{self.path}: tasks must be a list of names: {shown}")
         return [task for task in tasks if task]
 
     def of_task(self, task: str) -> dict[str, Any]:
@@ -97,9 +103,9 @@ def read_parameter_file(path: Path) -> ParameterFile:
         When it is missing, no YAML, or has another form.
     """
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        root = yaml.compose(small_files.read_text(path, MAX_BYTES), Loader=_Loader)
         sections = tuple(_find_sections(root, "")) if root is not None else ()
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"parameter file {path}: {error}") from error
     return ParameterFile(path, sections)
 
@@ -124,10 +130,10 @@ def _find_sections(node: yaml.Node, space: str) -> Iterator[tuple[str, dict[str,
     if not isinstance(node, yaml.MappingNode):
         raise ValueError(f"{space or 'the file'} must hold names of nodes with {_VALUES}")
     for key, value in node.value:
-        if key.value == _VALUES:
+        if (name := _name_of(key)) == _VALUES:
             yield space, _flatten(value)
         else:
-            yield from _find_sections(value, f"{space}/{key.value.strip('/')}")
+            yield from _find_sections(value, f"{space}/{name.strip('/')}")
 
 
 def _flatten(node: yaml.Node) -> dict[str, Any]:
@@ -137,11 +143,21 @@ def _flatten(node: yaml.Node) -> dict[str, Any]:
         raise ValueError(f"{_VALUES} must hold names with values")
     values: dict[str, Any] = {}
     for key, value in node.value:
+        group = _name_of(key)
         if isinstance(value, yaml.MappingNode):
-            values |= {f"{key.value}.{name}": inner for name, inner in _flatten(value).items()}
+            for name, inner in _flatten(value).items():
+                if len(group) + len(name) >= MAX_NAME:
+                    raise ValueError(f"a name has more than {MAX_NAME} characters: {group}...")
+                values[f"{group}.{name}"] = inner
         else:
-            values[key.value] = _construct(value)
+            values[group] = _construct(value)
     return values
+
+
+def _name_of(key: yaml.Node) -> str:
+    if not isinstance(key, yaml.ScalarNode) or len(key.value) > MAX_NAME:
+        raise ValueError(f"a name must be a text of at most {MAX_NAME} characters")
+    return str(key.value)
 
 
 def _construct(node: yaml.Node) -> Any:

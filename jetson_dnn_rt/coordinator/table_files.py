@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from jetson_dnn_rt import small_files
 from jetson_dnn_rt.coordinator.tables import ClockTable, Floats, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
@@ -96,19 +97,15 @@ def load_tables(path: Path) -> TableFile:
         When it is missing or is not what `save_tables` writes; the text says where.
     """
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = small_files.read_bytes(path, MAX_BYTES)
     except OSError as error:
         raise ConfigurationError(
             f"tables {path}: {error.strerror}; make them with jetson-dnn-rt profile"
         ) from error
-    root = _Value(None, path)
-    if len(data) > MAX_BYTES:
-        root.refuse(f"is larger than {MAX_BYTES >> 20} MiB")
     try:
         value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_make_object)
     except (ValueError, RecursionError) as error:
-        root.refuse(f"is no JSON: {error}")
+        _Value(None, path).refuse(f"is no JSON: {error}")
     return _read_file(_Value(value, path))
 
 

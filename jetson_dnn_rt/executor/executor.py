@@ -21,7 +21,7 @@ from jetson_dnn_rt.executor.control import Control
 from jetson_dnn_rt.executor.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.executor.delivery import Delivery, Observer
 from jetson_dnn_rt.executor.realtime import Realtime, RealtimeParameters
-from jetson_dnn_rt.executor.restarts import MAX_HUNG, MAX_RESTARTS, WINDOW_NS
+from jetson_dnn_rt.executor.restarts import MAX_HUNG, MAX_RESTARTS, MAX_TASK_RETRIED, WINDOW_NS
 from jetson_dnn_rt.executor.stage_table import list_runs, make_table
 from jetson_dnn_rt.executor.task_entry import (
     Stages,
@@ -313,6 +313,9 @@ class Executor(Control):
     def retry(self, task: str) -> str:
         """Start a task anew that was suspended because its stages hung, and count from nothing.
 
+        Anybody may ask, so that it is done once a minute, and not when `MAX_TASK_RETRIED` threads
+        hang in the task's stages: the threads that may hang are for all tasks.
+
         Returns
         -------
         str
@@ -321,7 +324,8 @@ class Executor(Control):
         Raises
         ------
         StillRunningError
-            When too many threads hang already.
+            When too many threads hang already, or it was started anew just now: the text says
+            when to try again.
         """
         with self._condition:
             entry = self._tasks[task]
@@ -329,12 +333,19 @@ class Executor(Control):
                 return ""
             if entry.restart is None:
                 raise StillRunningError(f"{entry.trouble}; it cannot be started anew by itself")
-            if len(self._hung) >= MAX_HUNG:
+            now_ns, own, hung = self.clock.now_ns(), self._count_hangs(task), len(self._hung)
+            if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
                 raise StillRunningError(
-                    f"{len(self._hung)} threads hang in stages and each keeps a network: end this "
-                    "process and start it anew"
+                    f"{hung} threads hang in stages, {own} of them of task {task}, and each keeps "
+                    "a network: try again when one has returned, or end this process and start it "
+                    "anew"
                 )
-            entry.restarts.forgive(self.clock.now_ns())
+            if wait_ns := entry.restarts.wait_ns(now_ns):
+                raise StillRunningError(
+                    f"task {task} was started anew less than a minute ago: try again in "
+                    f"{-(-wait_ns // 1_000_000_000)} s"
+                )
+            entry.restarts.forgive(now_ns)
             entry.trouble = ""
             self._engine.suspend(task, "restarting")
         with self._watchdog_condition:
@@ -730,7 +741,7 @@ class Executor(Control):
         if task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
             return
         remedy = f"call {name}/enable with data: true to try again"
-        if hung >= MAX_HUNG:
+        if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
             remedy = f"end this process and start it anew: {hung} threads hang"
         self._give_in(
             name,

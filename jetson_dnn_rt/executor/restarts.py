@@ -14,6 +14,14 @@ MAX_HUNG = 8
 """Threads that hang in stages before nothing is restarted any more: each holds a network."""
 
 
+RETRY_NS = 60_000_000_000
+"""Between two times that somebody has a task started anew: anybody may ask."""
+
+MAX_TASK_RETRIED = MAX_HUNG - 2
+"""Threads that hang in one task's stages before nobody can have it started anew: the others are
+left to the tasks that hang once."""
+
+
 class Restarts:
     """The restarts of one task, with times on the executor's clock.
 
@@ -29,6 +37,7 @@ class Restarts:
         self._times_ns: list[int] = []
         self.hangs = 0
         self.due_ns: int | None = None
+        self._forgiven_ns: int | None = None
 
     def plan(self, now_ns: int) -> bool:
         """A stage hung: set `due_ns`; False when it hung too often."""
@@ -41,8 +50,14 @@ class Restarts:
         self._times_ns.append(self.due_ns)
         return True
 
+    def wait_ns(self, now_ns: int) -> int:
+        """How long to wait before the next `forgive`."""
+        if self._forgiven_ns is None:
+            return 0
+        return max(0, self._forgiven_ns + RETRY_NS - now_ns)
+
     def forgive(self, now_ns: int) -> None:
         """Somebody asked for another try: start anew at once, and count from nothing."""
         self._times_ns = []
         self.hangs = 0
-        self.due_ns = now_ns
+        self.due_ns = self._forgiven_ns = now_ns

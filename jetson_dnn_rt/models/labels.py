@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jetson_dnn_rt import small_files
 from jetson_dnn_rt.errors import ModelError
 
 _MAX_FILE_BYTES = 1 << 20
@@ -50,9 +51,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
         When the file is missing, too large, or holds no names.
     """
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"labels: {path} is larger than {_MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = small_files.read_text(path, _MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"labels: cannot read {path}: {error}") from error
     if path.suffix not in (".yaml", ".yml"):
@@ -67,8 +66,10 @@ def read_labels(path: Path) -> tuple[str, ...]:
 def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
     import yaml
 
+    from jetson_dnn_rt import safe_yaml
+
     try:
-        data = yaml.safe_load(text)
+        data = safe_yaml.parse(text)
     except yaml.YAMLError as error:
         raise ModelError(f"labels: {path} is not YAML: {error}") from error
     if isinstance(data, dict) and "names" in data:
@@ -76,7 +77,7 @@ def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
     if isinstance(data, dict):
         return names_of_mapping(data)
     if isinstance(data, list):
-        return tuple(str(name) for name in data)
+        return tuple(_text_of(name) for name in data)
     raise ModelError(f"labels: {path} holds neither a list nor a mapping of names")
 
 
@@ -84,8 +85,14 @@ def names_of_mapping(data: dict[object, object]) -> tuple[str, ...]:
     """Order the names of ``{index: name}``; a gap is filled with ``class_N``."""
     if not all(isinstance(key, int) and 0 <= key < 100_000 for key in data):
         raise ModelError("labels: the keys of the mapping must be indices from 0")
-    by_index = {int(str(key)): str(name) for key, name in data.items()}
+    by_index = {int(str(key)): _text_of(name) for key, name in data.items()}
     return tuple(by_index.get(i, f"class_{i}") for i in range(max(by_index, default=-1) + 1))
+
+
+def _text_of(name: object) -> str:
+    if isinstance(name, list | tuple | dict | set):
+        raise ModelError("labels: a name must be a text, not a list or a mapping")
+    return str(name)
 
 
 def default_labels(kind: str, classes: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from jetson_dnn_rt import safe_yaml, small_files
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
 ALLOW = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -124,10 +125,8 @@ def read_colours(path: str) -> Colours:
         return DEFAULT
     file = Path(path).expanduser()
     try:
-        if file.stat().st_size > _LIMIT_BYTES:
-            raise ValueError(f"longer than {_LIMIT_BYTES} bytes")
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = safe_yaml.parse(small_files.read_text(file, _LIMIT_BYTES))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"colours of operators: {file}: {error}") from error
     names = [field.name for field in fields(Colours)]
     if not isinstance(content, dict) or set(content) != set(names):
@@ -144,11 +143,13 @@ def read_colours(path: str) -> Colours:
 def _read_list(name: str, values: object) -> frozenset[str]:
     if not isinstance(values, list):
         raise ConfigurationError(
-            f"{name!r} must be a list of operators, not {values!r}: write [] for none"
+            f"{name!r} must be a list of operators, not {safe_yaml.describe(values)}: "
+            "write [] for none"
         )
     for value in values:
         if not isinstance(value, str):
-            raise ConfigurationError(f"{name!r} has {value!r}, which is no name of an operator")
+            shown = safe_yaml.describe(value)
+            raise ConfigurationError(f"{name!r} has {shown}, which is no name of an operator")
     twice = [value for value, count in Counter(values).items() if count > 1]
     if twice:
         raise ConfigurationError(f"{name!r} has {twice[0]!r} twice: leave it there once")
@@ -181,6 +182,6 @@ def _say_difference(content: object, names: list[str]) -> str:
     if not isinstance(content, dict):
         return ""
     missing = [name for name in names if name not in content]
-    unknown = [repr(name) for name in content if name not in names]
+    unknown = [safe_yaml.describe(name) for name in content if name not in names]
     said = [f"{name!r} is missing" for name in missing] + [f"{name} is none" for name in unknown]
     return f" ({', '.join(said)})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from jetson_dnn_rt import safe_yaml, small_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
     size = (data.get("image_height"), data.get("image_width"))
     if size != (height, width):
         raise ConfigurationError(
-            f"camera_info_url: {path} is for {size[1]}x{size[0]} pixels, the camera delivers "
+            f"camera_info_url: {path} is for {safe_yaml.describe(size[1])}x"
+            f"{safe_yaml.describe(size[0])} pixels, the camera delivers "
             f"{width}x{height}"
         )
     try:
@@ -58,7 +60,10 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
             setattr(info, field, values)
         distortion = "distortion_coefficients"
         info.d = _read_numbers(data[distortion], f"{path}: {distortion}")
-        info.distortion_model = str(data["distortion_model"])
+        model = data["distortion_model"]
+        if not isinstance(model, str):
+            raise ConfigurationError(f"camera_info_url: {path}: distortion_model must be a text")
+        info.distortion_model = model
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"camera_info_url: {path} lacks {error}") from error
     return info
@@ -67,7 +72,8 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
 def _read_numbers(part: Any, name: str) -> list[float]:
     values = part["data"]
     if not all(type(v) in (int, float) and abs(v) <= sys.float_info.max for v in values):
-        raise ConfigurationError(f"camera_info_url: {name} needs finite numbers: {values!r:.200}")
+        shown = safe_yaml.describe(values)
+        raise ConfigurationError(f"camera_info_url: {name} needs finite numbers: {shown}")
     return [float(v) for v in values]
 
 
@@ -75,9 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigurationError(f"camera_info_url: {path} is no calibration: too large")
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = safe_yaml.parse(small_files.read_text(path, MAX_FILE_BYTES))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"camera_info_url: {path} cannot be read: {error}") from error
     if not isinstance(data, dict):

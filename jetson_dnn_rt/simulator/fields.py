@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Union
 
 import yaml
 
+from jetson_dnn_rt import safe_yaml, small_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -27,10 +28,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         When it is missing, too long, no YAML, or has another form.
     """
     try:
-        if path.stat().st_size > LIMIT_BYTES:
-            raise ValueError(f"longer than {LIMIT_BYTES} bytes")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = safe_yaml.parse(small_files.read_text(path, LIMIT_BYTES))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigurationError(f"{path}: must hold names with values")
@@ -59,7 +58,7 @@ def build(cls: type[T], values: object, path: Path, key: str = "") -> T:
         For a key that is missing or unknown, and for a value that cannot be one.
     """
     if not isinstance(values, Mapping):
-        raise _error(path, key, f"must hold names with values: {values!r}")
+        raise _error(path, key, f"must hold names with values: {safe_yaml.describe(values)}")
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     unknown = sorted(str(name) for name in values if name not in fields)
     if unknown:
@@ -90,7 +89,7 @@ def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
         return _convert_sequence(arguments, value, path, key)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise _error(path, key, f"must hold names with values: {value!r}")
+            raise _error(path, key, f"must hold names with values: {safe_yaml.describe(value)}")
         return {
             str(name): _convert(arguments[1], item, path, _join(key, str(name)))
             for name, item in value.items()
@@ -98,7 +97,7 @@ def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise _error(path, key, f"must be {_name(hint)}: {value!r}")
+        raise _error(path, key, f"must be {_name(hint)}: {safe_yaml.describe(value)}")
     if hint is float and value != value:
         raise _error(path, key, "must be a number: nan")
     return value
@@ -106,11 +105,11 @@ def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
 
 def _convert_sequence(arguments: tuple[Any, ...], value: Any, path: Path, key: str) -> Any:
     if not isinstance(value, list):
-        raise _error(path, key, f"must be a list: {value!r}")
+        raise _error(path, key, f"must be a list: {safe_yaml.describe(value)}")
     if arguments[-1] is Ellipsis:
         arguments = (arguments[0],) * len(value)
     elif len(value) != len(arguments):
-        raise _error(path, key, f"must have {len(arguments)} values: {value!r}")
+        raise _error(path, key, f"must have {len(arguments)} values: {safe_yaml.describe(value)}")
     return tuple(
         _convert(hint, item, path, f"{key}[{index}]")
         for index, (hint, item) in enumerate(zip(arguments, value, strict=True))

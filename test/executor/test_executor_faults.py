@@ -10,7 +10,7 @@ from executor_bench import HANG_NS, MS, Bench, frame, parameters
 from raising import InjectedError, RaisingSelector, Saboteur, spoil_engine
 
 from jetson_dnn_rt.errors import StillRunningError
-from jetson_dnn_rt.executor.restarts import MAX_HUNG, Restarts
+from jetson_dnn_rt.executor.restarts import MAX_HUNG, MAX_TASK_RETRIED, RETRY_NS, Restarts
 from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome, Stage
@@ -119,16 +119,70 @@ def test_a_suspended_task_is_tried_again_when_somebody_asks(bench):
     task.frames(31 * S, 60 * S, 20)
     assert task.snapshot.hangs == MAX_HUNG - 3  # four of its own hang: no restart by itself
     assert "5 of its threads hang still" in task.snapshot.suspended
-    for _ in range(5):
-        if task.snapshot.hangs < MAX_HUNG:
-            bench.executor.retry("a")
-            task.frames(bench.clock.now_ns() // MS, bench.clock.now_ns() // MS + 200, 20)
-    with pytest.raises(StillRunningError, match="8 threads hang in stages"):
+    task.frames(60 * S, 100 * S, 20)
+    assert bench.executor.retry("a") == "task a is being started anew"
+    task.frames(100 * S, 200 * S, 20)
+    with pytest.raises(StillRunningError, match="6 threads hang in stages, 6 of them of task a"):
         bench.executor.retry("a")
-    assert task.snapshot.hangs == MAX_HUNG
+    assert task.snapshot.hangs == MAX_TASK_RETRIED
+    assert "then end this process and start it anew: 6 threads hang" in task.snapshot.suspended
     check_counts(task.snapshot)
     bench.finish()
-    assert len(task.returned) == MAX_HUNG
+    assert len(task.returned) == MAX_TASK_RETRIED
+
+
+def ask(bench, name="a"):
+    """Call `~/enable` with true; gives what the caller reads."""
+    try:
+        return bench.executor.retry(name)
+    except StillRunningError as error:
+        return str(error)
+
+
+def test_whoever_asks_all_the_time_leaves_threads_for_the_other_tasks(bench):
+    """`~/enable` ten times a second for ten minutes; another task that hangs once goes on."""
+    before = count_workers()
+    task, other = Hanging(bench), Hanging(bench, "other", hangs=False)
+    bench.executor.start()
+    replies = Counter()
+    for sequence, time_ms in enumerate(range(0, 600 * S, 100)):
+        bench.run_to(time_ms)
+        bench.submit("a", sequence)
+        replies[ask(bench)] += 1
+    assert replies["task a is being started anew"] == 2
+    assert task.snapshot.hangs == MAX_TASK_RETRIED
+    assert count_workers() - before == 1 + MAX_TASK_RETRIED
+    assert any("try again when one has returned, or end this process" in text for text in replies)
+    other.hangs = True
+    bench.submit("other", 0)
+    bench.run_to(601 * S)
+    other.hangs = False
+    assert (other.snapshot.hangs, other.snapshot.suspended) == (1, "")
+    bench.submit("other", 1)
+    bench.run_to(602 * S)
+    assert other.snapshot.outcomes[Outcome.MET] == 1
+    bench.finish()
+
+
+def test_a_task_is_started_anew_by_hand_once_a_minute(bench):
+    """Also where no thread hangs; the answer says in how many seconds."""
+
+    def fail():
+        raise RuntimeError("no device")
+
+    task = Hanging(bench, options={"restart": fail})
+    bench.executor.start()
+    task.frames(0, S, 200)
+    assert ask(bench) == "task a is being started anew"
+    bench.clock.settle()
+    bench.run_to(31 * S)
+    assert "restart failed: no device" in task.snapshot.suspended
+    assert ask(bench) == "task a was started anew less than a minute ago: try again in 30 s"
+    bench.run_to(61 * S)
+    assert RETRY_NS == 60 * S * MS
+    assert ask(bench) == "task a is being started anew"
+    bench.clock.settle()
+    bench.finish()
 
 
 def test_hangs_now_and_then_do_not_suspend_a_task_but_never_pile_up():

@@ -1,0 +1,117 @@
+"""YAML from files that nobody vouches for: what a few bytes stand for stays small."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import yaml
+
+MAX_EXPANDED = 4_000_000
+"""Characters of a document when each alias is written out."""
+
+MAX_DEPTH = 64
+"""Of lists and mappings in each other, aliases written out."""
+
+MAX_NUMBER = 1000
+"""Characters of a number; a double has 309 digits before its point at most."""
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, with bounds on what aliases, nesting and numbers cost.
+
+    Anchors and aliases may be used. A few hundred bytes of them can stand for gigabytes, which
+    show when somebody makes a text of a value.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Compose the document, and refuse one that is larger than it looks."""
+        try:
+            node: yaml.Node | None = super().get_single_node()
+            if node is not None:
+                self._weigh(node, {})
+        except RecursionError as error:
+            raise yaml.YAMLError(
+                f"more than {MAX_DEPTH} lists or mappings in each other"
+            ) from error
+        return node
+
+    def _weigh(self, node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+        """Characters and depth of what a node stands for; a node that aliases name is one node."""
+        if id(node) in known:
+            weight = known[id(node)]
+            if weight is None:
+                raise yaml.MarkedYAMLError(
+                    problem="a value contains itself", problem_mark=node.start_mark
+                )
+            return weight
+        if isinstance(node, yaml.ScalarNode):
+            size, depth = 1 + len(node.value), 0
+        else:
+            known[id(node)] = None
+            parts = node.value
+            if isinstance(node, yaml.MappingNode):
+                parts = [part for pair in parts for part in pair]
+            size, depth = 1, 0
+            for part in parts:
+                more, below = self._weigh(part, known)
+                size, depth = size + more, max(depth, below)
+            depth += 1
+        if size > MAX_EXPANDED or depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"a value of more than {MAX_EXPANDED} characters, aliases written out"
+                if size > MAX_EXPANDED
+                else f"more than {MAX_DEPTH} lists or mappings in each other",
+                problem_mark=node.start_mark,
+            )
+        known[id(node)] = size, depth
+        return size, depth
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make the value of a node."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # What PyYAML's constructors stumble over, such as the 31st of February.
+            raise yaml.MarkedYAMLError(
+                problem=f"a value cannot be read: {error}", problem_mark=node.start_mark
+            ) from error
+
+    def _construct_number(self, node: yaml.ScalarNode) -> int | float:
+        # 1:1:1:... is a number to base 60, for which the time grows with its length squared.
+        if len(node.value) > MAX_NUMBER:
+            raise yaml.MarkedYAMLError(
+                problem=f"a number of more than {MAX_NUMBER} characters",
+                problem_mark=node.start_mark,
+            )
+        value: int | float
+        if node.tag.endswith(":int"):
+            value = self.construct_yaml_int(node)
+        else:
+            value = self.construct_yaml_float(node)
+        return value
+
+
+for _kind in ("int", "float"):
+    Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", Loader._construct_number)
+
+
+def parse(text: str) -> Any:
+    """Read one document, as ``yaml.safe_load`` does.
+
+    Raises
+    ------
+    yaml.YAMLError
+        When it is no YAML, stands for too much, or has a value that its type cannot have.
+    """
+    return yaml.load(text, Loader)
+
+
+_short = reprlib.Repr()
+_short.maxlevel = 2
+_short.maxstring = _short.maxother = _short.maxlong = 100
+
+
+def describe(value: object) -> str:
+    """Show a value of a file in an error: what is long is cut off before it is made to text."""
+    return _short.repr(value)[:200]

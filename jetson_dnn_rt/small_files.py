@@ -1,0 +1,53 @@
+"""Reading files that somebody else may have put there: never more than a limit, never for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Read a regular file, or what a link to one leads to, whole.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file. A FIFO, on which reading would wait for ever, is refused like a device,
+        which may have no end.
+    limit : int
+        The most bytes that are accepted.
+
+    Raises
+    ------
+    OSError
+        When it is missing, unreadable, no regular file, or larger than `limit`.
+    """
+    _check(os.stat(path), path, limit)  # first, as some devices act when they are opened
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        size = _check(os.fstat(descriptor), path, limit)
+        data = file.read(size + 1)
+        if len(data) > size:  # it grows, or its system does not know its size
+            data += file.read(limit - size)
+    if len(data) > limit:
+        raise _too_large(path, limit)
+    return data
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a file as `read_bytes` does, as UTF-8; a ValueError when it is not."""
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def _check(status: os.stat_result, path: Path, limit: int) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    if status.st_size > limit:
+        raise _too_large(path, limit)
+    return status.st_size
+
+
+def _too_large(path: Path, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"is larger than {limit} bytes", str(path))
