@@ -220,6 +220,16 @@ def test_metadata_that_stand_for_gigabytes_are_left_out(name: str, bag: Path) ->
     assert "cannot be read and is left out" in layout.notes[0]
 
 
+def test_a_topic_whose_name_stands_for_gigabytes_is_left_out(bag: Path) -> None:
+    """Its name was made to text: 570 bytes took gigabytes."""
+    write_metadata(bag, topic="*a8")
+    text = (bag / METADATA).read_text()
+    (bag / METADATA).write_text(hostile_yaml.make_bomb(8) + text)
+    layout = call(lambda: lay_out(bag))
+    assert (layout.files, layout.expected) == ([bag / "x.mcap"], {})
+    assert "aliases written out" in layout.notes[0]
+
+
 def test_a_fifo_is_no_image(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(SourceError, match="holds no image"):
