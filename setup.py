@@ -11,25 +11,18 @@ ROOT = Path(__file__).resolve().parent
 
 # `ros2 run jetson_dnn_rt NAME` starts these.
 EXECUTABLES = {
-    "camera": "jetson_dnn_rt.nodes.main:camera",
-    "detector": "jetson_dnn_rt.nodes.main:detector",
-    "segmenter": "jetson_dnn_rt.nodes.main:segmenter",
-    "perception": "jetson_dnn_rt.nodes.main:perception",
-    "coordinator": "jetson_dnn_rt.nodes.main:coordinator",
-    "run": "jetson_dnn_rt.cli.main:run",
-    "compress": "jetson_dnn_rt.cli.main:compress",
-    "build": "jetson_dnn_rt.cli.main:build",
-    "profile": "jetson_dnn_rt.cli.main:profile",
-    "library": "jetson_dnn_rt.cli.main:library",
-    "doctor": "jetson_dnn_rt.cli.main:doctor",
-    "simulate": "jetson_dnn_rt.cli.main:simulate",
-    "evaluate": "jetson_dnn_rt.cli.main:evaluate",
-    "wcet": "jetson_dnn_rt.cli.main:wcet",
-    "compare": "jetson_dnn_rt.cli.main:compare",
-    "report": "jetson_dnn_rt.cli.main:report",
-    "export": "jetson_dnn_rt.cli.main:export",
-    "export-c": "jetson_dnn_rt.cli.main:export_c",
-    "bench": "jetson_dnn_rt.cli.main:bench",
+    "camera": "jetson_dnn_rt.nodes.process.main:camera",
+    "detector": "jetson_dnn_rt.nodes.process.main:detector",
+    "segmenter": "jetson_dnn_rt.nodes.process.main:segmenter",
+    "perception": "jetson_dnn_rt.nodes.process.main:perception",
+    "coordinator": "jetson_dnn_rt.nodes.process.main:coordinator",
+    **dict.fromkeys(
+        (
+            *("run", "compress", "build", "profile", "library", "doctor", "simulate", "evaluate"),
+            *("wcet", "compare", "report", "export", "export-c", "bench"),
+        ),
+        "jetson_dnn_rt.cli.main:run_command",
+    ),
 }
 COMMAND = "jetson-dnn-rt"
 
@@ -83,8 +76,8 @@ setup(
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
     package_data={
         NAME: ["py.typed"],
-        f"{NAME}.models": ["weights/*"],
-        f"{NAME}.backends": ["*.cu"],
+        f"{NAME}.demo": ["weights/*"],
+        f"{NAME}.backends.cuda": ["*.cu"],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -26,7 +26,7 @@ class Frame:
         A view of the source's buffer: nobody writes to it, and rows may be padded (strided).
     encoding : str
         Name as in ``sensor_msgs/image_encodings``: ``bgr8``, ``rgb8``, ``mono8``, ``nv12``, ...
-        `jetson_dnn_rt.models.encodings` says how each lies in `image`.
+        `jetson_dnn_rt.models.input.encodings` says how each lies in `image`.
     stamp_ns : int
         Capture time as stamped by the source, in the source's clock.
     sequence : int

@@ -19,7 +19,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.substitutions import ExecutableInPackage
 
-from jetson_dnn_rt.nodes.launch_tools import has_package, is_true
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true
 from launch import LaunchDescription
 
 PACKAGE = "jetson_dnn_rt"

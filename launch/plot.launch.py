@@ -6,7 +6,7 @@ from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
-from jetson_dnn_rt.nodes.launch_tools import has_package
+from jetson_dnn_rt.nodes.process.launch_tools import has_package
 from launch import LaunchDescription
 
 CONFIG = Path(get_package_share_directory("jetson_dnn_rt")) / "config"

@@ -21,7 +21,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.ros_adapters import get_ros_node
 
-from jetson_dnn_rt.nodes.launch_tools import has_package, is_true
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true
 from launch import LaunchDescription
 
 SHARE = Path(get_package_share_directory("jetson_dnn_rt"))

@@ -75,7 +75,7 @@ def frozen_heap(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def own_faults() -> None:
     """Let each test begin without the faults of those before: the log is the process'."""
-    from jetson_dnn_rt.faults import FAULTS
+    from jetson_dnn_rt.safety.faults import FAULTS
 
     FAULTS.clear()
 

@@ -23,15 +23,15 @@ configured, and keep the value that the node was started with where `lock_config
 
 def render() -> str:
     """The text of the file."""
-    from jetson_dnn_rt.nodes.camera import CameraParameters, CameraProcessParameters
-    from jetson_dnn_rt.nodes.coordinator_parameters import (
+    from jetson_dnn_rt.nodes.cameras.camera import CameraParameters, CameraProcessParameters
+    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
         CoordinatorParameters,
         CoordinatorProcessParameters,
     )
-    from jetson_dnn_rt.nodes.host import HostParameters
-    from jetson_dnn_rt.nodes.parameters import CommonParameters
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
-    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.nodes.process.parameters import CommonParameters
+    from jetson_dnn_rt.nodes.tasks.host import HostParameters
+    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
     process = {field.name for field in _describe(HostParameters)}
     own = [field for field in _describe(PerceptionParameters) if field.name not in process]
@@ -52,7 +52,7 @@ def render() -> str:
 
 
 def _describe(declaration: type[Any]) -> list[Any]:
-    from jetson_dnn_rt.nodes.parameters import describe
+    from jetson_dnn_rt.nodes.process.parameters import describe
 
     return list(describe(declaration))
 

@@ -34,9 +34,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from jetson_dnn_rt.models import builtin
-from jetson_dnn_rt.models.builtin_networks import Detector, Segmenter
-from jetson_dnn_rt.models.scenes import random_scene, training_seed
+from jetson_dnn_rt.demo import builtin
+from jetson_dnn_rt.demo.networks import Detector, Segmenter
+from jetson_dnn_rt.demo.scenes import random_scene, training_seed
 
 HEIGHT, WIDTH = builtin.INPUT_SIZE["detector"]
 STRIDE = 8

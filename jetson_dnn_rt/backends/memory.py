@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from jetson_dnn_rt.backends.cuda import open_cuda
+from jetson_dnn_rt.backends.cuda.device import open_cuda
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 _RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")

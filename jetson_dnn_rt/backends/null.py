@@ -10,7 +10,7 @@ from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
-from jetson_dnn_rt.models.null_source import STAGES, NullOrigin
+from jetson_dnn_rt.models.sources.null import STAGES, NullOrigin
 
 _BURNT = bytes(16384)
 """Its checksum takes about 10 us, in which the interpreter is free."""

@@ -96,7 +96,7 @@ def inspect_backend(name: str) -> BackendInfo:
     precisions: tuple[str, ...] = ("fp32",)
     reason = ""
     if name == "torch":
-        from jetson_dnn_rt.backends import torch as torch_backend
+        from jetson_dnn_rt.backends.torch import cpu as torch_backend
 
         device = torch_backend.choose_device()
         precisions = torch_backend.PRECISIONS[device]
@@ -114,7 +114,9 @@ def inspect_backend(name: str) -> BackendInfo:
 
 def _inspect_tensorrt(name: str) -> BackendInfo:
     """TensorRT is of use with a device, and with somebody to own memory on it."""
-    from jetson_dnn_rt.backends import cuda, tensorrt_api, tensorrt_build
+    from jetson_dnn_rt.backends.cuda import device as cuda
+    from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
+    from jetson_dnn_rt.backends.tensorrt import build as tensorrt_build
 
     try:
         module = tensorrt_api.import_tensorrt()
@@ -155,7 +157,7 @@ def _inspect_tvm() -> BackendInfo:
 
 def _list_tvm_lacks() -> str:
     """What TVM runs without, and does less."""
-    from jetson_dnn_rt.backends.tvm_compile import find_linker
+    from jetson_dnn_rt.tvm.compile import find_linker
 
     missing = [name for name in _TUNING_PACKAGES if importlib.util.find_spec(name) is None]
     lacks = []
@@ -218,7 +220,7 @@ def create_runner(
         When the back end or the precision is unknown.
     BackendUnavailableError
         When it is missing here, with the mend, or does not compute in that precision;
-        `UntunedError` for TVM, whose kernels are in a library (`jetson_dnn_rt.variants.engines`).
+        `UntunedError` for TVM, whose kernels are in a library (`variants.running.engines`).
     ModelError
         When the back end cannot run the network.
     """
@@ -251,25 +253,25 @@ def _create_openvino(part: Part, precision: str, threads: int, clock: Clock) -> 
 
 
 def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.torch import TorchRunner, choose_device
+    from jetson_dnn_rt.backends.torch.cpu import TorchRunner, choose_device
 
     if choose_device() == "cuda":
-        from jetson_dnn_rt.backends.torch_cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
 
         return TorchCudaRunner(part, precision)
     return TorchRunner(part, precision, threads)
 
 
 def _create_tensorrt(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
+    from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 
     return TensorRtRunner(part, precision)
 
 
 def _create_on_dla(core: int) -> Callable[[Part, str, int, Clock], Runner]:
     def create(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-        from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
-        from jetson_dnn_rt.backends.tensorrt_build import BuildOptions
+        from jetson_dnn_rt.backends.tensorrt.build import BuildOptions
+        from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 
         return TensorRtRunner(part, precision, options=BuildOptions(dla_core=core))
 
@@ -277,7 +279,7 @@ def _create_on_dla(core: int) -> Callable[[Part, str, int, Clock], Runner]:
 
 
 def _create_tvm(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.tvm import UntunedError
+    from jetson_dnn_rt.tvm.runner import UntunedError
 
     raise UntunedError(
         f"{part.name} is not tuned for tvm-{precision}: untuned kernels are many times slower and "

@@ -30,7 +30,7 @@ def copy_as_bgr(frame: Frame, out: Image | None = None) -> Image:
     Parameters
     ----------
     frame : Frame
-        In any encoding of `jetson_dnn_rt.models.encodings`.
+        In any encoding of `jetson_dnn_rt.models.input.encodings`.
     out : ndarray of uint8, [H, W, 3], optional
         Where to; a new array by default.
 

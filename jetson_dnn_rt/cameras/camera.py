@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.faults import FAULTS, safe_text, start_thread
 from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
 
 logger = logging.getLogger(__name__)
 

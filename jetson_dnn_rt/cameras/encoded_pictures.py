@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Image
-from jetson_dnn_rt.models.encodings import ENCODINGS
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
 
 MAX_PIXELS = 1 << 26
 """64 megapixels: more is refused before anything is looked at or allocated."""

@@ -2,7 +2,7 @@
 
 The messages are those of rclpy or of a bag reader: they are known by their fields alone. The image
 is a view of the message's own buffer (1 us), whatever its encoding; how the pixels lie in it says
-`jetson_dnn_rt.models.encodings`.
+`jetson_dnn_rt.models.input.encodings`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError, check_size, decode_picture
 from jetson_dnn_rt.frames import Frame, Image
-from jetson_dnn_rt.models.encodings import ENCODINGS, SAME_AS
+from jetson_dnn_rt.models.input.encodings import ENCODINGS, SAME_AS
 
 MAX_FRAME_ID = 256
 """Characters of a coordinate frame's name: each box of a result has it once more."""

@@ -59,7 +59,7 @@ def open_source(
 
 
 def _open_synthetic(rest: str, size: tuple[int, int], rate_hz: float, seed: int) -> FrameSource:
-    from jetson_dnn_rt.cameras.synthetic import SyntheticSource
+    from jetson_dnn_rt.cameras.live.synthetic import SyntheticSource
 
     if rest:
         width, cross, height = rest.partition("x")
@@ -82,12 +82,12 @@ def _open_images(rest: str, loop: bool) -> FrameSource:
 
 
 def _open_device(rest: str, size: tuple[int, int], rate_hz: float) -> FrameSource:
-    from jetson_dnn_rt.cameras.devices import open_device
+    from jetson_dnn_rt.cameras.live.devices import open_device
 
     return open_device(rest, size, rate_hz)
 
 
 def _open_pipeline(rest: str) -> FrameSource:
-    from jetson_dnn_rt.cameras.devices import open_pipeline
+    from jetson_dnn_rt.cameras.live.devices import open_pipeline
 
     return open_pipeline(rest)

@@ -30,8 +30,8 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
-    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder
+    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.variants.building.building import BuildReport, BuildSettings, TaskBuilder
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
@@ -167,8 +167,8 @@ class _Job:
 
 
 def _plan(args: argparse.Namespace) -> list[_Job]:
-    from jetson_dnn_rt.nodes.declaration import read_values
-    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters, defaults_of
+    from jetson_dnn_rt.nodes.process.declaration import read_values
+    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters, defaults_of
 
     file = read_parameter_files(args.params, args.namespace)
     unknown = sorted(set(args.task) - set(file.tasks))
@@ -214,15 +214,15 @@ def _plan_task(
 ) -> _Job:
     from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.settings import DecoderSettings
-    from jetson_dnn_rt.nodes.loading import apply_thresholds, load_task_model
-    from jetson_dnn_rt.nodes.task_parameters import (
+    from jetson_dnn_rt.models.sources.settings import DecoderSettings
+    from jetson_dnn_rt.nodes.tasks.loading import apply_thresholds, load_task_model
+    from jetson_dnn_rt.nodes.tasks.task_parameters import (
         count_threads,
         read_process_threads,
         wants_trial,
     )
-    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
-    from jetson_dnn_rt.variants.variant_set import choose_default
+    from jetson_dnn_rt.variants.building.building import BuildReport, TaskBuilder, TaskPlan
+    from jetson_dnn_rt.variants.running.variant_set import choose_default
 
     library = values.open_library()
     if library is None:
@@ -268,7 +268,7 @@ def _plan_task(
 
 
 def _read_settings(args: argparse.Namespace, values: TaskNodeParameters) -> BuildSettings:
-    from jetson_dnn_rt.variants.building import BuildSettings
+    from jetson_dnn_rt.variants.building.building import BuildSettings
 
     frames = args.frames or values.build_frames
     return BuildSettings(

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from jetson_dnn_rt.backends.registry import BackendInfo
 from jetson_dnn_rt.backends.threads import count_cores
-from jetson_dnn_rt.children import code_command
 from jetson_dnn_rt.cli.environment import (
     PROFILE,
     find_distribution,
@@ -26,9 +25,10 @@ from jetson_dnn_rt.cli.environment import (
     profile_variable,
 )
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.executor.core_split import list_splits
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.runtime.sharing.core_split import list_splits
+from jetson_dnn_rt.safety.children import code_command
 
 ROOT = Path("/")
 SHARED_MEMORY_BYTES = 128 << 20

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.wcet.summary import order_statistic
-from jetson_dnn_rt.wcet.trace_reader import Trace
+from jetson_dnn_rt.traces.reader import Trace
+from jetson_dnn_rt.traces.summary import order_statistic
 
 # Okabe & Ito's palette, to be told apart by the colour-blind too.
 _COLORS = {

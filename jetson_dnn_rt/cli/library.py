@@ -21,12 +21,12 @@ from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants.library_entry import KINDS
+from jetson_dnn_rt.variants.library.entry import KINDS
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.library import Library, Listing, Removal
-    from jetson_dnn_rt.variants.library_transfer import Transfer
-    from jetson_dnn_rt.variants.measurement import Measurement
+    from jetson_dnn_rt.variants.library.library import Library, Listing, Removal
+    from jetson_dnn_rt.variants.library.transfer import Transfer
+    from jetson_dnn_rt.variants.measuring.measurement import Measurement
 
 HELP = "list what was built, remove what is of no more use, copy it to another board"
 
@@ -94,14 +94,14 @@ def execute(args: argparse.Namespace) -> int:
         When the library cannot be used, an entry cannot be removed, or the file is refused or not
         trusted.
     """
-    from jetson_dnn_rt.variants.library import Library
+    from jetson_dnn_rt.variants.library.library import Library
 
     actions = {"list": _list, "prune": _prune, "export": _export, "import": _import}
     return actions[args.action](Library(args.engine_cache), args)
 
 
 def _list(library: Library, args: argparse.Namespace) -> int:
-    from jetson_dnn_rt.variants.machine import find_stale
+    from jetson_dnn_rt.variants.measuring.machine import find_stale
 
     entries = []
     for listing in library.entries():
@@ -121,7 +121,7 @@ def _list(library: Library, args: argparse.Namespace) -> int:
 
 
 def _prune(library: Library, args: argparse.Namespace) -> int:
-    from jetson_dnn_rt.variants.machine import find_stale
+    from jetson_dnn_rt.variants.measuring.machine import find_stale
 
     conditions = args.stale, args.older_than, args.larger_than
     stale = args.stale or not any(conditions)
@@ -152,7 +152,7 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
 
 
 def _export(library: Library, args: argparse.Namespace) -> int:
-    from jetson_dnn_rt.variants.library_transfer import export_entries
+    from jetson_dnn_rt.variants.library.transfer import export_entries
 
     def is_wanted(listing: Listing) -> bool:
         header = listing.header
@@ -169,7 +169,7 @@ def _export(library: Library, args: argparse.Namespace) -> int:
 
 
 def _import(library: Library, args: argparse.Namespace) -> int:
-    from jetson_dnn_rt.variants.library_transfer import import_entries
+    from jetson_dnn_rt.variants.library.transfer import import_entries
 
     if not args.trust:
         raise ConfigurationError(
@@ -185,7 +185,7 @@ def _import(library: Library, args: argparse.Namespace) -> int:
 def _say_transfers(
     transfers: Sequence[Transfer], verb: str, library: Library, args: argparse.Namespace
 ) -> None:
-    from jetson_dnn_rt.variants.machine import find_stale
+    from jetson_dnn_rt.variants.measuring.machine import find_stale
 
     if args.json:
         entries = [
@@ -214,7 +214,7 @@ def _say_transfers(
 
 def _read_measurement(listing: Listing) -> tuple[Measurement | None, str]:
     """What was measured, or why that cannot be read."""
-    from jetson_dnn_rt.variants.measurement import Measurement
+    from jetson_dnn_rt.variants.measuring.measurement import Measurement
 
     if listing.header is None or listing.header.key.kind != "measurement":
         return None, ""

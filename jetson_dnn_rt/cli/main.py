@@ -1,4 +1,4 @@
-"""`jetson-dnn-rt COMMAND`: one module for each command, in this package.
+"""`jetson-dnn-rt COMMAND`: one module for each command; plug-ins register theirs.
 
 A command module has ``HELP`` (a line), ``add_arguments(parser)`` and ``execute(args) -> int``, the
 exit code: 0 success, 1 a failed run or a bar not met, 2 bad arguments or configuration. It imports
@@ -13,15 +13,18 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.executor.realtime import set_library_defaults
+from jetson_dnn_rt.plugins import collect
+from jetson_dnn_rt.runtime.realtime import set_library_defaults
 
-COMMANDS = (
-    *("run", "compress", "build", "profile", "evaluate", "wcet", "compare", "report", "export"),
-    *("export-c", "library", "doctor", "simulate", "bench"),
-)
+COMMANDS = {name: f"jetson_dnn_rt.cli.{name}" for name in ("run", "build", "library", "doctor")}
+"""The robot's own; plug-ins bring the others."""
+
+NOT_INSTALLED = {"bench": "jetson_dnn_rt.cli.bench"}
+"""Commands of before that say where they have gone."""
 
 FAILED = 1
 BAD_ARGUMENTS = 2
@@ -35,8 +38,9 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jetson-dnn-rt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in (only,) if only in COMMANDS else COMMANDS:
-        module = importlib.import_module(f"jetson_dnn_rt.cli.{name.replace('-', '_')}")
+    modules = {**COMMANDS, **collect("COMMANDS"), **NOT_INSTALLED}
+    for name in (only,) if only in modules else modules:
+        module = importlib.import_module(modules[name])
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(command)
@@ -75,74 +79,10 @@ def _report(command: str, message: str, code: int) -> int:
     return code
 
 
-def run() -> int:
-    """`ros2 run jetson_dnn_rt run`."""
-    return main(["run", *sys.argv[1:]])
-
-
-def compress() -> int:
-    """`ros2 run jetson_dnn_rt compress`."""
-    return main(["compress", *sys.argv[1:]])
-
-
-def doctor() -> int:
-    """`ros2 run jetson_dnn_rt doctor`."""
-    return main(["doctor", *sys.argv[1:]])
-
-
-def build() -> int:
-    """`ros2 run jetson_dnn_rt build`."""
-    return main(["build", *sys.argv[1:]])
-
-
-def profile() -> int:
-    """`ros2 run jetson_dnn_rt profile`."""
-    return main(["profile", *sys.argv[1:]])
-
-
-def evaluate() -> int:
-    """`ros2 run jetson_dnn_rt evaluate`."""
-    return main(["evaluate", *sys.argv[1:]])
-
-
-def wcet() -> int:
-    """`ros2 run jetson_dnn_rt wcet`."""
-    return main(["wcet", *sys.argv[1:]])
-
-
-def compare() -> int:
-    """`ros2 run jetson_dnn_rt compare`."""
-    return main(["compare", *sys.argv[1:]])
-
-
-def report() -> int:
-    """`ros2 run jetson_dnn_rt report`."""
-    return main(["report", *sys.argv[1:]])
-
-
-def export() -> int:
-    """`ros2 run jetson_dnn_rt export`."""
-    return main(["export", *sys.argv[1:]])
-
-
-def export_c() -> int:
-    """`ros2 run jetson_dnn_rt export-c`."""
-    return main(["export-c", *sys.argv[1:]])
-
-
-def library() -> int:
-    """`ros2 run jetson_dnn_rt library`."""
-    return main(["library", *sys.argv[1:]])
-
-
-def simulate() -> int:
-    """`ros2 run jetson_dnn_rt simulate`."""
-    return main(["simulate", *sys.argv[1:]])
-
-
-def bench() -> int:
-    """`ros2 run jetson_dnn_rt bench`."""
-    return main(["bench", *sys.argv[1:]])
+def run_command() -> int:
+    """`ros2 run jetson_dnn_rt COMMAND`: the command is the name of the executable."""
+    name = Path(sys.argv[0]).name
+    return main([name.removeprefix("jetson-dnn-rt-"), *sys.argv[1:]])
 
 
 if __name__ == "__main__":

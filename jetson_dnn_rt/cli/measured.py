@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetson_dnn_rt.cli.text import Cell
-from jetson_dnn_rt.variants.measurement import Measurement, TimeDistribution
+from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 
 COLUMNS = ("p50 ms", "p99 ms", "memory MB", "agreement", "MACs M", "parameters k")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import yaml
 
-from jetson_dnn_rt import safe_yaml
-from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, MAX_LIMIT_MB
+from jetson_dnn_rt.safety import yaml_files as safe_yaml
+from jetson_dnn_rt.traces.room import LIMIT_MB, MAX_LIMIT_MB
 
 Overrides = dict[str, dict[str, object]]
 """Parameters by the name of the node or task that they belong to."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from jetson_dnn_rt import safe_yaml, small_files
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.safety import small_files
+from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
 PERCEPTION = "perception"
 DEFAULT_TASKS = ("detector", "segmenter")

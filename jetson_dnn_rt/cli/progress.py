@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.wcet.summary import RunSummary
+from jetson_dnn_rt.traces.summary import RunSummary
 
 TERMINAL_PERIOD_S = 0.5
 FILE_PERIOD_S = 5.0

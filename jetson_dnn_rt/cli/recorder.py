@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads import Kind
-from jetson_dnn_rt.models.result_lines import describe_result
+from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
+from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.wcet.summary import RunSummary
-from jetson_dnn_rt.wcet.trace_room import LIMIT_MB, TraceRoom, check_disk
-from jetson_dnn_rt.wcet.trace_schema import TraceMetadata
-from jetson_dnn_rt.wcet.trace_writer import TraceWriter, describe_no_clocks, load_libraries
+from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom, check_disk
+from jetson_dnn_rt.traces.schema import TraceMetadata
+from jetson_dnn_rt.traces.summary import RunSummary
+from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
 
 JOIN_S = 30.0
 """For a disk that does not answer; what it has not taken by then is said to be missing."""

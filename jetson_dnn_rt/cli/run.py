@@ -33,7 +33,7 @@ from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.cli.recorder import Recorder
-    from jetson_dnn_rt.nodes.session import SessionInfo, SessionReport
+    from jetson_dnn_rt.nodes.process.session import SessionInfo, SessionReport
 
 HELP = "run the graph on a camera, a video or the synthetic drive, and report"
 PARAMETERS = "config/perception.param.yaml"
@@ -136,8 +136,8 @@ def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.cli.run_report import TRACE
-    from jetson_dnn_rt.nodes.runtime import stop_on_signals
-    from jetson_dnn_rt.nodes.session import run_session
+    from jetson_dnn_rt.nodes.process.running import stop_on_signals
+    from jetson_dnn_rt.nodes.process.session import run_session
 
     params = args.params or find_shared_file(PARAMETERS)
     if params is None:
@@ -197,8 +197,8 @@ def _introduce(recorder: Recorder, info: SessionInfo, *, traced: bool) -> None:
     if not traced:
         recorder.introduce(labels)
         return
-    from jetson_dnn_rt.wcet.trace_metadata import describe_run
-    from jetson_dnn_rt.wcet.trace_schema import TracedTask
+    from jetson_dnn_rt.traces.metadata import describe_run
+    from jetson_dnn_rt.traces.schema import TracedTask
 
     tasks = {
         name: TracedTask(

@@ -11,10 +11,10 @@ from jetson_dnn_rt.cli.recorder import Recorder
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.wcet.summary import RunSummary, TaskSummary, summarize_ms
+from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, summarize_ms
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.session import SessionReport
+    from jetson_dnn_rt.nodes.process.session import SessionReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
 
@@ -79,7 +79,7 @@ def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> lis
 
     from jetson_dnn_rt.cli.annotation import draw_results
     from jetson_dnn_rt.cli.latency_plot import plot_latency, read_jobs
-    from jetson_dnn_rt.wcet.trace_reader import open_trace
+    from jetson_dnn_rt.traces.reader import open_trace
 
     files = [folder / TRACE]
     sight = recorder.best

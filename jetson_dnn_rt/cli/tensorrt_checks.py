@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jetson_dnn_rt.backends import cuda, tensorrt_api
-from jetson_dnn_rt.backends.tensorrt_trial import TOLERANCE, Trial, try_tensorrt
+from jetson_dnn_rt.backends.cuda import device as cuda
+from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
+from jetson_dnn_rt.backends.tensorrt.trial import TOLERANCE, Trial, try_tensorrt
 from jetson_dnn_rt.cli.checks import Check, check_gpu, check_jetson, check_module
 from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
-from jetson_dnn_rt.faults import FAULTS, safe_text
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.lag import lag_ns
 from jetson_dnn_rt.scheduling.selection import FAILURES, StaticSelector

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 MODES = ("balanced", "min_energy", "max_accuracy")
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 
 POLICIES = {
@@ -21,7 +21,7 @@ POLICIES = {
     "neuos_min_energy": "neuos_min_energy:NeuOSMinEnergy",
     "neuos_max_accuracy": "neuos_max_accuracy:NeuOSMaxAccuracy",
     "neuos_balanced": "neuos_balanced:NeuOSBalanced",
-    "horizon": "horizon:Horizon",
+    "horizon": "horizon.policy:Horizon",
 }
 """Module in `jetson_dnn_rt.coordinator.policies` and class."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.nms import iou_matrix
+from jetson_dnn_rt.models.heads.nms import iou_matrix
 
 __all__ = ["DetectionMetric", "SegmentationMetric", "average_precision", "match_detections"]
 

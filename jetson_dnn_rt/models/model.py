@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.decoders import Decoder, create_decoder
-from jetson_dnn_rt.models.heads import Head, Kind
+from jetson_dnn_rt.models.heads.decoders import Decoder, create_decoder
+from jetson_dnn_rt.models.heads.kinds import Head, Kind
 
 if TYPE_CHECKING:
     import torch
 
-    from jetson_dnn_rt.models.preprocessing import Preprocessing
+    from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 # What the network sees when its outputs are looked at for the first time: plain grey.
 PROBE_VALUE = 0.45

@@ -10,17 +10,23 @@ from typing import Any
 from rclpy.node import Node
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.camera import CameraNode
-from jetson_dnn_rt.nodes.clock_thread import ClockThread
-from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.core_split import TrialTask, measure_slowdown, share_cores
-from jetson_dnn_rt.nodes.diagnostics import ERROR, OK, WARN, DiagnosticsPublisher, make_status
-from jetson_dnn_rt.nodes.host import Host, HostParameters
-from jetson_dnn_rt.nodes.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
-from jetson_dnn_rt.nodes.parameters import ParameterSet, parameter
-from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode, TaskNode
-from jetson_dnn_rt.nodes.task_parameters import AUTO, wants_trial
-from jetson_dnn_rt.nodes.task_status import host_values
+from jetson_dnn_rt.nodes.cameras.camera import CameraNode
+from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread
+from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet, parameter
+from jetson_dnn_rt.nodes.reports.diagnostics import (
+    ERROR,
+    OK,
+    WARN,
+    DiagnosticsPublisher,
+    make_status,
+)
+from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
+from jetson_dnn_rt.nodes.tasks.host import Host, HostParameters
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
+from jetson_dnn_rt.nodes.tasks.task_parameters import AUTO, wants_trial
+from jetson_dnn_rt.nodes.tasks.task_status import host_values
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 COORDINATOR = "coordinator"

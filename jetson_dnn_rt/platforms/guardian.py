@@ -26,11 +26,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.faults import FAULTS, start_thread
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.state import ClockState
+from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 logger = logging.getLogger("jetson_dnn_rt.platforms.guardian")
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from jetson_dnn_rt.faults import FAULTS, safe_text
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.scheduling.job import Job

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.backends.registry import create_runner
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])

@@ -20,13 +20,13 @@ from host_kernel import HostKernel, compile_for_host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.backends import cuda_input
-from jetson_dnn_rt.backends.cuda_input import DevicePreprocessor, make_taps
+from jetson_dnn_rt.backends.cuda import input as cuda_input
+from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, make_taps
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.encodings import ENCODINGS
-from jetson_dnn_rt.models.input_pass import Preprocessor
-from jetson_dnn_rt.models.preprocessing import Preprocessing
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
+from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 EXACT = ("bgr8", "rgb8", "bgra8", "rgba8", "mono8")
 

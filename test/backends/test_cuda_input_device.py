@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.backends.cuda import Cuda, open_cuda
-from jetson_dnn_rt.backends.cuda_input import DevicePreprocessor, load_kernel
-from jetson_dnn_rt.backends.cuda_memory import regions
+from jetson_dnn_rt.backends.cuda.device import Cuda, open_cuda
+from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
+from jetson_dnn_rt.backends.cuda.memory import regions
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.encodings import ENCODINGS
-from jetson_dnn_rt.models.input_pass import Preprocessor
-from jetson_dnn_rt.models.preprocessing import Preprocessing
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
+from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.gpu
 

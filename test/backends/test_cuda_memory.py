@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from fake_cudart import FakeCudart
 
-from jetson_dnn_rt.backends.cuda import address_of
-from jetson_dnn_rt.backends.cuda_driver import DeviceProperties
-from jetson_dnn_rt.backends.cuda_memory import MEMORY_KINDS, MappedRegions, choose_memory, regions
-from jetson_dnn_rt.backends.cuda_python import PythonCuda
+from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
+from jetson_dnn_rt.backends.cuda.device import address_of
+from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
+from jetson_dnn_rt.backends.cuda.memory import MEMORY_KINDS, MappedRegions, choose_memory, regions
 from jetson_dnn_rt.errors import ConfigurationError
 
 ORIN = DeviceProperties(integrated=True, maps_host_memory=True, capability=(8, 7))

@@ -15,9 +15,9 @@ from fake_cudart import FakeCudart
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
-from jetson_dnn_rt.backends.cuda_python import PythonCuda
-from jetson_dnn_rt.backends.cuda_streams import POOL_SIZE, StreamPool, ThreadStreams
-from jetson_dnn_rt.backends.tensorrt import TensorRtRunner
+from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
+from jetson_dnn_rt.backends.cuda.streams import POOL_SIZE, StreamPool, ThreadStreams
+from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 
 
 def run_in_thread(work: Callable[[], Any]) -> Any:

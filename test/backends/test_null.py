@@ -9,7 +9,7 @@ from networks import Classifier, make_model
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 
 class CountingClock(SteadyClock):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from jetson_dnn_rt.backends import cuda_input, nvrtc
-from jetson_dnn_rt.backends.nvrtc import Nvrtc, compile_with_any, open_libraries
+from jetson_dnn_rt.backends.cuda import input as cuda_input
+from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda.nvrtc import Nvrtc, compile_with_any, open_libraries
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 

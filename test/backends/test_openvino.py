@@ -12,7 +12,7 @@ pytest.importorskip("openvino", reason="openvino is not installed")
 SIGNAL_AFTER_RUNNERS = """
 import os, signal
 from jetson_dnn_rt.backends.openvino import OpenVinoRunner, supports_bf16
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 supports_bf16()
 part = load_model("builtin:detector").part

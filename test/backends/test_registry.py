@@ -17,7 +17,6 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt import backends
 from jetson_dnn_rt.backends import openvino as openvino_backend
-from jetson_dnn_rt.backends import torch as torch_backend
 from jetson_dnn_rt.backends.registry import (
     BACKENDS,
     TVM_MEND,
@@ -25,6 +24,7 @@ from jetson_dnn_rt.backends.registry import (
     inspect_backend,
     list_backends,
 )
+from jetson_dnn_rt.backends.torch import cpu as torch_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
 
@@ -120,7 +120,7 @@ def test_what_tvm_runs_without_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name)
     )
-    monkeypatch.setattr("jetson_dnn_rt.backends.tvm_compile.find_linker", lambda: "")
+    monkeypatch.setattr("jetson_dnn_rt.tvm.compile.find_linker", lambda: "")
     info = inspect_backend("tvm")
     assert info.available
     assert "cannot tune: pip install xgboost-cpu; compiles at every start" in info.reason
@@ -145,8 +145,8 @@ def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -
     """Of two, one is there, say on a Jetson Orin NX 8GB."""
     trt = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", trt)
-    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
-    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.device.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     listed = {info.name: info for info in list_backends()}
     assert listed["tensorrt_dla0"].precisions == ("fp16",)
     assert "tensorrt_dla1" not in listed
@@ -164,8 +164,8 @@ def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_tensorrt_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
-    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
-    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.device.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     info = inspect_backend("tensorrt")
     assert (info.version, info.precisions) == ("10.3.0", ("fp32", "fp16"))
     model = make_model(Classifier(), (8, 8))

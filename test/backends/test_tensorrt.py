@@ -15,12 +15,11 @@ from fake_cuda import FakeArray, FakeCuda
 from fake_tensorrt import NO_DRIVER, make_tensorrt
 from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, make_list, make_tail
 
-from jetson_dnn_rt.backends import tensorrt_api as api
 from jetson_dnn_rt.backends.base import RunnerClosedError
-from jetson_dnn_rt.backends.cuda import CudaError
-from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
-from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine, find_node
-from jetson_dnn_rt.backends.tensorrt_errors import find_mend
+from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, find_node
+from jetson_dnn_rt.backends.tensorrt.errors import find_mend
+from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner, api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 
 VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")

@@ -11,9 +11,9 @@ import pytest
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
-from jetson_dnn_rt.backends import tensorrt_api as api
-from jetson_dnn_rt.backends.cuda import open_cuda
-from jetson_dnn_rt.backends.tensorrt_build import build_engine
+from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.tensorrt import api
+from jetson_dnn_rt.backends.tensorrt.build import build_engine
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 VERSIONS = ("8.5.3.1", "8.6.1", "10.3.0", "11.1.0")

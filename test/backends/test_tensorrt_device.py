@@ -17,12 +17,12 @@ from onnx_parts import (
     make_tail,
 )
 
-from jetson_dnn_rt.backends.cuda import Cuda
-from jetson_dnn_rt.backends.cuda_python import PythonCuda
-from jetson_dnn_rt.backends.cuda_torch import TorchCuda
+from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
+from jetson_dnn_rt.backends.cuda.device import Cuda
+from jetson_dnn_rt.backends.cuda.torch_graphs import TorchCuda
 from jetson_dnn_rt.backends.registry import inspect_backend
-from jetson_dnn_rt.backends.tensorrt import EngineError, TensorRtRunner
-from jetson_dnn_rt.backends.tensorrt_build import BuildOptions, build_engine
+from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine
+from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
 pytestmark = [

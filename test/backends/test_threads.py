@@ -24,9 +24,9 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.backends.threads import count_cores, limit_opencv, read_thread_times
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.variant_set import VariantSet
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 IDLE = 0.04
 """Share of the work below which a thread counts as idle: it was woken, and slept again."""

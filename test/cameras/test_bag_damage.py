@@ -16,7 +16,7 @@ from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.cameras.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.errors import SourceError
 
 SQLITE3, MCAP = StoragePlugin.SQLITE3, StoragePlugin.MCAP

@@ -8,7 +8,7 @@ from encoded_frames import encode_picture
 
 from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.encodings import ENCODINGS
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
 
 BGR = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
 ALPHA = np.full((2, 3, 1), 7, np.uint8)

@@ -11,8 +11,8 @@ from jetson_dnn_rt.cameras.camera import FIRST_BACKOFF_NS, Camera
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.faults import FAULTS, FaultLog
 from jetson_dnn_rt.frames import Frame, Image
+from jetson_dnn_rt.safety.faults import FAULTS, FaultLog
 
 MS = 1_000_000
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
 
-from jetson_dnn_rt.cameras import unpacking, zstd
-from jetson_dnn_rt.cameras.bag_sqlite import SqliteFile
-from jetson_dnn_rt.cameras.bag_storage import DamagedFileError
-from jetson_dnn_rt.cameras.image_bag import BadMessage, BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bags.sqlite import SqliteFile
+from jetson_dnn_rt.cameras.bags.storage import DamagedFileError
 
 CAMPAIGN = Path(__file__).resolve().parents[1] / "campaigns" / "bag_fuzz.py"
 COUNT = 200

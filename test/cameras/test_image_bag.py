@@ -27,8 +27,8 @@ from bags import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.cameras import unpacking, zstd
-from jetson_dnn_rt.cameras.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 STORAGES = [

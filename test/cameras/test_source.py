@@ -11,8 +11,8 @@ from hostile_images import TOO_LARGE, make_jpeg, resize_jpeg
 
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.cameras.sources import open_source
+from jetson_dnn_rt.demo.scenes import SceneGenerator
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.models.scenes import SceneGenerator
 
 
 def read(source: FrameSource) -> np.ndarray:

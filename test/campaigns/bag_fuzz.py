@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import hostile_bags
 
-from jetson_dnn_rt.cameras import unpacking
-from jetson_dnn_rt.cameras.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bags import unpacking
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 MAX_MEMORY_MIB = 1024

@@ -60,14 +60,14 @@ from lifecycle_msgs.srv import ChangeState
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.coordinator_parameters import (
+from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
     CoordinatorParameters,
     CoordinatorProcessParameters,
 )
-from jetson_dnn_rt.nodes.declaration import describe
-from jetson_dnn_rt.nodes.host import HostParameters
-from jetson_dnn_rt.nodes.runtime import Spinner
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.process.declaration import describe
+from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.tasks.host import HostParameters
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.tasks import Outcome
 
 TARGETS = {

@@ -10,7 +10,7 @@ import pytest
 from library_entries import FACTS, FILES, make_key
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library.library import Library
 
 TUNING = make_key(
     kind="tuning", decomposition="full", backend="tvm", precision="fp32", device="",

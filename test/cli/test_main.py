@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import harness as bench
 from jetson_dnn_rt import __version__
-from jetson_dnn_rt.cli import bench, doctor, main
+from jetson_dnn_rt.cli import doctor, main
 from jetson_dnn_rt.cli.checks import Check
 from jetson_dnn_rt.cli.environment import prepare_environment, profile_variable
 from jetson_dnn_rt.cli.text import format_rows

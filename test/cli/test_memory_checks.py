@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fake_driver import FakeDriver
 
-from jetson_dnn_rt.backends import nvrtc
-from jetson_dnn_rt.backends.cuda_driver import CudaDriver
+from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.cli import memory_checks
 from jetson_dnn_rt.cli.memory_checks import check_memory
 from jetson_dnn_rt.errors import BackendUnavailableError

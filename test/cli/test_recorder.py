@@ -12,11 +12,11 @@ from small_disk import free_bytes, mount_small_disk
 
 from jetson_dnn_rt.cli import recorder as recorder_module
 from jetson_dnn_rt.cli.recorder import QUEUE_LIMIT, Recorder, TaskLabels, format_result
-from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
-from jetson_dnn_rt.wcet.trace_reader import open_trace
+from jetson_dnn_rt.traces.reader import open_trace
 
 LABELS = {
     "detector": TaskLabels("detection", ("person", "bicycle", "car")),

@@ -11,9 +11,9 @@ import pytest
 from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
 
-from jetson_dnn_rt.backends import tensorrt_trial
 from jetson_dnn_rt.backends.registry import inspect_backend
-from jetson_dnn_rt.backends.tensorrt_trial import SHAPE, TrialPart, run_reference
+from jetson_dnn_rt.backends.tensorrt import trial as tensorrt_trial
+from jetson_dnn_rt.backends.tensorrt.trial import SHAPE, TrialPart, run_reference
 from jetson_dnn_rt.cli import main, tensorrt_checks
 
 VERSIONS = ("8.5.3.1", "11.1.0")
@@ -24,8 +24,8 @@ def equipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A machine with library and device."""
     module = make_tensorrt(request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.open_cuda", FakeCuda)
-    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.device.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     monkeypatch.setattr(tensorrt_trial, "_RUNS", 3)
     return module
 

@@ -10,7 +10,7 @@ from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, StageSample
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.runs import Run

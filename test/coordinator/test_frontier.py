@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tables import tables
 
-from jetson_dnn_rt.coordinator.frontier import build_rests, pareto, tail_quantile
-from jetson_dnn_rt.coordinator.tables import TaskTable
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests, pareto, tail_quantile
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 
 @settings(deadline=None, max_examples=40)

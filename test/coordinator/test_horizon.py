@@ -20,11 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
-from jetson_dnn_rt.coordinator.frontier import build_rests
-from jetson_dnn_rt.coordinator.ladder import LEVELS, STEP, build_ladder, plan_costs
-from jetson_dnn_rt.coordinator.neuos import NeuOS
-from jetson_dnn_rt.coordinator.outlook import USUAL
-from jetson_dnn_rt.coordinator.policies.horizon import HYSTERESIS, Horizon
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests
+from jetson_dnn_rt.coordinator.policies.horizon.ladder import (
+    LEVELS,
+    STEP,
+    build_ladder,
+    plan_costs,
+)
+from jetson_dnn_rt.coordinator.policies.horizon.outlook import USUAL
+from jetson_dnn_rt.coordinator.policies.horizon.policy import HYSTERESIS, Horizon
+from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced
 from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
 from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy

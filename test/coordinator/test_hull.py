@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from synthetic_boards import SyntheticBoard
 
-from jetson_dnn_rt.coordinator.hull import lower_hull, pareto_front, reduce_clocks
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.hull import lower_hull, pareto_front, reduce_clocks
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.boards import tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tables import tables
 
-from jetson_dnn_rt.coordinator.frontier import build_rests
-from jetson_dnn_rt.coordinator.ladder import (
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests
+from jetson_dnn_rt.coordinator.policies.horizon.ladder import (
     LEVELS,
     STEP,
     Objective,
@@ -20,7 +20,7 @@ from jetson_dnn_rt.coordinator.ladder import (
     build_ladder,
     plan_costs,
 )
-from jetson_dnn_rt.coordinator.tables import TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 OBJECTIVE = Objective(reference_j=0.02, joules=1.0, shared_joules=1.0, loss=10.0)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.clock import SteadyClock
-from jetson_dnn_rt.coordinator.library_tables import (
+from jetson_dnn_rt.coordinator.tables.library_tables import (
     UNKNOWN_BUSY_W,
     VariantProfile,
     list_variants,
@@ -19,21 +19,21 @@ from jetson_dnn_rt.coordinator.library_tables import (
     make_task_table,
 )
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.variants.agreement import Agreement
-from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
-from jetson_dnn_rt.variants.library import Library
-from jetson_dnn_rt.variants.measurement_store import (
+from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.measurement_store import (
     measurement_key,
     read_measurement,
     store_measurement,
 )
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import VariantSet
 
 STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
 FULL, REDUCED = "full@torch-fp32", "tucker-0.50@openvino-fp32"
@@ -241,7 +241,7 @@ def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
 
 
 def graph_hash(builder: TaskBuilder, name: str) -> str:
-    from jetson_dnn_rt.variants.measurement_store import hash_network
+    from jetson_dnn_rt.variants.library.measurement_store import hash_network
 
     found = hash_network(
         builder.plan.model, VariantSpec.parse(name).decomposition, builder.library

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.neuos import NeuOS, SpeedUpTable
+from jetson_dnn_rt.coordinator.policies.neuos import NeuOS, SpeedUpTable
 from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced, group_of
 from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
 from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy

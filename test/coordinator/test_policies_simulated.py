@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 from cohorts import snapshot
 
-from jetson_dnn_rt.cli.scenario_files import open_scenario
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.neuos import NeuOS
+from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.registry import POLICIES
-from jetson_dnn_rt.simulator.laboratory import Laboratory
-from jetson_dnn_rt.simulator.session import simulate
-from jetson_dnn_rt.simulator.simulation import Simulation
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario
+from jetson_dnn_rt.lab.simulate.session import simulate
+from jetson_dnn_rt.lab.simulate.simulation import Simulation
 
 
 class Watched:

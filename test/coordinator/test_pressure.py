@@ -6,7 +6,7 @@ import pytest
 from cohorts import make_clock_table, make_cohort, make_member, make_table
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member
-from jetson_dnn_rt.coordinator.pressure import (
+from jetson_dnn_rt.coordinator.policies.horizon.pressure import (
     ATTACK,
     CAUTION,
     DECAY,

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator import table_files
-from jetson_dnn_rt.coordinator.table_files import TableFile, load_tables, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables import files as table_files
+from jetson_dnn_rt.coordinator.tables.files import TableFile, load_tables, save_tables
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cohorts import MS, make_member, make_table
 
-from jetson_dnn_rt.coordinator.windows import (
+from jetson_dnn_rt.coordinator.policies.horizon.windows import (
     count_beside,
     count_others,
     find_window,

@@ -17,7 +17,7 @@ from ament_index_python.packages import PackageNotFoundError, get_package_share_
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
 from launching import pretend, run_launch
 
-from jetson_dnn_rt.wcet.trace_reader import open_trace
+from jetson_dnn_rt.traces.reader import open_trace
 
 if not os.environ.get("AMENT_PREFIX_PATH"):
     pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)

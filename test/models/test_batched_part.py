@@ -12,9 +12,9 @@ from onnx_parts import OnnxPart, make_classifier, make_part, node
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from jetson_dnn_rt.errors import ModelError  # noqa: E402
-from jetson_dnn_rt.models.batched_part import BatchedPart, set_batch  # noqa: E402
-from jetson_dnn_rt.models.onnx_source import convert_to_torch  # noqa: E402
-from jetson_dnn_rt.models.torch_source import export_onnx  # noqa: E402
+from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch  # noqa: E402
+from jetson_dnn_rt.models.sources.onnx import convert_to_torch  # noqa: E402
+from jetson_dnn_rt.models.sources.torch import export_onnx  # noqa: E402
 
 
 def run(data: bytes, image: np.ndarray) -> list[np.ndarray]:

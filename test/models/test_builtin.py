@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models import builtin
 
 OUTPUTS = {"detector": [(1, 1200, 4), (1, 1200, 5)], "segmenter": [(1, 8, 240, 320)]}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.models.decoders import create_decoder
-from jetson_dnn_rt.models.heads import Head, count_cells
-from jetson_dnn_rt.models.preprocessing import Geometry, Preprocessing
-from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.heads.decoders import create_decoder
+from jetson_dnn_rt.models.heads.kinds import Head, count_cells
+from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification, Detections
 
 SIZE = (128, 160)

@@ -16,9 +16,9 @@ from malice import Malicious
 from networks import Classifier
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.exported_source import check_archive
-from jetson_dnn_rt.models.sources import load_model
-from jetson_dnn_rt.trust import UntrustedError
+from jetson_dnn_rt.models.sources.exported import check_archive
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.safety.trust import UntrustedError
 
 
 def save_program(path: Path, module: torch.nn.Module, *sizes: int, **keywords: object) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads import KNOWN_HEADS, recognise_head
+from jetson_dnn_rt.models.heads.kinds import KNOWN_HEADS, recognise_head
 
 
 def zeros(*shapes: tuple[int, ...]) -> list[np.ndarray]:

@@ -11,9 +11,9 @@ import pytest
 
 from jetson_dnn_rt.errors import FrameError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.encodings import ENCODINGS
-from jetson_dnn_rt.models.input_pass import Preprocessor
-from jetson_dnn_rt.models.preprocessing import Preprocessing
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
+from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 MODES = ("letterbox_topleft", "letterbox_center", "stretch")
 PACKED = [name for name, encoding in ENCODINGS.items() if encoding.layout == "packed"]

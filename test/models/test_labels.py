@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models import labels
+from jetson_dnn_rt.models.heads import labels
 
 
 def test_data_sets_have_their_numbers() -> None:

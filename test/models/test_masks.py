@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.models.masks import MaskDecoder
-from jetson_dnn_rt.models.preprocessing import Geometry, Preprocessing
-from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.heads.masks import MaskDecoder
+from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 
 
 def decode(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.mixed_precision import (
+from jetson_dnn_rt.models.graph.mixed_precision import (
     ALLOW,
     DENY,
     FOLLOW,
@@ -23,7 +23,7 @@ from jetson_dnn_rt.models.mixed_precision import (
     convert_to_fp16,
     explain_unfit,
 )
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 SHAPE = (1, 4, 8, 8)
 

@@ -12,8 +12,8 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.models.mixed_precision import convert_to_fp16
-from jetson_dnn_rt.models.mixed_precision_lists import DEFAULT, Colours, read_colours
+from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
+from jetson_dnn_rt.models.graph.mixed_precision_lists import DEFAULT, Colours, read_colours
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "amp.yaml"
 GOOD = {"allow": ["Conv"], "follow": ["Relu", "Add"], "deny": ["Exp"]}

@@ -14,8 +14,8 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 import torch  # noqa: E402
 
-from jetson_dnn_rt.models.onnx_graph import bypass_copies  # noqa: E402
-from jetson_dnn_rt.models.onnx_source import OnnxOrigin  # noqa: E402
+from jetson_dnn_rt.models.graph.onnx_graph import bypass_copies  # noqa: E402
+from jetson_dnn_rt.models.sources.onnx import OnnxOrigin  # noqa: E402
 
 
 def make_model() -> onnx.ModelProto:

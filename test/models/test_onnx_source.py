@@ -12,9 +12,9 @@ from networks import make_onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.labels import COCO_80
-from jetson_dnn_rt.models.preprocessing import Preprocessing
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.heads.labels import COCO_80
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.sources.registry import load_model
 
 
 def test_yolox(shared_data: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.models.preprocessing import (
+from jetson_dnn_rt.models.input.preprocessing import (
     MEAN_RANGE,
     SCALE_RANGE,
     STD_RANGE,

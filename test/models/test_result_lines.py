@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.models.result_lines import describe_result
+from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
 LABELS = ("car", "truck")

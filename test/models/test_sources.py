@@ -8,10 +8,9 @@ import pytest
 from networks import make_onnx
 
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
-from jetson_dnn_rt.models import builtin, files
-from jetson_dnn_rt.models.null_source import NullOrigin, NullScript
-from jetson_dnn_rt.models.preprocessing import Preprocessing
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.sources.null import NullOrigin, NullScript
+from jetson_dnn_rt.models.sources.registry import builtin, files, load_model
 
 
 @pytest.mark.parametrize("source", ["", "yolo", "tensorflow:x", "onnx:", ":x", "onnx"])

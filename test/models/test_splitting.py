@@ -17,11 +17,11 @@ from networks import Classifier, calibrate, make_model, make_onnx
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models import splitting
+from jetson_dnn_rt.models.graph import splitting
+from jetson_dnn_rt.models.graph.splitting import Split, split
+from jetson_dnn_rt.models.graph.tracing import TraceError, trace
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources import load_model
-from jetson_dnn_rt.models.splitting import Split, split
-from jetson_dnn_rt.models.tracing import TraceError, trace
+from jetson_dnn_rt.models.sources.registry import load_model
 
 SIZE = (32, 48)
 
@@ -221,7 +221,7 @@ def test_hashes_are_the_same_in_every_process() -> None:
     # What is kept on disk is found by them; the text of a function holds its address.
     code = (
         "import torch\n"
-        "from jetson_dnn_rt.models.splitting import _hash_graph\n"
+        "from jetson_dnn_rt.models.graph.splitting import _hash_graph\n"
         "class Net(torch.nn.Module):\n"
         "    def forward(self, x):\n"
         "        return torch.nn.functional.interpolate(x, scale_factor=2.0) + 1\n"

@@ -8,7 +8,7 @@ import torch
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.models.sources.torch import TorchOrigin
 
 
 def test_export_agrees_with_torch() -> None:

@@ -11,8 +11,8 @@ import torch
 from networks import calibrate
 from torchvision.models import get_model
 
-from jetson_dnn_rt.models.torch_source import export_onnx
-from jetson_dnn_rt.models.torchvision_modules import (
+from jetson_dnn_rt.models.sources.torch import export_onnx
+from jetson_dnn_rt.models.sources.torchvision_modules import (
     OneStageModule,
     SegmentationModule,
     TwoStageModule,

@@ -13,8 +13,8 @@ from malice import Malicious
 from networks import Classifier
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.labels import COCO_91
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.heads.labels import COCO_91
+from jetson_dnn_rt.models.sources.registry import load_model
 
 
 def test_torchvision_random_weights_are_the_same_each_time() -> None:

@@ -22,7 +22,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from ros_graph import Ros
 from task_bench import Bench, diagnostics_of, make_image
 
-from jetson_dnn_rt.nodes import background_build
+from jetson_dnn_rt.nodes.tasks import background_build
 from jetson_dnn_rt.tasks import Outcome
 
 TUCKER, FULL = "tucker-0.50@onnxruntime-fp32", "full@onnxruntime-fp32"
@@ -58,7 +58,7 @@ class Log:
 def pictures(tmp_path: Path) -> str:
     folder = tmp_path / "pictures"
     folder.mkdir()
-    from jetson_dnn_rt.models.scenes import random_scene
+    from jetson_dnn_rt.demo.scenes import random_scene
 
     for seed in range(4):
         cv2.imwrite(str(folder / f"{seed}.png"), random_scene(seed, (240, 320)).image)
@@ -270,8 +270,8 @@ def test_a_low_priority_process_dies_with_its_parent() -> None:
     # Its standard input stays open: only the death of its parent can end it.
     code = (
         "import os, subprocess, sys, time\n"
-        "from jetson_dnn_rt.children import python_command\n"
-        "child = subprocess.Popen(python_command('jetson_dnn_rt.nodes.low_priority',\n"
+        "from jetson_dnn_rt.safety.children import python_command\n"
+        "child = subprocess.Popen(python_command('jetson_dnn_rt.nodes.tasks.low_priority',\n"
         "    str(os.getpid()), 'build', '--params', '/dev/stdin'))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -22,17 +22,17 @@ from ros_graph import Ros
 from jetson_dnn_rt.backends.base import Array, RunnerClosedError
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
 from jetson_dnn_rt.clock import SteadyClock
-from jetson_dnn_rt.executor.executor import Executor
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.nodes import loading
-from jetson_dnn_rt.nodes.batch_groups import BatchGroups
-from jetson_dnn_rt.nodes.loading import LoadedTask
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.tasks import loading
+from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
+from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
-from jetson_dnn_rt.variants import batching
+from jetson_dnn_rt.variants.running import batching
 
 ONNX, TORCH = "full@onnxruntime-fp32", "full@torch-fp32"
 SMALL = make_model(Classifier().eval(), (32, 48))

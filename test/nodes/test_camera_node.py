@@ -17,10 +17,10 @@ from thread_kills import kill_thread
 
 from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes import camera as camera_module
-from jetson_dnn_rt.nodes.camera import CameraNode
-from jetson_dnn_rt.nodes.camera_info import make_camera_info
+from jetson_dnn_rt.nodes.cameras import camera as camera_module
+from jetson_dnn_rt.nodes.cameras.camera import CameraNode
+from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
+from jetson_dnn_rt.safety.faults import FAULTS
 
 CALIBRATION = """
 image_width: 64

@@ -16,15 +16,15 @@ from cohort_tables import make_clocks, write_clock_tables
 from sysfs_trees import TREES, FakeKernel, read_all, write_tree
 from thread_kills import kill_thread
 
-from jetson_dnn_rt.coordinator.tables import ClockTable
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes.clock_thread import WAKE_NS, ClockThread
-from jetson_dnn_rt.nodes.clock_watch import ClockWatch
-from jetson_dnn_rt.nodes.cohort_tables import nearest_position
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable
+from jetson_dnn_rt.nodes.coordinator.clock_thread import WAKE_NS, ClockThread
+from jetson_dnn_rt.nodes.coordinator.clock_watch import ClockWatch
+from jetson_dnn_rt.nodes.coordinator.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
     from ros_graph import Ros
@@ -239,7 +239,7 @@ def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     """A board in the place of this machine."""
-    from jetson_dnn_rt.nodes import cohort_tables
+    from jetson_dnn_rt.nodes.coordinator import cohort_tables
 
     kernel = make_kernel(tmp_path)
     monkeypatch.setattr(
@@ -301,7 +301,7 @@ def test_traces_hold_the_clocks_at_which_stages_ran(
     ros: Ros, kernel: FakeKernel, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
-    from jetson_dnn_rt.wcet.trace_reader import open_trace
+    from jetson_dnn_rt.traces.reader import open_trace
 
     folder = tmp_path / "traces"
     node = start(ros, kernel, tmp_path, str(folder), policy="max_q", allow_clock_writes=True)

@@ -18,7 +18,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import MAX_FRAME_ID, decode_image, view_image
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.conversion import (
+from jetson_dnn_rt.nodes.tasks.conversion import (
     DetectionsWriter,
     ImageWriter,
     fill_header,

@@ -22,7 +22,7 @@ from std_msgs.msg import Float64
 from task_bench import Bench, diagnostics_of, make_image, make_parameters, wait_for_value
 
 from jetson_dnn_rt.coordinator.cohort import Member
-from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 ADAPTIVE = "apnet"

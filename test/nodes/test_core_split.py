@@ -19,14 +19,14 @@ from ros_graph import Ros
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.executor.core_split import CoreSplit
-from jetson_dnn_rt.nodes import core_split, host, loading
-from jetson_dnn_rt.nodes.core_split import TrialTask, measure_slowdown, share_cores
-from jetson_dnn_rt.nodes.loading import load_task_model
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.task_node import DetectorNode
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters, wants_trial
-from jetson_dnn_rt.nodes.task_status import host_values
+from jetson_dnn_rt.nodes.tasks import core_split, host, loading
+from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
+from jetson_dnn_rt.nodes.tasks.loading import load_task_model
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters, wants_trial
+from jetson_dnn_rt.nodes.tasks.task_status import host_values
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 
 # 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
 CAMERA = {"source": "synthetic:64x64", "rate": 30.0}

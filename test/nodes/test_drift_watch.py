@@ -10,15 +10,15 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.diagnostics import OK, WARN
-from jetson_dnn_rt.nodes.drift_watch import MOST_MONITORS, DriftWatch
-from jetson_dnn_rt.nodes.task_status import drift_status
-from jetson_dnn_rt.nodes.time_profiles import TimeProfiles, load_time_profiles
+from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN
+from jetson_dnn_rt.nodes.reports.drift_watch import MOST_MONITORS, DriftWatch
+from jetson_dnn_rt.nodes.reports.time_profiles import TimeProfiles, load_time_profiles
+from jetson_dnn_rt.nodes.tasks.task_status import drift_status
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
-from jetson_dnn_rt.wcet.drift import LEARNED_TIMES, TimeProfile
+from jetson_dnn_rt.traces.drift import LEARNED_TIMES, TimeProfile
 
 STAGES = ("preprocess", "inference", "decode")
 GPU = ClockSpace([ClockDomain("gpu", (ClockOption(100_000_000), ClockOption(200_000_000)))])

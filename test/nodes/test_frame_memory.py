@@ -20,7 +20,7 @@ from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.variants import input_memory
+from jetson_dnn_rt.variants.running import input_memory
 
 TENSORRT = "full@tensorrt-fp32"
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ament_index_python", reason="ament_index_python is missing: it is of ROS 2")
 
-from jetson_dnn_rt.nodes.launch_tools import has_package, is_true
+from jetson_dnn_rt.nodes.process.launch_tools import has_package, is_true
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_packages_are_found_in_every_prefix(
 
 
 def test_a_launch_file_loads_no_node() -> None:
-    program = "import sys, jetson_dnn_rt.nodes.launch_tools; print('rclpy' in sys.modules)"
+    program = "import sys, jetson_dnn_rt.nodes.process.launch_tools; print('rclpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
     assert answer.stdout.strip() == b"False"

@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.nodes import loading
-from jetson_dnn_rt.nodes.loading import LoadedTask
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.tasks import loading
+from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
 FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.50@torch-fp32"
 

@@ -16,19 +16,23 @@ from rclpy.parameter import Parameter
 from ros_graph import Ros
 from task_bench import make_parameters
 
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes.camera import CameraNode, CameraParameters, CameraProcessParameters
-from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.coordinator_parameters import (
+from jetson_dnn_rt.nodes.cameras.camera import (
+    CameraNode,
+    CameraParameters,
+    CameraProcessParameters,
+)
+from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
     CoordinatorParameters,
     CoordinatorProcessParameters,
 )
-from jetson_dnn_rt.nodes.declaration import Item, describe
-from jetson_dnn_rt.nodes.host import HostParameters
 from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionParameters
-from jetson_dnn_rt.nodes.session import run_session
-from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.process.declaration import Item, describe
+from jetson_dnn_rt.nodes.process.session import run_session
+from jetson_dnn_rt.nodes.tasks.host import HostParameters
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.safety.faults import FAULTS
 
 LOCK = {"lock_configuration": True}
 NULL = {"model": "null:1", "warmup_runs": 1, "deadline_ms": 500.0}

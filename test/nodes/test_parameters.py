@@ -15,9 +15,9 @@ from rclpy.parameter import Parameter
 from ros_graph import Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.camera import CameraParameters
-from jetson_dnn_rt.nodes.parameters import ParameterSet, describe, parameter
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.cameras.camera import CameraParameters
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet, describe, parameter
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
 
 @dataclass(frozen=True)

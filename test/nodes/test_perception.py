@@ -14,9 +14,9 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.perception import PerceptionNode, filter_arguments
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 CAMERA = {"source": "synthetic:64x64", "rate": 50.0}

@@ -21,10 +21,14 @@ from ros_graph import Ros
 from std_msgs.msg import Float64
 from task_bench import Bench, make_image, make_parameters
 
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes import remote_task
-from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.remote_values import lag_limits_ms, read_number, read_task_parameter
+from jetson_dnn_rt.nodes.coordinator import remote_task
+from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.coordinator.remote_values import (
+    lag_limits_ms,
+    read_number,
+    read_task_parameter,
+)
+from jetson_dnn_rt.safety.faults import FAULTS
 
 ADAPTIVE = "apnet"
 LAG, MISSES = "detector/debug/lag_ms", "detector/debug/deadline_misses"

@@ -11,9 +11,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes.arrivals import Arrivals, ArrivalSnapshot
-from jetson_dnn_rt.nodes.diagnostics import (
+from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
     STALE,
@@ -22,9 +20,11 @@ from jetson_dnn_rt.nodes.diagnostics import (
     camera_status,
     processing_status,
 )
-from jetson_dnn_rt.nodes.mailbox import Mailbox
-from jetson_dnn_rt.nodes.task_timing import TaskTiming
-from jetson_dnn_rt.nodes.timing_topics import Window
+from jetson_dnn_rt.nodes.reports.timing_topics import Window
+from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals, ArrivalSnapshot
+from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
+from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
 
 MS = 1_000_000

@@ -20,7 +20,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from node_process import END_TIMEOUT_S, ROOT, Process
 from ros_graph import Ros
 
-from jetson_dnn_rt.nodes.endings import END_HANGS, KILLED, SIGNAL
+from jetson_dnn_rt.nodes.process.endings import END_HANGS, KILLED, SIGNAL
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -136,7 +136,7 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros: Ros) -> None:
 HOLDING = """
 import sys, threading
 from jetson_dnn_rt.nodes import runtime
-from jetson_dnn_rt.nodes.lifecycle import ManagedNode
+from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 def hold():
     import re
@@ -232,7 +232,7 @@ def test_only_the_endings_of_the_list_end_a_process() -> None:
     import ast
 
     import jetson_dnn_rt.nodes
-    from jetson_dnn_rt.nodes.endings import ENDINGS
+    from jetson_dnn_rt.nodes.process.endings import ENDINGS
 
     ends = {"os._exit", "os.abort", "sys.exit", "exit", "quit", "SystemExit"}
     found = {

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.session import SessionInfo, SessionReport, run_session
+from jetson_dnn_rt.nodes.process.session import SessionInfo, SessionReport, run_session
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 OVERRIDES: dict[str, dict[str, object]] = {
@@ -134,11 +134,11 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     """Every key of the file exists, every parameter is in the file, and the values are equal."""
     import yaml
 
-    from jetson_dnn_rt.nodes.camera import CameraParameters
-    from jetson_dnn_rt.nodes.coordinator_parameters import CoordinatorParameters
-    from jetson_dnn_rt.nodes.parameters import CommonParameters, describe
+    from jetson_dnn_rt.nodes.cameras.camera import CameraParameters
+    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import CoordinatorParameters
     from jetson_dnn_rt.nodes.perception import PerceptionParameters
-    from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.nodes.process.parameters import CommonParameters, describe
+    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
     def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         flat: dict[str, Any] = {}

@@ -15,9 +15,9 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes import runtime
-from jetson_dnn_rt.nodes.runtime import FAILURES_IN_A_ROW, Spinner
+from jetson_dnn_rt.nodes.process import running as runtime
+from jetson_dnn_rt.nodes.process.running import FAILURES_IN_A_ROW, Spinner
+from jetson_dnn_rt.safety.faults import FAULTS
 
 TIMEOUT_S = 120.0
 

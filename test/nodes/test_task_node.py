@@ -18,8 +18,8 @@ from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
-from jetson_dnn_rt.faults import FAULTS
-from jetson_dnn_rt.nodes.task_node import SegmenterNode
+from jetson_dnn_rt.nodes.tasks.task_node import SegmenterNode
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome
 
 

@@ -21,8 +21,8 @@ from std_msgs.msg import Float64
 from task_bench import Bench, diagnostics_of, make_image
 from vision_msgs.msg import LabelInfo
 
-from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)

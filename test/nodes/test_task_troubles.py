@@ -14,8 +14,8 @@ from std_srvs.srv import SetBool
 from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.backends.null import NullRunner
-from jetson_dnn_rt.nodes.diagnostics import ERROR
-from jetson_dnn_rt.nodes.lifecycle import FAILURE, SUCCESS
+from jetson_dnn_rt.nodes.process.lifecycle import FAILURE, SUCCESS
+from jetson_dnn_rt.nodes.reports.diagnostics import ERROR
 from jetson_dnn_rt.tasks import Outcome
 
 

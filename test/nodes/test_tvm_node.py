@@ -21,9 +21,9 @@ from sensor_msgs.msg import Image
 from task_bench import Bench, make_image
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.nodes.task_node import SegmenterNode
+from jetson_dnn_rt.nodes.tasks.task_node import SegmenterNode
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library.library import Library
 
 ONNX, TVM = "full@onnxruntime-fp32", "full@tvm-fp32"
 BUILD_TIMEOUT_S = 600.0

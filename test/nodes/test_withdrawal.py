@@ -18,7 +18,7 @@ from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.variants import covering, variant_set
+from jetson_dnn_rt.variants.running import covering, variant_set
 
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 

@@ -16,11 +16,11 @@ import pytest
 from clock_ends import Board, end_many
 from sysfs_trees import FakeKernel
 
-from jetson_dnn_rt.children import CHILD_FOLDER, child_environment, python_command
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.faults import FAULTS
 from jetson_dnn_rt.platforms import guardian
 from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.safety.faults import FAULTS
 
 TIMEOUT_S = 60.0
 GUARDIAN = "jetson_dnn_rt.platforms.guardian"

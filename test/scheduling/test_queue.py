@@ -2,7 +2,7 @@
 
 import pytest
 
-from jetson_dnn_rt.cli import evaluate
+from jetson_dnn_rt.lab.evaluate import command as evaluate
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import DISCIPLINES, ReadyQueue
 

@@ -11,7 +11,7 @@ import pytest
 from raising import InjectedError, RaisingSelector, Saboteur, spoil_engine
 from virtual_drive import drive, make_task, make_work
 
-from jetson_dnn_rt.faults import FAULTS
+from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jetson_dnn_rt.wcet.statement import Bound, Campaign, Support, TestResult
+from jetson_dnn_rt.lab.wcet.statement import Bound, Campaign, Support, TestResult
 
 
 def make_campaign(

@@ -16,9 +16,9 @@ from pathlib import Path
 from cohort_tables import make_clocks, write_clock_tables
 from sysfs_trees import TREES, write_tree
 
-from jetson_dnn_rt.children import ROOT
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.files import WRITABLE
+from jetson_dnn_rt.safety.children import ROOT
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
@@ -49,7 +49,7 @@ NODE = """
 import random, sys, time
 from pathlib import Path
 from jetson_dnn_rt.nodes import cohort_tables
-from jetson_dnn_rt.nodes.runtime import run_node
+from jetson_dnn_rt.nodes.process.running import run_node
 from jetson_dnn_rt.platforms.detect import detect
 
 root, tables, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -64,7 +64,7 @@ def make(context, args):
         node = PerceptionNode(context=context, arguments=args)
         coordinator = node.coordinator
     else:
-        from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+        from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 
         node = coordinator = CoordinatorNode(context=context)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.table_files import TableFile, save_tables
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
 FULL, FAST = "full@onnxruntime-fp32", "full@openvino-fp32"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 
 MS = 1_000_000

@@ -3,9 +3,9 @@
 import numpy as np
 
 from jetson_dnn_rt.clock import VirtualClock
-from jetson_dnn_rt.executor.executor import Executor
-from jetson_dnn_rt.executor.realtime import RealtimeParameters
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import Stage, TaskParameters
 
 MS = 1_000_000

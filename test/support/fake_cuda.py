@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.cuda_driver import DeviceProperties
-from jetson_dnn_rt.backends.cuda_memory import ALIGNMENT, regions
+from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
+from jetson_dnn_rt.backends.cuda.memory import ALIGNMENT, regions
 
 
 class FakeArray:
@@ -39,7 +39,7 @@ class FakeArray:
 
 
 class FakeCuda:
-    """See `jetson_dnn_rt.backends.cuda.Cuda`; also the stream that fake engines are queued on."""
+    """See `backends.cuda.device.Cuda`; also the stream that fake engines are queued on."""
 
     owner = "fake"
     device = DeviceProperties(integrated=False, maps_host_memory=True, capability=(8, 7))

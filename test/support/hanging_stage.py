@@ -14,11 +14,11 @@ import numpy as np
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
-from jetson_dnn_rt.executor.executor import Executor, Stages
-from jetson_dnn_rt.executor.realtime import RealtimeParameters
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.loading import LoadedTask
-from jetson_dnn_rt.nodes.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 
 RATE_HZ = 20.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_cuda import FakeCuda
 
-from jetson_dnn_rt.backends import cuda_input
+from jetson_dnn_rt.backends.cuda import input as cuda_input
 
 
 def compile_for_host(folder: Path) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
 
 FILES = {"engine.plan": bytes(range(256)) * 40, "timing.cache": b"", "weights.safetensors": b"w"}
 FACTS = {"build_ms": 12.5, "layers": [{"name": "stem", "ranks": [8, 16]}], "text": "ä", "no": None}

@@ -9,10 +9,10 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from jetson_dnn_rt.models.heads import recognise_head
+from jetson_dnn_rt.models.heads.kinds import recognise_head
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.preprocessing import Preprocessing
-from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.models.sources.torch import TorchOrigin
 
 
 class Classifier(torch.nn.Module):

@@ -15,7 +15,7 @@ class Process:
     """One of the executables, with what it says."""
 
     def __init__(self, executable: str, *arguments: str) -> None:
-        code = f"from jetson_dnn_rt.nodes.main import {executable}; {executable}()"
+        code = f"from jetson_dnn_rt.nodes.process.main import {executable}; {executable}()"
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-c", code, "--ros-args", *arguments],
             cwd=ROOT,

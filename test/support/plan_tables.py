@@ -5,7 +5,7 @@ from __future__ import annotations
 from cohorts import make_table
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.coordinator.tables import TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 
 def tables() -> st.SearchStrategy[TaskTable]:

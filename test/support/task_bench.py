@@ -10,7 +10,7 @@ from ros_graph import Inbox, Ros
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
-from jetson_dnn_rt.nodes.task_node import DetectorNode
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.tasks import Outcome
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from traced_jobs import METADATA, write_parquet_trace
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 PERIOD_NS = 33_333_333
 DEADLINES_NS = {"detector": 33_000_000, "segmenter": 45_000_000}

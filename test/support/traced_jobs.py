@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.wcet.trace_schema import TracedTask, TraceMetadata
-from jetson_dnn_rt.wcet.trace_writer import TraceWriter
+from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.writer import TraceWriter
 
 METADATA = TraceMetadata(
     machine={"cpu": "Some CPU", "versions": {"numpy": "1.21"}},

@@ -9,11 +9,11 @@ import torch
 from networks import make_model
 
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.variants.library import Library
-from jetson_dnn_rt.variants.network import Network
+from jetson_dnn_rt.tvm.library import TvmVariant
+from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.network import Network
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.tvm_library import TvmVariant
-from jetson_dnn_rt.variants.tvm_tuning import TvmOptions, TvmTuner
 
 VARIANT = "full@tvm-fp32"
 SIZE = (16, 16)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from networks import make_model
 
-from jetson_dnn_rt.backends.tvm_database import TuningDatabase
-from jetson_dnn_rt.backends.tvm_lowering import lower
-from jetson_dnn_rt.backends.tvm_target import TvmTarget
-from jetson_dnn_rt.backends.tvm_tuning import TuningBudget, TuningState, tune
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.tvm.database import TuningDatabase
+from jetson_dnn_rt.tvm.lowering import lower
+from jetson_dnn_rt.tvm.target import TvmTarget
+from jetson_dnn_rt.tvm.tuning import TuningBudget, TuningState, tune
 
 SIZE = (16, 24)
 

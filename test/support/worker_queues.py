@@ -6,9 +6,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Frames in real time: each has a core for itself as long as no other such test runs beside it.
 REAL_TIME = (
-    *("test/bench/", "test/executor/", "test/launch/", "test/nodes/"),
-    *("test/cli/test_run.py", "test/coordinator/test_co_runners.py"),
-    "test/evaluation/test_realtime.py",
+    *("test/benchmarks/", "test/runtime/", "test/launch/", "test/nodes/"),
+    *("test/cli/test_run.py", "test/lab/profile/test_co_runners.py"),
+    "test/lab/evaluate/test_realtime.py",
 )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.tables import ClockTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable
+from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame, Simulation
+from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
-from jetson_dnn_rt.simulator.simulation import SimulatedFrame, Simulation
-from jetson_dnn_rt.simulator.world import World, WorldTask
 from jetson_dnn_rt.tasks import TaskParameters
 
 MS = 1_000_000

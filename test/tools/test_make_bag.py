@@ -9,7 +9,7 @@ import make_bag
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.cameras.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.results import Classification, Detections, Segmentation
-from jetson_dnn_rt.variants.agreement import agreement, compare
+from jetson_dnn_rt.variants.measuring.agreement import agreement, compare
 
 
 def boxes(*rows: tuple[float, float, float, float, float, int]) -> Detections:

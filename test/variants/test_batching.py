@@ -14,15 +14,15 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads import Head
+from jetson_dnn_rt.models.heads.kinds import Head
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.preprocessing import Preprocessing
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.torch_source import TorchOrigin
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.batching import BatchGroup, BatchReport
-from jetson_dnn_rt.variants.variant_set import VariantSet
+from jetson_dnn_rt.variants.running.batching import BatchGroup, BatchReport
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 SIZE = (32, 48)
 TORCH, ONNX, OPENVINO = "full@torch-fp32", "full@onnxruntime-fp32", "full@openvino-fp32"

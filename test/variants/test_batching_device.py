@@ -21,15 +21,15 @@ from networks import Classifier, make_model
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants import batching, building
-from jetson_dnn_rt.variants.batching import BatchGroup
-from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan, building
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running import batching
+from jetson_dnn_rt.variants.running.batching import BatchGroup
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import VariantSet
 
 SIZE = (32, 48)
 NAME = "full@tensorrt-fp32"

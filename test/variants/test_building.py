@@ -14,13 +14,19 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
-from jetson_dnn_rt.variants import building, compression
-from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
-from jetson_dnn_rt.variants.library import Library
-from jetson_dnn_rt.variants.measurement_store import load_measurement
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.variants.building.building import (
+    BuildReport,
+    BuildSettings,
+    TaskBuilder,
+    TaskPlan,
+    building,
+)
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"

@@ -14,17 +14,23 @@ pytest.importorskip("tvm", reason="TVM is not installed")
 
 from tuned_kernels import SIZE, TRIALS, VARIANT, make_tiny
 
-from jetson_dnn_rt.backends import tvm_measuring, tvm_tuning
-from jetson_dnn_rt.backends.tvm_target import TvmTarget, find_local_target
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.variants import building
-from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.tvm import measuring as tvm_measuring
+from jetson_dnn_rt.tvm import tuning as tvm_tuning
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
+from jetson_dnn_rt.tvm.task_tuning import TvmOptions
+from jetson_dnn_rt.variants.building.building import (
+    BuildReport,
+    BuildSettings,
+    TaskBuilder,
+    TaskPlan,
+    building,
+)
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.tvm_tuning import TvmOptions
-from jetson_dnn_rt.variants.variant_set import VariantSet
 
 TORCH = VariantSpec("full", "torch")
 SPEC = VariantSpec.parse(VARIANT)

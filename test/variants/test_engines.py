@@ -14,11 +14,11 @@ from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
 from onnx_parts import OnnxPart, make_classifier, make_exponential
 
-from jetson_dnn_rt.backends.tensorrt_build import build_engine
+from jetson_dnn_rt.backends.tensorrt.build import build_engine
 from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.variants.engines import make_runner_factory
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.engines import make_runner_factory
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 

@@ -14,16 +14,16 @@ from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
 from networks import Classifier, make_model
 
-from jetson_dnn_rt.backends.cuda import CudaError
-from jetson_dnn_rt.backends.cuda_memory import regions
+from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.cuda.memory import regions
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants import input_memory
-from jetson_dnn_rt.variants.envelope import OUTPUTS, ROWS
-from jetson_dnn_rt.variants.variant_set import VariantSet
+from jetson_dnn_rt.variants.running import input_memory
+from jetson_dnn_rt.variants.running.envelope import OUTPUTS, ROWS
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 VARIANTS = ("full@tensorrt-fp32", "full@tensorrt-fp16")
 SIZE = (32, 48)

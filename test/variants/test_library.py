@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from library_entries import FACTS, FILES, make_key, store
 
-from jetson_dnn_rt.variants import library as library_module
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library import library as library_module
+from jetson_dnn_rt.variants.library.library import Library
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ _ROUNDS = 40
 _STORE_AGAIN_AND_AGAIN = """
 import json, sys
 from pathlib import Path
-from jetson_dnn_rt.variants.library import EntryKey, Library
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
 
 library, number = Library(Path(sys.argv[1])), sys.argv[2]
 key = EntryKey.from_json(json.loads(sys.argv[3]))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from library_entries import FILES, make_key, snapshot, store
 
-from jetson_dnn_rt.variants import library as library_module
-from jetson_dnn_rt.variants.library import Library, Listing
-from jetson_dnn_rt.variants.library_entry import (
+from jetson_dnn_rt.variants.library import library as library_module
+from jetson_dnn_rt.variants.library.entry import (
     encode_canonical,
 )
+from jetson_dnn_rt.variants.library.library import Library, Listing
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_entries import FACTS, make_key
 
-from jetson_dnn_rt.variants.library import EntryKey
-from jetson_dnn_rt.variants.library_entry import (
+from jetson_dnn_rt.variants.library.entry import (
     KINDS,
     DamagedEntryError,
     FileFacts,
@@ -23,6 +22,7 @@ from jetson_dnn_rt.variants.library_entry import (
     OtherSchemaError,
     encode_canonical,
 )
+from jetson_dnn_rt.variants.library.library import EntryKey
 
 hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)

@@ -10,11 +10,11 @@ import pytest
 from library_entries import FACTS, FILES, make_key, snapshot, store
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants import library as library_module
-from jetson_dnn_rt.variants.library import Library, default_root
-from jetson_dnn_rt.variants.library_entry import (
+from jetson_dnn_rt.variants.library import library as library_module
+from jetson_dnn_rt.variants.library.entry import (
     Header,
 )
+from jetson_dnn_rt.variants.library.library import Library, default_root
 
 
 @pytest.fixture

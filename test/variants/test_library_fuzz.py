@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from library_entries import FILES, ODD, make_key, reseal, spoil, store
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.variants.library import Library
-from jetson_dnn_rt.variants.library_entry import DamagedEntryError, Header, OtherSchemaError
-from jetson_dnn_rt.variants.measurement import Measurement, TimeDistribution
+from jetson_dnn_rt.variants.library.entry import DamagedEntryError, Header, OtherSchemaError
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 
 GOOD = make_key(model_hash="e" * 64)
 MEASURED = make_key(kind="measurement")

@@ -13,9 +13,9 @@ import pytest
 from library_entries import FACTS, FILES, make_key, snapshot
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants import library_transfer
-from jetson_dnn_rt.variants.library import EntryKey, Library, Listing
-from jetson_dnn_rt.variants.library_transfer import export_entries, import_entries
+from jetson_dnn_rt.variants.library import transfer as library_transfer
+from jetson_dnn_rt.variants.library.library import EntryKey, Library, Listing
+from jetson_dnn_rt.variants.library.transfer import export_entries, import_entries
 
 TUNING = make_key(kind="tuning", backend="tvm", device="", options="llvm znver4 threads=1")
 Members = list[tuple[tarfile.TarInfo, bytes]]
@@ -191,7 +191,7 @@ def inflate(members: Members) -> Members:
 def library_entry_hash(content: object) -> str:
     import hashlib
 
-    from jetson_dnn_rt.variants.library_entry import encode_canonical
+    from jetson_dnn_rt.variants.library.entry import encode_canonical
 
     return hashlib.sha256(encode_canonical(content)).hexdigest()
 

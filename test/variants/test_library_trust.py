@@ -11,7 +11,7 @@ from foreign import make_foreign
 from library_entries import FILES, make_key, store
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library.library import Library
 
 LEVELS = ("entry.json", "engine.plan", "entry", "variant", "model")
 

@@ -10,9 +10,9 @@ import pytest
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
-from jetson_dnn_rt.variants import machine
-from jetson_dnn_rt.variants.library import EntryKey
-from jetson_dnn_rt.variants.machine import (
+from jetson_dnn_rt.variants.library.library import EntryKey
+from jetson_dnn_rt.variants.measuring import machine
+from jetson_dnn_rt.variants.measuring.machine import (
     describe_device,
     device_of,
     find_stale,

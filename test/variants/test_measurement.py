@@ -17,8 +17,8 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.tasks import Stage, Work
-from jetson_dnn_rt.variants.agreement import Agreement
-from jetson_dnn_rt.variants.measurement import (
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.measurement import (
     KEPT_TIMES,
     Measurement,
     TimeDistribution,
@@ -28,8 +28,8 @@ from jetson_dnn_rt.variants.measurement import (
     reference_of,
     try_variant,
 )
+from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.timing import DISCARDED_RUNS
 
 MIB = 1 << 20
 TUCKER = VariantSpec.parse("tucker-0.50@torch-fp32")

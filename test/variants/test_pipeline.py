@@ -16,15 +16,14 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models import builtin
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import builtin, load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.pipeline import Pipeline, name_stages
+from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages
+from jetson_dnn_rt.variants.running.variant_set import VariantSet, build_pipeline, choose_default
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import VariantSet, build_pipeline, choose_default
 
 OTHERS = ("full@onnxruntime-fp32", "full@openvino-fp32", "full@torch-bf16", "full@openvino-bf16")
 

@@ -3,7 +3,7 @@ import numpy as np
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.variants.timing import DISCARDED_RUNS, measure_stages
+from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, measure_stages
 
 
 class SteppingClock(VirtualClock):

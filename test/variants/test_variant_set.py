@@ -14,16 +14,15 @@ from networks import calibrate, make_model
 from jetson_dnn_rt.backends import memory
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models import builtin
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import builtin, load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants import covering, network, variant_set
-from jetson_dnn_rt.variants.library import Library
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running import covering, network, variant_set
+from jetson_dnn_rt.variants.running.variant_set import LeftOutError, VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import LeftOutError, VariantSet
 
 SIZE = builtin.INPUT_SIZE["segmenter"]
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
@@ -112,9 +111,9 @@ def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError("made again")
 
-    monkeypatch.setattr("jetson_dnn_rt.models.splitting.find_cuts", refuse)
-    monkeypatch.setattr("jetson_dnn_rt.models.splitting.export_onnx", refuse)
-    monkeypatch.setattr("jetson_dnn_rt.models.torch_source.export_onnx", refuse)
+    monkeypatch.setattr("jetson_dnn_rt.models.graph.splitting.find_cuts", refuse)
+    monkeypatch.setattr("jetson_dnn_rt.models.graph.splitting.export_onnx", refuse)
+    monkeypatch.setattr("jetson_dnn_rt.models.sources.torch.export_onnx", refuse)
     again = Library(tmp_path / "library")
     with closing(make_set(model, [ONNX], stages=2, library=again)) as variants:
         np.testing.assert_array_equal(run(variants, ONNX), expected)

@@ -11,13 +11,13 @@ import pytest
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import build_pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import build_pipeline
 
 FRAMES = (1, 25, 50, 75, 100, 120, 145, 170, 195, 221)  # counted from 1
 CAR = 2

@@ -12,16 +12,16 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from jetson_dnn_rt.bench.zero_copy_ways import make_message
+from benchmarks.zero_copy_ways import make_message
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.encodings import ENCODINGS
-from jetson_dnn_rt.models.settings import DecoderSettings
-from jetson_dnn_rt.models.sources import load_model
+from jetson_dnn_rt.models.input.encodings import ENCODINGS
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import build_pipeline
 from jetson_dnn_rt.variants.spec import VariantSpec
-from jetson_dnn_rt.variants.variant_set import build_pipeline
 
 HEIGHT, WIDTH = 432, 768
 INPUT_BYTES = 4 * 3 * 180 * 320

@@ -12,7 +12,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 MEASUREMENT_NOISE = 0.001
 LEAST_PROCESS_NOISE = 0.001

@@ -9,7 +9,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
 from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 
 class ApNet:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
-from jetson_dnn_rt.coordinator.neuos import Candidate, NeuOS
+from jetson_dnn_rt.coordinator.policies.neuos import Candidate, NeuOS
 
 
 class NeuOSBalanced(NeuOS):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
-from jetson_dnn_rt.coordinator.neuos import Candidate, NeuOS
+from jetson_dnn_rt.coordinator.policies.neuos import Candidate, NeuOS
 
 _power_up = attrgetter("power_up")
 

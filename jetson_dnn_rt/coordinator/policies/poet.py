@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.hull import lower_hull
 from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables import ClockTable, Floats, TaskTable
+from jetson_dnn_rt.coordinator.tables.hull import lower_hull
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
 PROCESS_NOISE = 1e-5
 MEASUREMENT_NOISE = 0.01

@@ -9,7 +9,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 CONFIGURATIONS = 11_760
 """Of the board that the steps of the original are meant for; elsewhere they are in proportion."""

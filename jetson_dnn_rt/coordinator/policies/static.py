@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
 from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 
 class Static:

@@ -1,0 +1,186 @@
+"""C sources of a network against the same kernels under TVM's own runtime, in turn, on one core.
+
+Both get the schedules of the library (`jetson-dnn-rt build`); without them the figures are of
+untuned kernels, which is said. Bars: the outputs equal torch's within 1e-4, the arena is at most
+1.3 times its lower bound, and the time at most 1.5 times TVM's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.errors import JetsonDnnRtError
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.tvm.export_c.export import Export
+
+MODELS = ("builtin:detector", "builtin:segmenter", "torchvision:mobilenet_v2")
+MAX_RATIO, MAX_ARENA = 1.5, 1.3
+_BUILD_S = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the benchmark."""
+    add = parser.add_argument
+    add("--model", action="append", metavar="MODEL", help=f"default: {', '.join(MODELS)}")
+    add("--runs", type=parse_count, default=50, metavar="N", help="timed runs (default 50)")
+    add("--compiler", default="gcc", help="gcc (default) or clang")
+    add("--engine-cache", type=Path, metavar="DIR", help="the library with tuned kernels")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all networks.
+
+    Raises
+    ------
+    JetsonDnnRtError
+        When the sources cannot be built or their self-test fails.
+    """
+    rows = [_measure(model, args) for model in args.model or MODELS]
+    passed = all(
+        row["time_ratio"] <= MAX_RATIO and row["arena_ratio"] <= MAX_ARENA for row in rows
+    )
+    return {"compiler": args.compiler, "runs": args.runs, "networks": rows, "passed": passed}
+
+
+def format_table(result: dict[str, Any]) -> str:
+    """A row for each network."""
+    header = ["network", "tuned", "C ms", "TVM ms", "ratio", "arena kB", "arena / bound"]
+    rows = [
+        [
+            row["model"],
+            row["tuned"],
+            row["c_ms"],
+            row["tvm_ms"],
+            f"{row['time_ratio']:.2f}",
+            row["arena_bytes"] // 1000,
+            f"{row['arena_ratio']:.2f}",
+        ]
+        for row in result["networks"]
+    ]
+    verdict = "met" if result["passed"] else "NOT met"
+    return (
+        format_rows(header, rows)
+        + f"\n{result['compiler']}; bars: ratio <= {MAX_RATIO}, arena <= {MAX_ARENA}: {verdict}"
+    )
+
+
+def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
+    from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
+    from jetson_dnn_rt.tvm.library import TvmVariant
+    from jetson_dnn_rt.tvm.target import find_local_target, make_target
+    from jetson_dnn_rt.variants.library.library import Library
+    from jetson_dnn_rt.variants.spec import VariantSpec
+
+    model = load_model(source, weights="none") if "torchvision" in source else load_model(source)
+    found = find_local_target(1)
+    target = make_target(found.cpu, found.triple, "", 1)
+    spec = VariantSpec.parse("full@tvm-fp32")
+    library = Library(args.engine_cache)
+    variant = TvmVariant(model, spec, threads=1, library=library, target=target)
+    with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-export-") as name:
+        folder = Path(name)
+        export = export_c(
+            model.part,
+            "fp32",
+            target,
+            variant.load_database(),
+            ExportOptions("net", source),
+            folder,
+        )
+        _call(["make", "-C", name, f"CC={args.compiler}", "CFLAGS_EXTRA=-fPIC"], folder)
+        _call([str(folder / "net_selftest"), name], folder)
+        _call(
+            [
+                args.compiler,
+                "-shared",
+                "-o",
+                "net.so",
+                "-Wl,--whole-archive",
+                "libnet.a",
+                "-Wl,--no-whole-archive",
+                "-lm",
+            ],
+            folder,
+        )
+        times = _time_in_turn(export, folder, target, args.runs)
+    plan = export.program.plan
+    return {
+        "model": source,
+        "tuned": export.is_tuned,
+        "c_ms": float(np.median(times[0])) * 1e3,
+        "tvm_ms": float(np.median(times[1])) * 1e3,
+        "time_ratio": float(np.median(times[0] / times[1])),
+        "arena_bytes": plan.arena_bytes,
+        "arena_bound_bytes": plan.bound_bytes,
+        "arena_ratio": plan.arena_bytes / plan.bound_bytes,
+    }
+
+
+def _time_in_turn(export: Export, folder: Path, target: Any, runs: int) -> Any:
+    """Seconds of C and of TVM, one after the other, ``[2, runs]``."""
+    import tvm
+    from tvm import relax
+
+    from jetson_dnn_rt.tvm.compile import compile_module
+
+    program = export.program
+    machine = relax.VirtualMachine(compile_module(export.scheduled, target), tvm.cpu())
+    inputs = [_align(program.tensor(each).bytes) for each in program.network.inputs]
+    outputs = [_align(program.tensor(each).bytes) for each in program.network.outputs]
+    for number, (value, name) in enumerate(zip(inputs, program.network.inputs, strict=True)):
+        value[:] = np.fromfile(folder / f"net_input_{number}.bin", np.uint8)
+        inputs[number] = value.view(np.float32).reshape(program.tensor(name).shape)
+    tensors = [tvm.runtime.from_dlpack(value) for value in inputs]
+    code = ctypes.CDLL(str(folder / "net.so"))
+    weights, arena = _align(len(program.weight_blob)), _align(program.plan.arena_bytes)
+    weights[:] = np.frombuffer(program.weight_blob, np.uint8)
+    net = (ctypes.c_void_p * 2)()
+    io = (ctypes.c_void_p * (len(inputs) + len(outputs)))(
+        *(value.ctypes.data for value in (*inputs, *outputs))
+    )
+    state = code.net_init(
+        net,
+        ctypes.c_void_p(weights.ctypes.data),
+        ctypes.c_size_t(weights.nbytes),
+        ctypes.c_void_p(arena.ctypes.data),
+        ctypes.c_size_t(arena.nbytes),
+    )
+    if state != 0:
+        raise JetsonDnnRtError(f"net_init of the exported sources gives {state}")
+    times = np.zeros((2, runs))
+    for number in range(-3, runs):
+        begin = time.perf_counter()
+        code.net_run(net, io)
+        middle = time.perf_counter()
+        machine["main"](*tensors)
+        end = time.perf_counter()
+        if number >= 0:
+            times[:, number] = middle - begin, end - middle
+    return times
+
+
+def _align(size: int) -> Any:
+    memory = np.zeros(size + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + size]
+
+
+def _call(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_S, check=False
+    )
+    if done.returncode != 0:
+        text = (done.stdout + done.stderr)[-600:]
+        raise JetsonDnnRtError(f"{' '.join(command)} failed: {text}")

@@ -1,0 +1,318 @@
+"""What decomposition costs the built-in models in accuracy, and what recovery gives back.
+
+Each network at half of its multiply-accumulates, three times: by its weights alone (plain), fitted
+to frames (data-aware), and taught by the full network on the same frames (recovered). No labels
+are used for any of them. Frames to fit are scenes of the generator that the benchmark of accuracy
+never shows; accuracy is measured on held-out scenes, with their ground truth; times of the whole
+network are measured in turn.
+
+A recovered network is kept in the library (--engine-cache) and is taken from there by the next
+run with the same frames and steps; making one takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from benchmarks.accuracy import METRICS, compare_accuracy
+from benchmarks.rounds import measure_rounds, quantile_ms
+from jetson_dnn_rt.cli.options import parse_count
+from jetson_dnn_rt.cli.progress import PhaseProgress
+from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.demo import builtin
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from jetson_dnn_rt.backends.base import Runner
+    from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
+    from jetson_dnn_rt.models.graph.splitting import Split
+    from jetson_dnn_rt.models.model import Model
+    from jetson_dnn_rt.variants.library.library import Library
+
+SPEC = DecompositionSpec("tucker", "macs", 0.5)
+FULL, PLAIN, AWARE, RECOVERED = VARIANTS = ("full", "plain", "data-aware", "recovered")
+POINTS_LOST_BARS = {AWARE: 3.0, RECOVERED: 1.0}
+"""Of mAP@0.5 or mIoU, in hundredths."""
+BACKENDS = ("openvino", "onnxruntime", "torch")
+SOURCE = "synthetic"
+STEPS = {"detector": 2400, "segmenter": 1200}
+QUICK = {"scenes": 60, "fit_frames": 64, "steps": 60, "seconds": 1.0}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's arguments."""
+    add = parser.add_argument
+    add(
+        "--models",
+        nargs="+",
+        choices=builtin.NAMES,
+        default=builtin.NAMES,
+        metavar="NAME",
+        help="detector, segmenter (default both)",
+    )
+    add("--scenes", type=parse_count, default=500, help="held-out scenes (default 500)")
+    add("--fit-frames", type=parse_count, default=800, help="frames to fit to (default 800)")
+    add("--steps", type=parse_count, help=f"of recovery (default {STEPS})")
+    add("--seconds", type=float, default=6.0, help="of timing on each back end (default 6)")
+    add("--threads", type=parse_count, default=1, help="of one run (default 1)")
+    add("--engine-cache", type=Path, metavar="DIR", help="library (default ~/.cache/...)")
+    add(
+        "--quick",
+        action="store_true",
+        help="few scenes and steps: shows that it runs; keeps nothing",
+    )
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the networks.
+
+    Returns
+    -------
+    dict
+        By model: the variants with their figures, and what was reached.
+
+    Raises
+    ------
+    ConfigurationError
+        When the library cannot be used.
+    """
+    from jetson_dnn_rt.variants.library.library import Library
+
+    if args.quick:
+        vars(args).update(QUICK)
+    models = {}
+    with tempfile.TemporaryDirectory() as folder, PhaseProgress() as progress:
+        # A quick run must not leave its hardly trained network where tasks look for one.
+        library = Library(Path(folder) if args.quick else args.engine_cache)
+        for item, name in enumerate(args.models, 1):
+            progress.begin(f"builtin:{name}", item, len(args.models))
+            models[name] = _measure(name, library, args, progress)
+    return {
+        "spec": str(SPEC),
+        "scenes": args.scenes,
+        "fit_frames": args.fit_frames,
+        "threads": args.threads,
+        "points_lost_bars": POINTS_LOST_BARS,
+        "models": models,
+        "quick": args.quick,
+        # A quick run is too short to judge by.
+        "passed": None if args.quick else all(m["passed"] for m in models.values()),
+    }
+
+
+def format_table(result: Mapping[str, Any]) -> str:
+    """The result for people."""
+    lines = [
+        f"{result['spec']}: {result['fit_frames']} frames without labels, {result['scenes']} "
+        f"held-out scenes, {result['threads']} thread(s)"
+    ]
+    for name, model in result["models"].items():
+        backends = list(model["variants"][FULL]["time_ms"])
+        header = [f"builtin:{name}", "MACs M", "change %", METRICS[name], "points lost", "bar"]
+        header += [f"{backend} {key}" for backend in backends for key in ("p50 ms", "p99")]
+        recovery = model["recovery"]
+        note = (
+            f"  recovery: {recovery['steps']} steps, {recovery['seconds'] / 60:.1f} min, made "
+            f"{recovery['made']}; loss {recovery['loss_before']:.4f} -> "
+            f"{recovery['loss_after']:.4f} on {recovery['held_out']} held-out frames"
+        )
+        rows: list[list[Cell]] = []
+        for variant, figures in model["variants"].items():
+            bar = POINTS_LOST_BARS.get(variant)
+            row: list[Cell] = [
+                variant,
+                f"{figures['macs'] / 1e6:.1f}",
+                f"{-100 * figures['macs_reduction'] + 0.0:+.1f}",
+                f"{figures['accuracy']:.4f}",
+                f"{figures['points_lost']:.2f}",
+                "-" if bar is None else f"{bar:.0f}",
+            ]
+            for times in figures["time_ms"].values():
+                row += [f"{times['p50']:.2f}", f"{times['p99']:.2f}"]
+            rows.append(row)
+        lines += ["", format_rows(header, rows), note]
+        lines += [
+            f"  {'yes' if done else 'NO ':4s}{aim}" for aim, done in model["reached"].items()
+        ]
+    verdict = {None: "quick run, not judged", True: "passed", False: "NOT passed"}
+    return "\n".join([*lines, "", verdict[result["passed"]]])
+
+
+def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
+    """Which of the aims one model reached.
+
+    Parameters
+    ----------
+    variants : mapping
+        Figures by `VARIANTS`: ``macs_reduction``, ``points_lost``, ``time_ms``.
+    """
+    reached = {
+        f"{variant} loses at most {bar:.0f} points": variants[variant]["points_lost"] <= bar
+        for variant, bar in POINTS_LOST_BARS.items()
+    }
+    recovered, full = variants[RECOVERED], variants[FULL]
+    reached["half of the MACs are gone"] = recovered["macs_reduction"] >= 0.5
+    reached["faster on every back end"] = all(
+        recovered["time_ms"][backend]["p50"] < times["p50"]
+        for backend, times in full["time_ms"].items()
+    )
+    return reached
+
+
+def _measure(
+    name: builtin.BuiltinName, library: Library, args: argparse.Namespace, progress: PhaseProgress
+) -> dict[str, Any]:
+    from jetson_dnn_rt.models.graph.splitting import split
+    from jetson_dnn_rt.models.sources.registry import load_model
+
+    model = load_model(f"builtin:{name}")
+    whole = split(model, 1)
+    graphs, recovery = _make_variants(model, whole, library, args, progress)
+    accuracies = compare_accuracy(
+        name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
+    )
+    times = _measure_times(model, whole, graphs, args, progress)
+    variants = _collect_figures(model, graphs, accuracies, times)
+    reached = judge(variants)
+    best = min(times[FULL], key=lambda backend: times[FULL][backend]["p50"])
+    return {
+        "metric": METRICS[name],
+        "variants": variants,
+        "fastest_backend_of_full": best,
+        "recovery": recovery,
+        "reached": reached,
+        "passed": all(reached.values()),
+    }
+
+
+def _make_variants(
+    model: Model,
+    whole: Split,
+    library: Library,
+    args: argparse.Namespace,
+    progress: PhaseProgress,
+) -> tuple[dict[str, fx.GraphModule], dict[str, Any]]:
+    """The networks to compare, and what is known of the recovery."""
+    from jetson_dnn_rt.lab.compress.compression import fit
+    from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+
+    steps = args.steps or STEPS[model.source.removeprefix("builtin:")]
+    recovered, facts = _load_recovered(model, library, steps, args.fit_frames)
+    frames = list(open_frames(SOURCE, args.fit_frames))
+    inputs = prepare_inputs(model, frames)
+    graphs = {FULL: whole.graph}
+    for variant in (PLAIN, AWARE):
+        graphs[variant] = fit(
+            whole.graph,
+            model.input_shape,
+            SPEC,
+            inputs,
+            data_aware=variant == AWARE,
+            progress=progress,
+        ).graph
+    if recovered is None:
+        recovered, facts = _recover(model, frames, library, steps, progress)
+    graphs[RECOVERED] = recovered
+    return graphs, facts
+
+
+def _load_recovered(
+    model: Model, library: Library, steps: int, fit_frames: int
+) -> tuple[fx.GraphModule | None, dict[str, Any]]:
+    """A network of the same frames and steps, where the library has one."""
+    from jetson_dnn_rt.variants.library.weights_store import STEPS_FACT, load_reduced, weights_key
+
+    entry = library.load(weights_key(model, SPEC))
+    wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": fit_frames}
+    if entry is None or any(entry.facts.get(key) != value for key, value in wanted.items()):
+        return None, {}
+    return load_reduced(model, SPEC, library), {**entry.facts["recovery"], "made": "before"}
+
+
+def _recover(
+    model: Model,
+    frames: list[Frame],
+    library: Library,
+    steps: int,
+    progress: PhaseProgress,
+) -> tuple[fx.GraphModule, dict[str, Any]]:
+    from jetson_dnn_rt.lab.compress.compression import compress
+
+    made = compress(
+        model,
+        SPEC,
+        frames=frames,
+        source=SOURCE,
+        recover_steps=steps,
+        library=library,
+        # Whether the whole is faster is measured here; single layers are not asked.
+        keep_slower=True,
+        progress=progress,
+    )
+    report = cast("RecoveryReport", made.fit.recovery)
+    return made.fit.graph, {**asdict(report), "made": "in this run"}
+
+
+def _measure_times(
+    model: Model,
+    whole: Split,
+    graphs: Mapping[str, fx.GraphModule],
+    args: argparse.Namespace,
+    progress: PhaseProgress,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """p50 and p99 in ms by variant and back end, all variants of a back end in turn."""
+    from jetson_dnn_rt.backends.registry import create_runner, is_installed
+    from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+
+    (image,) = prepare_inputs(model, open_frames(SOURCE, 1))
+    times: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in graphs}
+    backends = [backend for backend in BACKENDS if is_installed(backend)]
+    for done, backend in enumerate(backends):
+        progress(f"timing on {backend}", done, len(backends))
+        runners: dict[str, Runner] = {}
+        try:
+            for variant, graph in graphs.items():
+                part = model.part if variant == FULL else whole.replace_graph(graph).part(0)
+                runners[variant] = create_runner(part, backend, "fp32", threads=args.threads)
+            runs = {v: lambda runner=r: runner.run([image]) for v, r in runners.items()}  # type: ignore[misc]
+            taken = measure_rounds(runs, budget_s=args.seconds, least=20, most=2000, warm_up=5)
+        finally:
+            for runner in runners.values():
+                runner.close()
+        for variant, found in taken.items():
+            times[variant][backend] = {
+                "p50": quantile_ms(found, 0.5),
+                "p99": quantile_ms(found, 0.99),
+                "runs": len(found),
+            }
+    return times
+
+
+def _collect_figures(
+    model: Model,
+    graphs: Mapping[str, fx.GraphModule],
+    accuracies: Mapping[str, float],
+    times: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> dict[str, dict[str, Any]]:
+    from jetson_dnn_rt.lab.compress.macs import count
+
+    costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
+    return {
+        variant: {
+            "macs": costs[variant].macs,
+            "macs_reduction": 1.0 - costs[variant].macs / costs[FULL].macs,
+            "parameters": costs[variant].parameters,
+            "accuracy": accuracies[variant],
+            "points_lost": 100.0 * (accuracies[FULL] - accuracies[variant]),
+            "time_ms": times[variant],
+        }
+        for variant in graphs
+    }

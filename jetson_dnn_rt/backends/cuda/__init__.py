@@ -1,0 +1,1 @@
+"""CUDA without a deep-learning library: driver, memory, streams, the input kernel."""

@@ -1,0 +1,319 @@
+"""The fused input pass on a CUDA device: frames that it reaches become the network's input there.
+
+On an integrated GPU the kernel reads the frame in place; on a discrete one the frame, which lies
+in page-locked memory, is fetched by the device first. Either way the pixels are read once, and
+no core of the host touches them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver, Kernel
+from jetson_dnn_rt.backends.cuda.nvrtc import compile_with_any
+from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.input.encodings import Encoding, check_frame
+from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+
+SOURCE = Path(__file__).with_name("input_pass.cu")
+NAME = "input_pass"
+
+_BLOCK = (32, 8, 1)
+_KINDS = {"packed": 0, "semi_planar": 1, "paired": 1, "bayer": 2}
+_COEFFICIENT = np.float32(2048)
+"""cv2.resize keeps weights in 11 bits (INTER_RESIZE_COEF_BITS)."""
+
+
+class Component(ctypes.Structure):
+    """``Component`` of input_pass.cu."""
+
+    _fields_ = (
+        ("columns", ctypes.c_void_p),
+        ("rows", ctypes.c_void_p),
+        ("offset", ctypes.c_int),
+        ("row_step", ctypes.c_int),
+        ("pixel_step", ctypes.c_int),
+        ("unused", ctypes.c_int),
+        ("shift_x", ctypes.c_float),
+        ("shift_y", ctypes.c_float),
+    )
+
+
+class Pass(ctypes.Structure):
+    """``Pass`` of input_pass.cu."""
+
+    _fields_ = (
+        ("frame", ctypes.c_void_p),
+        ("input", ctypes.c_void_p),
+        ("channel_step", ctypes.c_longlong),
+        ("row_step", ctypes.c_longlong),
+        ("column_step", ctypes.c_longlong),
+        ("height", ctypes.c_int),
+        ("width", ctypes.c_int),
+        ("top", ctypes.c_int),
+        ("left", ctypes.c_int),
+        ("resized_height", ctypes.c_int),
+        ("resized_width", ctypes.c_int),
+        ("kind", ctypes.c_int),
+        ("order", ctypes.c_int * 3),
+        ("factor", ctypes.c_float * 3),
+        ("offset", ctypes.c_float * 3),
+        ("padding", ctypes.c_float * 3),
+        ("component", Component * 4),
+    )
+
+
+def make_taps(source: int, target: int, *, columns: bool) -> npt.NDArray[np.int32]:
+    """Neighbours and weights of `cv2.resize` (INTER_LINEAR, uint8) along one axis.
+
+    Parameters
+    ----------
+    source, target : int
+        Pixels before and after.
+    columns : bool
+        Of the horizontal axis: beyond the edges cv2 gives the outer pixel all the weight there;
+        vertically it reads that pixel twice.
+
+    Returns
+    -------
+    ndarray of int32, [target, 4]
+        ``Tap`` of input_pass.cu: two indices, two weights.
+    """
+    places = ((np.arange(target) + 0.5) * (1.0 / (target / source)) - 0.5).astype(np.float32)
+    first = np.floor(places).astype(np.int32)
+    share = places - first.astype(np.float32)
+    if columns:
+        outside = (first < 0) | (first >= source - 1)
+        share[outside] = 0.0
+    last = source - 1
+    return np.stack(
+        (
+            np.clip(first, 0, last),
+            np.clip(first + 1, 0, last),
+            np.rint((np.float32(1) - share) * _COEFFICIENT).astype(np.int32),
+            np.rint(share * _COEFFICIENT).astype(np.int32),
+        ),
+        axis=-1,
+    ).astype(np.int32)
+
+
+@functools.cache
+def load_kernel() -> Kernel:
+    """Compile and load the kernel for the device, once in a process.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When there is no NVRTC, or the driver takes nothing of what it compiled.
+    """
+    driver = CudaDriver()
+    reasons: list[str] = []
+    source = SOURCE.read_text(encoding="utf-8")
+    for image in compile_with_any(source, SOURCE.name, driver.properties().capability):
+        try:
+            return driver.load_kernel(image, NAME)
+        except CudaError as error:  # of a newer CUDA than the driver: the next may be older
+            reasons.append(str(error))
+    raise BackendUnavailableError(f"the driver does not load {SOURCE.name}: {'; '.join(reasons)}")
+
+
+class DevicePreprocessor:
+    """Writes frames that the device reaches into an input buffer, like `Preprocessor`.
+
+    The tables of a size and encoding are made when it changes; else nothing is allocated.
+
+    Parameters
+    ----------
+    preprocessing : Preprocessing
+        What the network expects.
+    destination : array of float32, [1, 3, height, width]
+        On the device, in any order of its axes.
+    cuda : Cuda
+        Stream and memory; closed with this.
+    kernel : Kernel
+        See `load_kernel`.
+    fetched : bool
+        Copy frames to the device before they are read, as on a discrete GPU; else in place.
+
+    Attributes
+    ----------
+    written_bytes : int
+        Of the last frame: its copy to the device, where there is one, and the input.
+    fetched : bool
+        See above.
+    """
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing,
+        destination: Array,
+        cuda: Cuda,
+        kernel: Kernel,
+        *,
+        fetched: bool,
+    ) -> None:
+        interface = destination.__cuda_array_interface__
+        shape = (1, 3, preprocessing.height, preprocessing.width)
+        if tuple(interface["shape"]) != shape or np.dtype(interface["typestr"]) != np.float32:
+            raise ValueError(f"destination must be float32 {shape}: {interface}")
+        self.destination = destination
+        self.written_bytes = 0
+        self._preprocessing = preprocessing
+        self._cuda, self._kernel, self.fetched = cuda, kernel, fetched
+        strides = interface.get("strides") or (0, 4 * shape[2] * shape[3], 4 * shape[3], 4)
+        self._steps = [stride // 4 for stride in strides[1:]]
+        self._prepared_for: tuple[object, ...] | None = None
+        self._grid = (
+            math.ceil(preprocessing.width / _BLOCK[0]),
+            math.ceil(preprocessing.height / _BLOCK[1]),
+            1,
+        )
+
+    def move(self, destination: Array) -> None:
+        """Write into another input buffer of the same shape and order; tables stay."""
+        before, after = (
+            array.__cuda_array_interface__ for array in (self.destination, destination)
+        )
+        if (before["shape"], before.get("strides")) != (after["shape"], after.get("strides")):
+            raise ValueError(f"the new input lies in another way: {after}, before {before}")
+        self.destination = destination
+        if self._prepared_for is not None:
+            self._pass.input = address_of(destination)
+
+    def can_read(self, frame: Frame) -> bool:
+        """Whether the device reaches the frame's memory."""
+        return frame.device_address != 0 and (not self.fetched or frame.image.flags.c_contiguous)
+
+    def write(self, frame: Frame, urgency: int = 0) -> Geometry:
+        """Fill the input from `frame`; it is there when this returns.
+
+        Parameters
+        ----------
+        frame : Frame
+            That `can_read`.
+        urgency : int
+            Deadline class of the task, of the stream that it is queued on.
+
+        Raises
+        ------
+        FrameError
+            When the frame cannot be read; see `check_frame`.
+        CudaError
+            When the device refuses.
+        """
+        key = (frame.image.shape, frame.image.strides, frame.image.dtype, frame.encoding)
+        if key != self._prepared_for:
+            self._prepare(frame, check_frame(frame))
+            self._prepared_for = key
+        self._cuda.use_thread_stream(urgency)
+        if self.fetched:
+            self._cuda.copy(self._copy, frame.image)
+        else:
+            self._pass.frame = frame.device_address
+        self._cuda.run(self._launch)
+        self._cuda.synchronize()
+        return self._geometry
+
+    def _launch(self, stream: int) -> None:
+        self._kernel.launch(self._grid, _BLOCK, stream, self._pass)
+
+    def close(self) -> None:
+        """Give the stream back."""
+        self._cuda.close()
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def _prepare(self, frame: Frame, encoding: Encoding) -> None:
+        expected = self._preprocessing
+        geometry = Geometry.of(expected, frame.height, frame.width)
+        factors, offsets = expected.factors, expected.offsets
+        padding = factors * np.float32(expected.pad_value) + offsets
+        call = Pass()
+        call.input = address_of(self.destination)
+        call.channel_step, call.row_step, call.column_step = self._steps
+        call.height, call.width = expected.height, expected.width
+        call.top, call.left = geometry.offset_y, geometry.offset_x
+        call.resized_height, call.resized_width = geometry.resized_height, geometry.resized_width
+        call.kind = _KINDS[encoding.layout]
+        call.order[:] = (0, 1, 2) if expected.color == "rgb" else (2, 1, 0)
+        call.factor[:], call.offset[:] = factors.tolist(), offsets.tolist()
+        call.padding[:] = padding.tolist()
+        self._cuda.use_own_stream()
+        self._tables: dict[tuple[int, int], tuple[Array, Array]] = {}
+        call.component[:] = self._list_components(frame, encoding, geometry)
+        self._geometry = geometry
+        self._pass = call
+        self.written_bytes = 4 * 3 * expected.height * expected.width
+        if self.fetched:
+            self._copy = self._cuda.allocate(frame.image.shape, np.uint8)
+            call.frame = address_of(self._copy)
+            self.written_bytes += frame.image.nbytes
+        self._cuda.synchronize()  # what is allocated is filled before another stream uses it
+
+    def _list_components(
+        self, frame: Frame, encoding: Encoding, geometry: Geometry
+    ) -> Sequence[Component]:
+        height, width, step = frame.height, frame.width, frame.image.strides[0]
+        size = encoding.pixel_bytes
+
+        def component(
+            offset: int, row_step: int, pixel_step: int, rows: int, columns: int
+        ) -> Component:
+            across, down = self._taps(rows, columns, geometry)
+            return Component(
+                address_of(across),
+                address_of(down),
+                offset,
+                row_step,
+                pixel_step,
+            )
+
+        if encoding.layout == "packed":
+            parts = [component(at, step, size, height, width) for at in encoding.order[::-1]]
+        elif encoding.layout == "semi_planar":
+            parts = [component(0, step, 1, height, width)]
+            parts += [
+                component(height * step + at, step, 2, height // 2, width // 2)
+                for at in encoding.order
+            ]
+        elif encoding.layout == "paired":
+            luma, *chroma = encoding.order
+            parts = [component(luma, step, 2, height, width)]
+            parts += [component(at, step, 4, height, width // 2) for at in chroma]
+        else:
+            red, blue = encoding.order
+            greens = [at for at in range(4) if at not in encoding.order]
+            parts = []
+            for at in (red, *greens, blue):
+                part = component(at // 2 * step + at % 2, 2 * step, 2, height // 2, width // 2)
+                # Half of what the colour lies beside the block's centre, over two pixels.
+                part.shift_x = 0.25 * geometry.scale_x * (-1.0 if at % 2 else 1.0)
+                part.shift_y = 0.25 * geometry.scale_y * (-1.0 if at // 2 else 1.0)
+                parts.append(part)
+        return [*parts, *[Component()] * (4 - len(parts))]
+
+    def _taps(self, rows: int, columns: int, geometry: Geometry) -> tuple[Array, Array]:
+        """Tables of a grid on the device, columns and rows."""
+        if (rows, columns) not in self._tables:
+            found = []
+            for source, target, horizontal in (
+                (columns, geometry.resized_width, True),
+                (rows, geometry.resized_height, False),
+            ):
+                taps = make_taps(source, target, columns=horizontal)
+                table = self._cuda.allocate(taps.shape, np.int32)
+                self._cuda.copy(table, taps)
+                self._cuda.synchronize()
+                found.append(table)
+            self._tables[rows, columns] = (found[0], found[1])
+        return self._tables[rows, columns]

@@ -1,0 +1,1 @@
+"""TensorRT: building engines and running them."""

@@ -1,0 +1,249 @@
+"""From a part of a network to a TensorRT engine: static shapes, batch 1, FP32 or FP16."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from jetson_dnn_rt.backends.tensorrt import api
+from jetson_dnn_rt.backends.tensorrt.errors import explain
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
+from jetson_dnn_rt.models.model import Part
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = ("fp32", "fp16")
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What decides an engine beside the network and the machine.
+
+    Attributes
+    ----------
+    workspace_mib : int
+        Most memory that a layer's algorithm may use, in MiB, >= 1.
+    dla_core : int or None
+        DLA core of a Jetson to run on (Xavier, Orin: 0 or 1); what it cannot run, the GPU does.
+    timing_cache : bytes
+        Measured times of an earlier build (`BuiltEngine.timing_cache`): shortens this one.
+    """
+
+    workspace_mib: int = 1024
+    dla_core: int | None = None
+    timing_cache: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.workspace_mib < 1:
+            raise ConfigurationError(f"workspace_mib must be >= 1: {self.workspace_mib}")
+        if self.dla_core is not None and self.dla_core < 0:
+            raise ConfigurationError(f"dla_core must be >= 0: {self.dla_core}")
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """What a build gives.
+
+    Attributes
+    ----------
+    engine : bytes
+        For this TensorRT version and this GPU only.
+    timing_cache : bytes
+        For the next build on this machine.
+    build_ms : float
+        How long it took.
+    """
+
+    engine: bytes
+    timing_cache: bytes
+    build_ms: float
+
+
+def build_engine(
+    part: Part, precision: str, options: BuildOptions | None = None, *, module: Any = None
+) -> BuiltEngine:
+    """Build an engine; takes seconds to minutes, during which the GPU is measured on.
+
+    FP16 is coloured as `models.graph.mixed_precision` says. TensorRT 11 gets a network
+    with these types written in it. Up to 10 the network stays FP32, FP16 is allowed, and the
+    layers that must not use it are pinned to FP32: so TensorRT may still choose FP32 elsewhere
+    where that is faster.
+
+    Parameters
+    ----------
+    part : Part
+        The network, or a run of its stages.
+    precision : str
+        ``fp32`` (IEEE's: TF32 is off) or ``fp16``.
+    options : BuildOptions, optional
+        The rest.
+    module : module, optional
+        TensorRT; imported by default.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When TensorRT, a driver, the DLA core or the precision is not to be had here.
+    ModelError
+        When TensorRT cannot run the network; names the layer.
+    """
+    options = options or BuildOptions()
+    module = module or api.import_tensorrt()
+    if precision not in PRECISIONS:
+        raise BackendUnavailableError(
+            f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
+        )
+    if options.dla_core is not None and precision != "fp16":
+        raise BackendUnavailableError(f"a DLA computes in fp16, not in {precision}")
+    messages = api.messages_of(module)
+    begin = time.perf_counter()
+    with messages.listen() as heard:
+        build = _Build(module, messages.logger, part, heard)
+        build.read_network(precision)
+        build.configure(precision, options)
+        engine, cache = build.finish()
+    build_ms = (time.perf_counter() - begin) * 1e3
+    logger.info(
+        "%s built by TensorRT %s in %s: %.1f s, %.1f MiB",
+        part.name, module.__version__, precision, build_ms / 1e3, len(engine) / 2**20,
+    )  # fmt: skip
+    for warning in heard.warnings:
+        logger.debug("%s: TensorRT: %s", part.name, warning)
+    return BuiltEngine(engine, cache, build_ms)
+
+
+def create_or_explain(factory: Any, logger: Any, what: str, heard: api.Heard) -> Any:
+    """Call ``Builder`` or ``Runtime``, which raise a `TypeError` of no use without a driver."""
+    try:
+        return factory(logger)
+    except TypeError as error:
+        raise BackendUnavailableError(explain(what, heard)) from error
+
+
+class _Build:
+    """One build, step by step; TensorRT's objects must outlive those made from them."""
+
+    def __init__(self, module: Any, trt_logger: Any, part: Part, heard: api.Heard) -> None:
+        self._module = module
+        self._logger = trt_logger
+        self._part = part
+        self._heard = heard
+        self._builder: api.Builder = create_or_explain(
+            module.Builder, trt_logger, "TensorRT cannot be used here", heard
+        )
+        flags = module.NetworkDefinitionCreationFlag
+        # Without it 8.x takes the batch as implicit; in 10 it is always explicit, 11 has no flag.
+        explicit = getattr(flags, "EXPLICIT_BATCH", None)
+        creation = 0 if explicit is None else 1 << int(explicit)
+        self._network = self._builder.create_network(creation)
+        self._config = self._builder.create_builder_config()
+        self._fp32_nodes: frozenset[str] = frozenset()
+        self._nodes: frozenset[str] = frozenset()
+
+    def read_network(self, precision: str) -> None:
+        """Parse the ONNX model, in FP16 coloured and, from 11 on, converted."""
+        data = self._part.onnx_model()
+        if precision == "fp16":
+            mixed = convert_to_fp16(data)
+            self._fp32_nodes = frozenset(mixed.fp32)
+            self._nodes = self._fp32_nodes | frozenset(mixed.fp16)
+            if api.is_strongly_typed(self._module):
+                data = mixed.onnx
+        parser: api.OnnxParser = self._module.OnnxParser(self._network, self._logger)
+        if not parser.parse(data):
+            errors = [parser.get_error(index) for index in range(parser.num_errors)]
+            details = tuple(
+                f"{_name_node(data, error.node())}: {error.desc()}" for error in errors
+            )
+            raise ModelError(
+                explain(f"{self._part.name} cannot be read by TensorRT", self._heard, details)
+            )
+        for index in range(self._network.num_inputs):
+            tensor = self._network.get_input(index)
+            if -1 in tuple(tensor.shape):
+                raise ModelError(
+                    f"{self._part.name}: input {tensor.name} has the open shape "
+                    f"{list(tensor.shape)}, TensorRT engines are built for fixed ones here"
+                )
+
+    def configure(self, precision: str, options: BuildOptions) -> None:
+        """Set precision, memory, device and timing cache."""
+        module, config = self._module, self._config
+        config.set_memory_pool_limit(module.MemoryPoolType.WORKSPACE, options.workspace_mib << 20)
+        # 10 bits of mantissa are not what fp32 promises; FP16 has its own colours.
+        config.clear_flag(module.BuilderFlag.TF32)
+        if precision == "fp16" and not api.is_strongly_typed(module):
+            config.set_flag(module.BuilderFlag.FP16)
+            config.set_flag(module.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+            self._pin_layers()
+        if options.dla_core is not None:
+            self._use_dla(options.dla_core)
+        self._load_timing_cache(options.timing_cache)
+
+    def _pin_layers(self) -> None:
+        """Hold layers of nodes that the colours leave in FP32 there."""
+        floats = (self._module.DataType.FLOAT, self._module.DataType.HALF)
+        for index in range(self._network.num_layers):
+            layer = self._network.get_layer(index)
+            if find_node(layer.name, self._nodes) not in self._fp32_nodes:
+                continue
+            outputs = [layer.get_output(number) for number in range(layer.num_outputs)]
+            if not outputs or any(output.dtype not in floats for output in outputs):
+                continue  # arithmetic of shapes
+            layer.precision = self._module.DataType.FLOAT
+            for number in range(layer.num_outputs):
+                layer.set_output_type(number, self._module.DataType.FLOAT)
+
+    def _use_dla(self, core: int) -> None:
+        count = int(self._builder.num_DLA_cores)
+        if core >= count:
+            raise BackendUnavailableError(
+                f"dla_core {core} is not there: this machine has {count} DLA cores"
+            )
+        self._config.default_device_type = self._module.DeviceType.DLA
+        self._config.DLA_core = core
+        self._config.set_flag(self._module.BuilderFlag.GPU_FALLBACK)
+
+    def _load_timing_cache(self, data: bytes) -> None:
+        cache = self._config.create_timing_cache(data)
+        if cache is None or not self._config.set_timing_cache(cache, False):
+            logger.warning("a timing cache of another GPU or TensorRT is left aside, built anew")
+            self._config.set_timing_cache(self._config.create_timing_cache(b""), False)
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Build; the engine and the timing cache."""
+        plan = self._builder.build_serialized_network(self._network, self._config)
+        if plan is None:
+            raise ModelError(
+                explain(f"{self._part.name} cannot be built by TensorRT", self._heard)
+            )
+        return bytes(plan), bytes(self._config.get_timing_cache().serialize())
+
+
+def find_node(layer: str, nodes: Collection[str]) -> str:
+    """The node that a layer comes from, by its name; empty for layers of the parser's own.
+
+    The parser calls a layer as its node, ``node_of_`` and the output where that has no name, and
+    further layers of one node the same with a number (``ImporterContext::generateUniqueName``).
+    """
+    for name in (layer, re.sub(r"_\d+$", "", layer)):
+        for candidate in (name, name.removeprefix("node_of_")):
+            if candidate in nodes:
+                return candidate
+    return ""
+
+
+def _name_node(data: bytes, index: int) -> str:
+    """An operator by its place: 8.x gives no name with an error."""
+    import onnx
+
+    nodes = onnx.load_model_from_string(data).graph.node
+    if not 0 <= index < len(nodes):
+        return "network"
+    node = nodes[index]
+    return f"{node.op_type} {node.name or node.output[0]!r}"

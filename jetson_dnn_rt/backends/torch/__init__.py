@@ -1,0 +1,1 @@
+"""PyTorch on the CPU and on CUDA."""

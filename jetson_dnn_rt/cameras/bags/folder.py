@@ -1,0 +1,147 @@
+"""Which files a bag consists of, in which order, and what its metadata promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jetson_dnn_rt.cameras.bags.storage import Notes
+from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.safety import small_files
+from jetson_dnn_rt.safety import yaml_files as safe_yaml
+
+METADATA = "metadata.yaml"
+
+MAX_METADATA_BYTES = 1 << 20
+MAX_FILES = 10_000
+
+_DATA = re.compile(r"\.(db3|mcap|bag)(\.zstd)?$")
+
+
+@dataclass(frozen=True)
+class BagLayout:
+    """Files of a bag in the order of recording.
+
+    Attributes
+    ----------
+    files : list of Path
+        Those that are there.
+    expected : dict of str to int
+        Messages by topic as the metadata have it; empty without metadata.
+    notes : list of str
+        What is missing, in words.
+    """
+
+    files: list[Path]
+    expected: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def lay_out(path: Path) -> BagLayout:
+    """Look at a folder of rosbag2, or take a single file.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing, no file of a bag, or what is neither a file nor a folder.
+    """
+    if not path.exists():
+        raise SourceError(f"bag {path} is not there: give the folder or the file of a bag")
+    if path.is_file():
+        if path.name == METADATA:
+            return lay_out(path.parent)
+        return BagLayout([path])
+    if not path.is_dir():
+        raise SourceError(f"bag {path} is neither a folder nor a regular file")
+    notes: list[str] = Notes()
+    listed, expected = _read_metadata(path / METADATA, notes)
+    try:
+        present = dict.fromkeys(_find_data(path))
+    except OSError as error:
+        raise SourceError(f"bag {path} cannot be read: {error.strerror}") from error
+    files = []
+    for name in listed:
+        if name in present:
+            files.append(path / name)
+        else:
+            notes.append(f"{name} is not there, though {METADATA} names it")
+    extra = [name for name in present if name not in listed and not _is_twin(name, listed)]
+    if listed and extra:
+        # A recorder that is killed leaves its last file out of the metadata.
+        notes.append(f"{METADATA} does not name {', '.join(extra)}: read all the same")
+    files += [path / name for name in extra]
+    if not files:
+        raise SourceError(f"bag {path} holds no .db3, .mcap or .bag file")
+    return BagLayout(files, expected, notes)
+
+
+def _find_data(path: Path) -> list[str]:
+    """Files with messages, in the order of their numbers; the plain one of a file and its copy."""
+    names = [item.name for item in path.iterdir() if item.is_file() and _DATA.search(item.name)]
+    return sorted(names, key=_by_number)
+
+
+def _is_twin(name: str, listed: Collection[str]) -> bool:
+    """Tell whether a file is the compressed or the plain copy of one that is used already."""
+    other = name[: -len(".zstd")] if name.endswith(".zstd") else f"{name}.zstd"
+    return other in listed
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Order ``bag_10.db3`` behind ``bag_9.db3``."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _read_metadata(file: Path, notes: list[str]) -> tuple[dict[str, None], dict[str, int]]:
+    """Names of the files in their order, and messages by topic."""
+    try:
+        text = small_files.read_text(file, MAX_METADATA_BYTES)
+        metadata = safe_yaml.parse(text)["rosbag2_bagfile_information"]
+        names = _name_files(metadata["relative_file_paths"])
+        topics = metadata.get("topics_with_message_count") or []
+        return names, _count_topics(topics)
+    except FileNotFoundError:
+        notes.append(f"{METADATA} is missing: the files are taken in the order of their names")
+    except (
+        OSError,
+        yaml.YAMLError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
+        words = " ".join(str(error).split())[:200]
+        notes.append(f"{METADATA} cannot be read and is left out: {type(error).__name__}: {words}")
+    return {}, {}
+
+
+def _name_files(paths: list[Any]) -> dict[str, None]:
+    if len(paths) > MAX_FILES:
+        raise ValueError(f"{len(paths)} files are named, at most {MAX_FILES} are accepted")
+    names: dict[str, None] = {}
+    for path in paths:
+        if not isinstance(path, str):
+            raise TypeError(f"the name of a file is no text: {safe_yaml.describe(path)}")
+        name = Path(path).name  # older releases wrote paths from the folder above
+        if name in names:
+            raise ValueError(f"{safe_yaml.describe(name)} is named twice")
+        names[name] = None
+    return names
+
+
+def _count_topics(topics: list[dict[str, Any]]) -> dict[str, int]:
+    expected: dict[str, int] = {}
+    for topic in topics:
+        name, count = topic["topic_metadata"]["name"], topic["message_count"]
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a topic is no text: {safe_yaml.describe(name)}")
+        if type(count) is not int or not 0 <= count < 1 << 63:
+            raise ValueError(f"no count of messages: {safe_yaml.describe(count)}")
+        expected[name] = expected.get(name, 0) + count
+    return expected

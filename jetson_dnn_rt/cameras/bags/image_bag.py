@@ -1,0 +1,316 @@
+"""Images of one topic of a ROS bag by their place: neither ROS nor a running graph is needed.
+
+What is readable of a damaged bag is read, what is not is counted and named.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.cameras.bags import mcap as bag_mcap
+from jetson_dnn_rt.cameras.bags import ros1 as bag_ros1
+from jetson_dnn_rt.cameras.bags import sqlite as bag_sqlite
+from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags.folder import METADATA, lay_out
+from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
+from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
+from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.frames import Frame
+
+DECODERS: dict[str, Callable[[Any, int], Frame]] = {
+    "sensor_msgs/msg/Image": view_image,
+    "sensor_msgs/msg/CompressedImage": decode_image,
+}
+"""Message types that give frames."""
+
+LONGEST_PAUSE_NS = 60_000_000_000
+"""A longer step between two messages is a jump of a clock, or a pause of the recorder."""
+
+NAMED = 20
+"""So many jumps are named; all are counted."""
+
+_LONGEST_TEXT = 2000
+"""Characters of a reason, and of a list of topics: their names are up to the file."""
+
+
+@dataclass(frozen=True)
+class BadMessage:
+    """A message that gave no frame: its place among the topic's messages, and why."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class BagImage:
+    """A message that is an image.
+
+    Attributes
+    ----------
+    index : int
+        Its place among the topic's messages, in the order of recording.
+    log_time_ns : int
+        When it was recorded, in the recorder's clock.
+    frame : Frame
+        Its image; ``stamp_ns`` is the header's, ``sequence`` is `index`.
+    """
+
+    index: int
+    log_time_ns: int
+    frame: Frame
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The topic's messages in one file."""
+
+    file: BagFile
+    kind: str
+    first: int
+    times_ns: npt.NDArray[np.int64]
+
+
+class ImageBag:
+    """One topic of a bag; `open_image_bag` makes it.
+
+    Attributes
+    ----------
+    path, topic : Path, str
+        Of the bag; name of the topic.
+    count : int
+        Messages of the topic that are in the files' indices; what cannot be reached at all, behind
+        a broken end, is not.
+    missing : int
+        Messages that the bag says it has, and that are not among `count`.
+    log_times_ns : ndarray of int64, [count]
+        When each was recorded.
+    notes : list of str
+        What is damaged, in words.
+    """
+
+    def __init__(
+        self, path: Path, topic: str, parts: list[_Part], expected: int, files: list[BagFile]
+    ) -> None:
+        self.path, self.topic = path, topic
+        self.notes: list[str] = []
+        self._parts = parts
+        self._files = files
+        self._jumps: set[int] = set()
+        times = [part.times_ns for part in parts]
+        self.log_times_ns: npt.NDArray[np.int64] = (
+            np.concatenate(times) if times else np.empty(0, np.int64)
+        )
+        self.count = len(self.log_times_ns)
+        self.missing = max(0, expected - self.count)
+
+    def read(self, first: int = 0, count: int | None = None) -> Iterator[BagImage | BadMessage]:
+        """Read messages `first` to ``first + count - 1``; nothing else is decoded.
+
+        Parameters
+        ----------
+        first : int
+            Place of the first, from 0.
+        count : int, optional
+            At most so many; all of the rest when it is not given.
+
+        Raises
+        ------
+        ValueError
+            When `first` or `count` is below zero.
+        """
+        if first < 0 or (count is not None and count < 0):
+            raise ValueError(f"places begin at 0: {first}, {count} messages")
+        end = self.count if count is None else min(self.count, first + count)
+        return self._read(first, end)
+
+    def _read(self, first: int, end: int) -> Iterator[BagImage | BadMessage]:
+        before = self.read_one(first - 1) if 0 < first < end else None
+        for index in range(first, end):
+            message = self.read_one(index)
+            if isinstance(message, BagImage):
+                if isinstance(before, BagImage):
+                    self._watch_stamps(before, message)
+                before = message
+            yield message
+
+    def _watch_stamps(self, before: BagImage, now: BagImage) -> None:
+        """Note where the camera's clock jumps; the recorder's is looked at beforehand."""
+        step_ns = now.frame.stamp_ns - before.frame.stamp_ns
+        if 0 <= step_ns <= LONGEST_PAUSE_NS or now.index in self._jumps:
+            return
+        self._jumps.add(now.index)
+        if len(self._jumps) <= NAMED:
+            self.notes.append(f"header stamps {_describe_step(step_ns)} at message {now.index}")
+        elif len(self._jumps) == NAMED + 1:
+            self.notes.append(f"header stamps jump more than {NAMED} times")
+
+    def read_one(self, index: int) -> BagImage | BadMessage:
+        """Read the message at one place.
+
+        Raises
+        ------
+        IndexError
+            When there is none.
+        """
+        if not 0 <= index < self.count:
+            raise IndexError(f"message {index} of {self.count}")
+        part = next(part for part in reversed(self._parts) if part.first <= index)
+        try:
+            data = part.file.fetch(self.topic, index - part.first)
+            message = part.file.deserialize(data, part.kind)
+            frame = DECODERS[part.kind](message, index)
+        except (DamagedMessageError, BadImageError) as error:
+            return BadMessage(index, str(error)[:_LONGEST_TEXT])
+        except Exception as error:  # rosbags has errors of its own for what it cannot parse
+            return BadMessage(index, f"{type(error).__name__}: {error}"[:_LONGEST_TEXT])
+        return BagImage(index, int(self.log_times_ns[index]), frame)
+
+    def close(self) -> None:
+        """Let go of the files; frames that were read stay as they are."""
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> ImageBag:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
+    """Open one topic with images of a bag of rosbag2 (sqlite3, mcap) or of ROS 1.
+
+    Parameters
+    ----------
+    path : path
+        Folder of a bag, or one of its files; ``~`` is the home directory.
+    topic : str, optional
+        May be left out when there are images on one topic alone.
+
+    Returns
+    -------
+    ImageBag
+        To be closed, or used as a context.
+
+    Raises
+    ------
+    ConfigurationError
+        When rosbags is missing, or it is not clear which topic is meant.
+    SourceError
+        When there is no such bag, nothing of it can be read, or it holds no image.
+    """
+    path = Path(path).expanduser()
+    if path.exists() and importlib.util.find_spec("rosbags") is None:
+        raise ConfigurationError(
+            f"bag {path} is read with rosbags, which is not installed: "
+            "pip install 'jetson_dnn_rt[bags]'"
+        )
+    layout = lay_out(path)
+    files: list[BagFile] = []
+    notes = list(layout.notes)
+    try:
+        for name in layout.files:
+            try:
+                files.append(_open_file(name))
+            except DamagedFileError as error:
+                notes.append(f"nothing can be read of {error}")
+        chosen = _choose_topic(files, path, topic, notes)
+        parts, place = [], 0
+        for file in files:
+            if file.kinds.get(chosen) in DECODERS:
+                times = file.index(chosen)
+                parts.append(_Part(file, file.kinds[chosen], place, times))
+                place += len(times)
+        expected = layout.expected.get(chosen, sum(f.expected.get(chosen, 0) for f in files))
+        bag = ImageBag(path, chosen, parts, expected, files)
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+    bag.notes += notes + [note for file in files for note in file.notes]
+    if bag.missing:
+        teller = METADATA if chosen in layout.expected else "the summary"
+        bag.notes.append(
+            f"{teller} says {expected} messages on {chosen}, {bag.count} are there: "
+            f"{bag.missing} are lost"
+        )
+    bag.notes += describe_jumps(bag.log_times_ns)
+    return bag
+
+
+def describe_jumps(times_ns: npt.NDArray[np.int64]) -> list[str]:
+    """Say where the recorder's clock jumps: backwards, or ahead further than any camera pauses.
+
+    Parameters
+    ----------
+    times_ns : ndarray of int64, [N]
+        Log times in the order of recording.
+    """
+    steps = np.diff(times_ns)
+    places = np.flatnonzero((steps < 0) | (steps > LONGEST_PAUSE_NS))
+    notes = [
+        f"log times {_describe_step(int(steps[place]))} at message {place + 1}"
+        for place in places[:NAMED]
+    ]
+    if len(places) > NAMED:
+        notes.append(f"log times jump {len(places)} times in all")
+    return notes
+
+
+def _describe_step(step_ns: int) -> str:
+    way = "go back" if step_ns < 0 else "go ahead"
+    return f"{way} by {abs(step_ns) / 1e9:.3f} s"
+
+
+def _open_file(path: Path) -> BagFile:
+    """Open a file by what it begins with, whatever it is called."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(16)
+    except OSError as error:
+        raise DamagedFileError(f"{path.name}: {error.strerror}") from error
+    if head.startswith(zstd.MAGIC):
+        return unpacking.open_unpacked(path, _open_file)
+    if head.startswith(bag_mcap.MAGIC):
+        return bag_mcap.McapFile(path, DECODERS.keys())
+    if head.startswith(bag_ros1.MAGIC):
+        return bag_ros1.Ros1File(path)
+    if head.startswith(bag_sqlite.MAGIC):
+        return bag_sqlite.SqliteFile(path)
+    what = "is empty" if not head else "is neither SQLite, MCAP nor a bag of ROS 1"
+    raise DamagedFileError(f"{path.name}: it {what}")
+
+
+def _choose_topic(files: list[BagFile], path: Path, topic: str, notes: list[str]) -> str:
+    """The topic that is asked for, or the only one with images."""
+    images = {name for file in files for name, kind in file.kinds.items() if kind in DECODERS}
+    if not images:
+        others = {f"{name} ({kind})" for file in files for name, kind in file.kinds.items()}
+        has = f", but {', '.join(sorted(others))[:_LONGEST_TEXT]}" if others else ""
+        why = "; ".join(notes + [note for file in files for note in file.notes])
+        raise SourceError(
+            f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}"
+            + (f" ({why})" if why else "")
+        )
+    listed = ", ".join(sorted(images))[:_LONGEST_TEXT]
+    if topic and topic not in images:
+        raise ConfigurationError(f"bag {path} has no images on {topic!r}, but on {listed}")
+    if not topic and len(images) > 1:
+        raise ConfigurationError(
+            f"bag {path} has images on {listed}: say which, for instance {min(images)}"
+        )
+    return topic or min(images)

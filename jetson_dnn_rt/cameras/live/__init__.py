@@ -1,0 +1,1 @@
+"""Frames of devices and of the drawn camera."""

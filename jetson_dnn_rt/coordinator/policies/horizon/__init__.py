@@ -1,0 +1,1 @@
+"""The horizon policy: plans the next frames of the whole cohort."""

@@ -1,0 +1,335 @@
+"""Look-up tables of `horizon`: everything that can be worked out before the first frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
+from jetson_dnn_rt.coordinator.policies.horizon.ladder import (
+    IMPOSSIBLE,
+    LEVELS,
+    STEP,
+    Ladder,
+    Objective,
+    build_grid,
+    build_ladder,
+    plan_costs,
+)
+from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+USUAL = 0.8
+"""Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
+
+DELAY_PARTS = 8
+"""Steps in which the rest of an actuation delay is counted."""
+
+LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
+"""By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """What one task's frames may come to at C clock configurations, from K boundaries.
+
+    Attributes
+    ----------
+    rests : tuple of Rest
+        Plans by boundary.
+    objective : Objective
+        What they cost.
+    ladders : list of list of Ladder
+        By boundary and clock configuration.
+    grids : float32 [K + 1, LEVELS, C]
+        `build_grid` by boundary; the last one is that of a frame that begins at these clocks and
+        asks for the best ones then.
+    full_ns : float64 [K, C]
+        Need of the most accurate plan.
+    change_ns : float64 [DELAY_PARTS + 1, K, C, C]
+        Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
+        take effect, where those are faster; by how much of the delay is still to come.
+    reserve : float
+        See `expect_others`.
+    """
+
+    rests: tuple[Rest, ...]
+    objective: Objective
+    ladders: list[list[Ladder]]
+    grids: npt.NDArray[np.float32]
+    full_ns: Floats
+    change_ns: Floats
+    reserve: float
+
+
+def build_outlook(
+    table: TaskTable,
+    clocks: ClockTable,
+    settings: PolicySettings,
+    joules: float,
+    shared: float,
+    slowed: float = 1.0,
+    reserve: float = 1.0,
+) -> Outlook:
+    """Work out a task's look-up tables.
+
+    Parameters
+    ----------
+    table : TaskTable
+        The task.
+    clocks : ClockTable
+        The same configurations.
+    settings : PolicySettings
+        Mode and weights.
+    joules, shared : float
+        Weights of energy; see `weigh_energy`.
+    slowed, reserve : float
+        See `expect_others`.
+    """
+    rests = build_rests(table, clocks, settings.confidence, USUAL)
+    objective = Objective(
+        max(float(rests[0].energy_j[0].min()), 1e-9),
+        joules,
+        shared,
+        loss=LOSS_WEIGHTS.get(settings.mode, settings.energy_per_accuracy),
+        loss_allowed=1.0 - settings.accuracy_floor,
+    )
+    ladders, grids, full = [], [], []
+    for rest in rests:
+        own = plan_costs(rest, objective, joules)
+        steps = [build_ladder(rest, position, own, reserve) for position in range(len(clocks))]
+        ladders.append(steps)
+        costs = plan_costs(rest, objective, shared)
+        grids.append(build_grid(rest, steps, costs, table.deadline_ns, objective.reference_j))
+        full.append(rest.need_ns(reserve)[int(rest.loss.argmin())])
+    frames = table.times_ns[0].sum(axis=0)
+    tail = float(tail_quantile(frames.astype(np.float64), settings.confidence))
+    change_ns = lost_by_change(table, clocks, slowed) * (reserve * tail / float(np.median(frames)))
+    grids.append(_begin_elsewhere(grids[0], change_ns[-1, 0] / table.deadline_ns))
+    return Outlook(
+        rests,
+        objective,
+        ladders,
+        np.stack(grids).astype(np.float32),
+        np.stack(full),
+        change_ns,
+        reserve=reserve,
+    )
+
+
+def weigh_energy(
+    duty: Sequence[float], workers: int, interference: Sequence[float]
+) -> tuple[float, float]:
+    """Weights of energy in a cohort: for a frame's plan at given clocks, and between clocks.
+
+    Derived: side by side the board's parts are busy most of the time, and another stage hardly
+    raises the power. n stages that slow each other down by I(n) then cost I(n) / n each of what
+    they cost alone; and a stage made faster saves energy only while no other one runs.
+
+    Parameters
+    ----------
+    duty : sequence of float
+        Share of the time that each member is expected to run.
+    workers : int
+        Stages side by side, at most as many as members.
+    interference : sequence of float
+        Slow-down with 1, 2, ... stages side by side, one for each member.
+    """
+    if workers == 1:
+        return 1.0, 1.0
+    idle = prod(1.0 - share for share in duty)
+    alone = idle / max(1.0 - max(duty), 1e-9) if idle else 0.0
+    at_once = min(float(workers), max(1.0, sum(duty) / max(1.0 - idle, 1e-9)))
+    slowed = float(np.interp(at_once, np.arange(1, len(interference) + 1), interference))
+    return max(min(1.0, alone), 1e-3), slowed / at_once
+
+
+def expect_others(
+    member: int,
+    duty: Sequence[float],
+    workers: int,
+    interference: Sequence[float],
+    deviations: float,
+) -> tuple[float, float]:
+    """How much the others slow a member down: on average, and how much more at times.
+
+    Derived: the others run or do not, each for its share of the time and on its own. The reserve
+    is for so many standard deviations more of them than their mean.
+
+    Returns
+    -------
+    float, float
+        Mean interference, and the reserve as a factor on it.
+    """
+    others = [share for other, share in enumerate(duty) if other != member]
+    mean = min(float(workers), 1.0 + sum(others))
+    spread = sum(share * (1.0 - share) for share in others) ** 0.5
+    counts = np.arange(1, len(interference) + 1)
+    usual = float(np.interp(mean, counts, interference))
+    most = float(np.interp(min(float(workers), mean + deviations * spread), counts, interference))
+    return usual, most / usual
+
+
+def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) -> Floats:
+    """`Outlook.change_ns`: the most that any variant loses, in time as if alone.
+
+    While a rise is under way the stages next in turn go on at the slower pace. Which ones these
+    are matters, since a stage that waits for the memory is slowed by other clocks than one that
+    computes; so it is added up stage by stage. Where the rest is done before the change, all of it
+    ran at the slower pace. With others side by side, `slowed` by them, less of it is done during
+    the delay.
+    """
+    delays = _delays_ns(clocks) / slowed
+    stages = len(table.stages)
+    parts = np.arange(DELAY_PARTS + 1)[:, None, None] / DELAY_PARTS
+    lost = np.zeros((len(parts), stages, *delays.shape))
+    for median_ns, slowdown in zip(table.median_ns, table.slowdown, strict=True):
+        stages_ns = median_ns[:, None] * slowdown
+        for boundary in range(stages):
+            here, left = np.zeros_like(lost[:, 0]), delays * parts
+            for times in stages_ns[boundary:]:
+                slow = times[:, None]
+                here += np.minimum(1.0, left / slow) * (times - slow)
+                left = np.maximum(0.0, left - slow)
+            np.minimum(lost[:, boundary], here, out=lost[:, boundary])
+    return lost
+
+
+def _delays_ns(clocks: ClockTable) -> Floats:
+    """Delay of every change, [C, C]: that of the slowest domain that changes."""
+    options = clocks.space.option_indices()[clocks.indices]
+    delays = np.zeros((len(clocks), len(clocks)))
+    for column, domain in enumerate(clocks.space.domains):
+        changes = options[:, None, column] != options[None, :, column]
+        np.maximum(delays, np.where(changes, float(domain.delay_ns), 0.0), out=delays)
+    return delays
+
+
+def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
+    """Grid of a frame that begins at clocks [c]; `change` is in relative deadlines."""
+    lost = np.floor(change / STEP + 1e-9).astype(np.int64)
+    levels, columns = np.arange(LEVELS)[:, None], np.arange(grid.shape[1])
+    begun = np.empty_like(grid)
+    for present in columns:
+        left = np.maximum(0, levels + lost[present])
+        begun[:, present] = grid[left, columns].min(axis=1)
+    return begun
+
+
+class Sheet:
+    """The grids of a cohort in one array: the cost of all members at all clocks is a sum of rows.
+
+    Parameters
+    ----------
+    outlooks : sequence of Outlook
+        One a member; those of members with one table may be the same object.
+    deadlines_ns : sequence of int
+        The relative deadlines that the grids were made for.
+    """
+
+    def __init__(self, outlooks: Sequence[Outlook], deadlines_ns: Sequence[int]) -> None:
+        count = outlooks[0].grids.shape[2]
+        self._levels_per_ns = [1.0 / (STEP * deadline) for deadline in deadlines_ns]
+        columns = np.arange(count)
+        parts: list[npt.NDArray[np.float32]] = []
+        begins: dict[int, list[int]] = {}
+        size = 0
+        for outlook in outlooks:
+            if id(outlook) not in begins:
+                each = LEVELS * count
+                begins[id(outlook)] = [size + each * i for i in range(len(outlook.grids))]
+                parts.append(outlook.grids.ravel())
+                size += outlook.grids.size
+        self._begins = [begins[id(outlook)] for outlook in outlooks]
+        self._costs = np.concatenate(parts)
+        self._columns = columns
+        self._count: int = count
+        # By present clocks, then member and boundary: what a change loses, as places in `_costs`;
+        # the last row is that of a frame that finds the clocks changed.
+        lost = [
+            np.floor(outlook.change_ns[-1] * scale).astype(np.int64) * count + columns
+            for outlook, scale in zip(outlooks, self._levels_per_ns, strict=True)
+        ]
+        self._first_row = np.cumsum([0, *(len(steps) for steps in lost)]).tolist()
+        self._no_change = self._first_row[-1]
+        lost.append(np.broadcast_to(columns, (1, count, count)))
+        self._steps = np.ascontiguousarray(np.concatenate(lost).transpose(1, 0, 2))
+
+    def place(
+        self, member: int, boundary: int, time_ns: float, *, delayed: bool
+    ) -> tuple[int, int, int]:
+        """Where the costs of a frame with this much time are.
+
+        Returns
+        -------
+        int, int, int
+            Place of its row; of the row of no time at all; and its row of changes, where a change
+            is `delayed` for it.
+        """
+        level = self._level(member, time_ns)
+        begin = self._begins[member][boundary]
+        row = self._first_row[member] + boundary if delayed else self._no_change
+        return begin + level * self._count, begin, row
+
+    def place_at(self, member: int, boundary: int, time_ns: float, clocks: int) -> int:
+        """Where the cost of a frame at one clock configuration is."""
+        begin = self._begins[member][boundary]
+        return begin + self._level(member, time_ns) * self._count + clocks
+
+    def _level(self, member: int, time_ns: float) -> int:
+        level = int(time_ns * self._levels_per_ns[member])
+        # min() and max() would be half of a decision's calls.
+        return 0 if level < 0 else level if level < LEVELS else LEVELS - 1
+
+    def total(self, places: Sequence[int]) -> float:
+        """Sum of the costs at some places."""
+        return float(self._costs.take(places).sum())
+
+    def add_up(
+        self, places: Sequence[tuple[int, int, int]], present: int
+    ) -> npt.NDArray[np.float32]:
+        """Total cost at each clock configuration, float32 [C].
+
+        Parameters
+        ----------
+        places : sequence of (int, int, int)
+            From `place`, at least one.
+        present : int
+            Clocks in effect now, from which a change takes its time.
+        """
+        table = np.array(places).T[:, :, None]
+        index = self._steps[present].take(table[2, :, 0], axis=0)
+        index += table[0]
+        np.maximum(index, table[1] + self._columns, out=index)
+        total: npt.NDArray[np.float32] = np.add.reduce(self._costs.take(index))
+        return total
+
+
+def over_cap(
+    clocks: ClockTable,
+    tables: Sequence[TaskTable],
+    cap_w: float,
+    workers: int,
+    interference: Sequence[float],
+    unit_j: float,
+) -> Floats | None:
+    """Cost of clock configurations whose power may exceed the cap, [C]; None without one.
+
+    Derived: the work of n stages side by side goes 1 / I(n) as fast, so their power is at most
+    n / I(n) times one's: an upper bound, since no part of the board is busier than always. When
+    even the slowest clocks may exceed it, those that exceed it least are left.
+    """
+    if not cap_w:
+        return None
+    rise = max(n / slowed for n, slowed in enumerate(interference[:workers], 1))
+    stage_w = np.max([t.power_w.max(axis=(0, 1)) - clocks.idle_w for t in tables], axis=0)
+    excess = np.maximum(0.0, clocks.idle_w + rise * np.maximum(stage_w, 0.0) - cap_w)
+    excess -= excess.min()
+    return np.asarray(np.where(excess > 0.0, 1e3 * IMPOSSIBLE * unit_j * (1.0 + excess), 0.0))

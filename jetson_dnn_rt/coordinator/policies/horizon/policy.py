@@ -1,0 +1,333 @@
+"""`horizon`: the least cost that keeps every deadline, looked up in what the rest may yet cost.
+
+Before anything runs, the plans for the rest of a frame are worked out for every task, boundary and
+clock configuration (`coordinator.policies.horizon.frontier`), ordered by what they need and cost
+(`jetson_dnn_rt.coordinator.policies.horizon.ladder`). A decision then has three steps.
+
+1. How much time does each frame have? From now to its deadline, less what the others take: side by
+   side they slow each other down (`interference`, for as many as are expected at once, next
+   releases included); one after the other they queue (EDF). Divided by the task's *pressure*
+   (`coordinator.policies.horizon.pressure`): how much slower frames run than profile, noise and
+   interference explain, whatever the reason (a co-runner, heat).
+2. Which clocks? Those of the least total cost of all frames in flight and soon expected, of which
+   each takes the best plan that fits. A change takes effect after its delay, and until then work
+   goes on at the present clocks. A change that gains less than `HYSTERESIS` is not made. While
+   nothing runs, the power of waiting is weighed against what the next frames cost that begin at
+   these clocks and can only then ask for others.
+3. Which variant? The next stage of the best plan that fits, by bisection.
+
+After a miss the task's next frames get `CAUTION` less time for each in a row: first the safe side,
+since misses come in bursts (REFERENCE 6).
+
+Cost, in mode `balanced`, is energy plus lost accuracy, where `energy_per_accuracy` says how many
+frames' energies all the accuracy of a frame is worth; `min_energy` weighs accuracy next to
+nothing, above `accuracy_floor`; `max_accuracy` energy next to nothing, below `power_cap_w`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
+    DELAY_PARTS,
+    Outlook,
+    Sheet,
+    build_outlook,
+    expect_others,
+    over_cap,
+    weigh_energy,
+)
+from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
+from jetson_dnn_rt.coordinator.policies.horizon.windows import (
+    Window,
+    count_beside,
+    count_others,
+    find_window,
+    interpolate,
+)
+from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+
+HYSTERESIS = 0.02
+"""Share of the cost that a change of clocks must gain."""
+RESPONSE = 0.9
+"""Share of the time to their deadlines after which the others are expected to be done."""
+DEVIATIONS = 1.0
+"""Standard deviations of others side by side that are held in reserve for the way home. At 2 the
+cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 0.3 %."""
+MOST_CLOCKS = 64
+"""Clock configurations from which on a table is reduced to those worth choosing."""
+FIRST_TOLERANCE = 0.03
+"""Of that reduction; doubled until they are few enough."""
+
+
+class Horizon:
+    """See the module.
+
+    Parameters
+    ----------
+    clock_table, tables, settings, workers, interference
+        As for every policy (`jetson_dnn_rt.coordinator.policy.Policy`).
+    """
+
+    adjusts_clocks = True
+    clocks_at_boundaries = False
+    adjusts_variants = True
+    response = RESPONSE
+    deviations = DEVIATIONS
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        self.fastest_clocks = clock_table.fastest
+        self.clocks, own = clock_table, list(tables)
+        tolerance = FIRST_TOLERANCE
+        while len(self.clocks) > MOST_CLOCKS and tolerance < 1.0:
+            self.clocks, own = reduce_clocks(self.clocks, own, tolerance=tolerance)
+            tolerance *= 2.0
+        self._own_tables = own
+        self._outer, self._inner = _match(clock_table, self.clocks, tables)
+        count = len(own)
+        self._workers = min(workers, count)
+        self._interference = [
+            float(interference[min(n, self._workers, len(interference)) - 1])
+            for n in range(1, count + 1)
+        ]
+        self._duty = [
+            min(1.0, self.response * table.deadline_ns / table.period_ns) for table in own
+        ]
+        joules, shared = weigh_energy(self._duty, self._workers, self._interference)
+        made: dict[tuple[int, tuple[float, float]], Outlook] = {}
+        self._outlooks: list[Outlook] = []
+        for index, (table, original) in enumerate(zip(own, tables, strict=True)):
+            others = expect_others(
+                index, self._duty, self._workers, self._interference, self.deviations
+            )
+            key = id(original), others
+            if key not in made:
+                made[key] = build_outlook(table, self.clocks, settings, joules, shared, *others)
+            self._outlooks.append(made[key])
+        self._sheet = Sheet(self._outlooks, [table.deadline_ns for table in own])
+        self._rise_w = self.clocks.idle_w - self.clocks.idle_w.min()
+        self._longest_delay_ns = max(
+            (domain.delay_ns for domain in self.clocks.space.domains), default=0
+        )
+        unit_j = sum(outlook.objective.reference_j for outlook in self._outlooks)
+        self._forbidden = over_cap(
+            self.clocks, own, settings.power_cap_w, self._workers, self._interference, unit_j
+        )
+        # Of the rest of a frame from each boundary on: the share of its next stage.
+        self._next_share = [
+            (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
+        ]
+        self._gauge = PressureGauge(own, self._interference, self._inner)
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """All that may run: a frame in trouble goes on in the fastest."""
+        return usable(cohort.members[member])
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """See the module."""
+        members, deciding = cohort.members, cohort.deciding
+        memory = self._gauge.learn(cohort)
+        inside = deciding >= 0 and members[deciding].stage > 0
+        if inside:
+            shown = self._gauge.shown(deciding, members[deciding], memory)
+            memory = memory._replace(newest=shown)
+        present, target = self._inner[cohort.clocks], self._inner[cohort.clocks_target]
+        windows = [find_window(member, now_ns, self.response) for member in members]
+        asked = (deciding,) if inside else range(len(members))
+        times_ns, mean = self._allot(members, memory, windows, asked, target, deciding)
+        clocks = target
+        if not inside:
+            clocks = self._choose_clocks(cohort, windows, times_ns, present, target, now_ns)
+        variants = [member.variant for member in members]
+        if deciding >= 0:
+            member, outlook = members[deciding], self._outlooks[deciding]
+            time_ns = times_ns[0 if len(times_ns) == 1 else deciding]
+            if clocks != present:
+                part = self._left(cohort, present, target, now_ns) if clocks == target else -1
+                time_ns += outlook.change_ns.item(part, member.stage, present, clocks)
+            ladder = outlook.ladders[member.stage][clocks]
+            variants[deciding] = _nearest_usable(member, ladder.variants[ladder.find(time_ns)])
+            memory = self._gauge.note(memory, cohort, variants[deciding], mean)
+        outer = cohort.clocks_target if clocks == target else self._outer[clocks]
+        return Decision(tuple(variants), outer, memory)
+
+    def _left(self, cohort: Cohort, present: int, target: int, now_ns: int) -> int:
+        """How much of the delay of a change under way is left, in `DELAY_PARTS`."""
+        delay_ns = max(1, self.clocks.delay_ns(present, target))
+        left_ns = max(0, cohort.clocks_at_ns - now_ns)
+        return min(DELAY_PARTS, -(-left_ns * DELAY_PARTS // delay_ns))
+
+    # -- how much time each frame has ----------------------------------------------------------
+
+    def _allot(
+        self,
+        members: Sequence[Member],
+        memory: Memory,
+        windows: Sequence[Window],
+        asked: Sequence[int],
+        clocks: int,
+        deciding: int,
+    ) -> tuple[list[float], float]:
+        """Time of the frames asked for, each as if alone; and the deciding one's interference.
+
+        Who will be beside a frame in flight was counted at its own last boundary.
+        """
+        if len(members) > self._workers:
+            times_ns = self._queue_up(members, memory, windows, clocks)
+            return [times_ns[index] for index in asked], 1.0
+        running = sum([member.running_since_ns is not None for member in members])
+        most, duty, trust = len(self._interference) - 1, self._duty, self._gauge.trust
+        times_ns, decided = [], 1.0
+        for index in asked:
+            member, window = members[index], windows[index]
+            if member.active:
+                stage = member.stage
+                beside = running - (member.running_since_ns is not None)
+            else:
+                stage = 0
+                beside = count_beside(windows, window[0]) - 1
+            past = memory.past[index]
+            if member.started and index != deciding and past.frame == member.frames_done:
+                mean = past.mean
+            else:
+                others = count_others(index, windows, duty, self._workers)
+                mean = interpolate(self._interference, others)
+                if index == deciding:
+                    decided = mean
+            # How many run beside its next stage is known, or nearly so.
+            known = self._interference[beside if beside < most else most]
+            slowed = mean + self._next_share[index][stage] * (known - mean)
+            span_ns = window[1] - window[0]
+            span_ns = span_ns if span_ns > 1.0 else 1.0
+            times_ns.append(span_ns * trust(index, member, memory) / slowed)
+        return times_ns, decided
+
+    def _queue_up(
+        self,
+        members: Sequence[Member],
+        memory: Memory,
+        windows: Sequence[Window],
+        clocks: int,
+    ) -> list[float]:
+        """The same where there are fewer workers than members.
+
+        Derived from EDF demand: up to each deadline, the most accurate plans of all frames due by
+        then should fit; where they do not, all of them are cut by the same factor.
+        """
+        slowed = self._interference[self._workers - 1]
+        order = sorted(range(len(members)), key=lambda index: windows[index][1])
+        demand_ns = 0.0
+        queue: list[tuple[int, float, float, float]] = []
+        for index in order:
+            member, window = members[index], windows[index]
+            trust = self._gauge.trust(index, member, memory)
+            stage = member.stage if member.active else 0
+            full_ns = float(self._outlooks[index].full_ns[stage, clocks])
+            demand_ns += full_ns / trust
+            stretch = max(1.0, window[1]) * self._workers / (slowed * demand_ns)
+            own_ns = max(1.0, window[1] - window[0]) * trust / slowed
+            queue.append((index, full_ns, own_ns, stretch))
+        times_ns = [0.0] * len(members)
+        least = float("inf")
+        for index, full_ns, own_ns, stretch in reversed(queue):
+            least = min(least, stretch)
+            times_ns[index] = min(own_ns, least * full_ns)
+        return times_ns
+
+    # -- which clocks --------------------------------------------------------------------------
+
+    def _choose_clocks(
+        self,
+        cohort: Cohort,
+        windows: Sequence[Window],
+        times_ns: Sequence[float],
+        present: int,
+        target: int,
+        now_ns: int,
+    ) -> int:
+        """Clocks of the least total cost of the frames in flight and soon expected.
+
+        A frame that is expected while others run has to do with the clocks that it finds; where
+        none runs, it may ask for better ones when it begins.
+        """
+        sheet, members = self._sheet, cohort.members
+        ends = [w[1] for w, member in zip(windows, members, strict=True) if member.active]
+        soon = max(ends, default=0) + self._longest_delay_ns
+        part = 0
+        if present != target:
+            part = self._left(cohort, present, target, now_ns)
+        waited: list[int] = []
+        places = []
+        for index, (window, member) in enumerate(zip(windows, members, strict=True)):
+            time_ns = times_ns[index]
+            if member.active:
+                place = sheet.place(index, member.stage, time_ns, delayed=True)
+                places.append(place)
+                if present != target:
+                    change_ns = self._outlooks[index].change_ns
+                    lost = change_ns.item(part, member.stage, present, target)
+                    waited.append(sheet.place_at(index, member.stage, time_ns + lost, target))
+            elif not ends or window[0] <= soon:
+                boundary = 0 if ends else -1
+                place = sheet.place(index, boundary, time_ns, delayed=False)
+                places.append(place)
+                if present != target:
+                    waited.append(place[0] + target)
+        cost = sheet.add_up(places, present)
+        if waited:
+            cost[target] = sheet.total(waited)
+        if not ends:
+            cost += self._rise_w * (min(window[0] for window in windows) * 1e-9)
+        if self._forbidden is not None:
+            cost += self._forbidden
+        best = int(cost.argmin())
+        if cost[target] <= cost[best] * (1.0 + HYSTERESIS):
+            return target
+        return best
+
+
+def _match(
+    outer: ClockTable, inner: ClockTable, tables: Sequence[TaskTable]
+) -> tuple[list[int], list[int]]:
+    """For each configuration of the reduced table its position outside, and the way back.
+
+    What is not in the reduced table (another policy has set it) counts as the one whose speed is
+    the nearest.
+    """
+    position = {index: i for i, index in enumerate(outer.indices.tolist())}
+    there = [position[index] for index in inner.indices.tolist()]
+    slowness = np.zeros(len(outer))
+    for table in tables:
+        times = (table.median_ns[:, :, None] * table.slowdown).sum(axis=(0, 1))
+        slowness += np.log(times / times.min())
+    order = np.argsort(slowness[there])
+    levels = slowness[there][order]
+    right = np.clip(np.searchsorted(levels, slowness), 1, max(1, len(levels) - 1))
+    right = np.minimum(right, len(levels) - 1)
+    left = np.maximum(right - 1, 0)
+    nearer = np.where(slowness - levels[left] <= levels[right] - slowness, left, right)
+    back = order[nearer]
+    back[there] = np.arange(len(there))
+    return there, back.tolist()
+
+
+def _nearest_usable(member: Member, wanted: int) -> int:
+    """The variant, or a faster one, or else a slower one that may run."""
+    if member.usable[wanted]:
+        return wanted
+    others = usable(member)
+    faster = [variant for variant in others if variant > wanted]
+    return faster[0] if faster else others[-1] if others else wanted

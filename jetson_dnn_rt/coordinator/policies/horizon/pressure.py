@@ -1,0 +1,192 @@
+"""How much slower than profiled the machine is, for a policy that has to follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Member
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
+
+ATTACK, DECAY = 0.5, 0.05
+"""How much of the last frame goes into the pressure: after a surprise, and otherwise."""
+LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
+CAUTION = 0.8
+"""Share of its time that a task plans with after a miss, to the power of misses in a row."""
+MOST_CAUTION = 4
+LATELY = 0.98
+"""Quantile of the last frames that is planned for where noise does not explain it."""
+
+
+class Past(NamedTuple):
+    """How much interference a frame of a member has met.
+
+    The mean over its stages, each weighed by its profiled time; what the stage that runs now adds
+    is kept apart, so that asking twice at one boundary changes nothing.
+    """
+
+    frame: int
+    stage: int
+    weight: float
+    weighted: float
+    last_weight: float
+    last_interference: float
+    mean: float
+    """Interference that was expected for its rest at its last boundary."""
+    shown: float
+    """What the frame had shown there, see `PressureGauge.shown`."""
+
+    def interference(self, stage: int) -> float:
+        """The mean over the stages before this one."""
+        weight, weighted = self.weight, self.weighted
+        if self.stage < stage:
+            weight += self.last_weight
+            weighted += self.last_weight * self.last_interference
+        return weighted / weight if weight else 1.0
+
+
+class Memory(NamedTuple):
+    """What the policy remembers, by member.
+
+    Attributes
+    ----------
+    frames_done : tuple of int
+        Frames that are in `pressure`.
+    pressure : tuple of float
+        Observed over profiled execution time, interference taken out: the mean of the last frames.
+    lately : tuple of float
+        The most of that and of their quantile `LATELY`, as far as noise does not explain it.
+    newest : float
+        The same of the frame that last passed a boundary, as far as it is not noise.
+    past : tuple of Past
+        Of the frames in flight.
+    """
+
+    frames_done: tuple[int, ...]
+    pressure: tuple[float, ...]
+    lately: tuple[float, ...]
+    newest: float
+    past: tuple[Past, ...]
+
+
+def find_surprise(table: TaskTable) -> list[float]:
+    """Factor from which on a slow frame is not noise, after 0 to K of its stages.
+
+    The 0.99 quantile of profiled frames in the most accurate variant.
+    """
+    so_far = table.times_ns[0].cumsum(axis=0) / table.median_ns[0].cumsum()[:, None]
+    return [1.0, *np.maximum(1.0, np.quantile(so_far, 0.99, axis=1)).tolist()]
+
+
+class PressureGauge:
+    """Reads from the cohort how much slower than profiled each member runs.
+
+    It has no state of its own: what is learnt goes through `Memory`.
+
+    Parameters
+    ----------
+    tables : sequence of TaskTable
+        The members'.
+    interference : sequence of float
+        Slow-down with 1, 2, ... stages side by side, one for each member.
+    inner : sequence of int
+        Position in the tables' clocks by the position in the cohort's.
+    """
+
+    def __init__(
+        self, tables: Sequence[TaskTable], interference: Sequence[float], inner: Sequence[int]
+    ) -> None:
+        count = len(tables)
+        nothing = Past(-1, 0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+        self.start = Memory((0,) * count, (1.0,) * count, (1.0,) * count, 0.0, (nothing,) * count)
+        self._interference = interference
+        self._inner = inner
+        made = {id(table): find_surprise(table) for table in tables}
+        self._surprise = [made[id(table)] for table in tables]
+        # A frame with everybody side by side, as slow as noise makes it.
+        self._worst = [surprise[-1] * interference[-1] for surprise in self._surprise]
+        self._profile_ns = [table.median_ns[:, :, None] * table.slowdown for table in tables]
+
+    def learn(self, cohort: Cohort) -> Memory:
+        """Follow how much slower frames were than expected."""
+        memory = cohort.memory if isinstance(cohort.memory, Memory) else self.start
+        done = tuple([member.frames_done for member in cohort.members])
+        if done == memory.frames_done:
+            return memory
+        pressure, lately, newest = list(memory.pressure), list(memory.lately), memory.newest
+        for index, member in enumerate(cohort.members):
+            if member.frames_done == memory.frames_done[index] or not len(member.slowdown):
+                continue
+            stages = len(member.table.stages)
+            seen = member.slowdown.latest / memory.past[index].interference(stages)
+            surprise = self._surprise[index][-1]
+            newest = seen / surprise
+            surprised = seen > pressure[index] * surprise
+            followed = pressure[index] + (ATTACK if surprised else DECAY) * (
+                seen - pressure[index]
+            )
+            pressure[index] = min(MOST_PRESSURE, max(LEAST_PRESSURE, followed))
+            high = member.slowdown.quantile(LATELY) / self._worst[index]
+            lately[index] = max(pressure[index], high)
+        return Memory(done, tuple(pressure), tuple(lately), newest, memory.past)
+
+    def shown(self, index: int, member: Member, memory: Memory) -> float:
+        """How much slower the frame in flight is so far than interference and noise explain."""
+        surprise = self._surprise[index][member.stage]
+        return member.pace / (memory.past[index].interference(member.stage) * surprise)
+
+    def trust(self, index: int, member: Member, memory: Memory) -> float:
+        """Share of its time that a frame can count on.
+
+        What slows one may slow all (a co-runner, heat), and slow-downs come and go: counted is the
+        most of what this task's frames took lately, on average and at their 0.98 quantile, what
+        this frame has shown so far, and what the last frame at a boundary has shown.
+        """
+        pressure = memory.lately[index]
+        if memory.newest > pressure:
+            pressure = memory.newest
+        if member.active and member.stage > 0:
+            past = memory.past[index]
+            # Nothing is new between a member's own boundaries.
+            known = past.stage == member.stage and past.frame == member.frames_done
+            shown = past.shown if known else self.shown(index, member, memory)
+            if shown > pressure:
+                pressure = shown
+        if member.misses_in_a_row:
+            return CAUTION ** min(member.misses_in_a_row, MOST_CAUTION) / pressure
+        return 1.0 / pressure
+
+    def note(self, memory: Memory, cohort: Cohort, variant: int, mean: float) -> Memory:
+        """Remember how many run beside the stage that begins now.
+
+        `mean` is the interference expected for the rest.
+        """
+        index = cohort.deciding
+        member, past = cohort.members[index], memory.past[index]
+        beside = sum([other.running_since_ns is not None for other in cohort.members])
+        clocks = self._inner[cohort.clocks]
+        weight = float(self._profile_ns[index][variant, member.stage, clocks])
+        slowed = self._interference[min(beside, len(self._interference) - 1)]
+        shown = self.shown(index, member, memory) if member.stage else 0.0
+        if member.stage == 0 or past.frame != member.frames_done:
+            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, mean, shown)
+        elif past.stage == member.stage:
+            past = Past(*past[:4], weight, slowed, mean, shown)
+        else:
+            past = Past(
+                past.frame,
+                member.stage,
+                past.weight + past.last_weight,
+                past.weighted + past.last_weight * past.last_interference,
+                weight,
+                slowed,
+                mean,
+                shown,
+            )
+        all_past = list(memory.past)
+        all_past[index] = past
+        return Memory(
+            memory.frames_done, memory.pressure, memory.lately, memory.newest, tuple(all_past)
+        )

@@ -1,0 +1,325 @@
+"""NeuOS: its two algorithms, which its three modes share.
+
+Bateni & Liu, "NeuOS: A Latency-Predictable Multi-Dimensional Optimization Framework for
+DNN-driven Autonomous Systems", USENIX ATC 2020, section 4.2. Times are in nanoseconds; instance i
+has the relative deadline D_i and LAG_i (negative = behind).
+
+Algorithm 1 (system level): instance i would take ``P_i = D_i - LAG_i``; it has to become faster by
+``sigma_i = P_i / D_i`` (below 1: may become slower). delta_i is the clock configuration whose
+SpeedUp relative to the present one is the nearest that covers sigma_i. The candidates are
+Delta = {delta_i}.
+
+Algorithm 2 (application level): under delta_c instance i runs
+``s_i = SpeedUp_i(delta_c) / SpeedUp_i(delta_now)`` times as fast and still lacks
+``a_i = P_i / (s_i D_i) - 1``. Where a_i > 0 its next layer is approximated, by the least row of
+the SpeedUp/Accuracy table that gives 1 + a_i.
+
+Derived (REFERENCE 1.3, 1.5): the paper's prose writes P = D + LAG, which contradicts its own sign
+of LAG; and the formula of Algorithm 2 was lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
+
+BUCKETS = 512
+"""Of the hash from SpeedUp to configuration."""
+
+
+class Candidate(NamedTuple):
+    """delta_i: the clock configuration that suits one instance.
+
+    Attributes
+    ----------
+    clocks : int
+        delta_i, a position in the clock table.
+    power_up : float
+        PowerUp_i(delta_i), of its next stage.
+    sigma : float
+        sigma_i, the speed-up it needs relative to delta_now.
+    needed : float
+        The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``.
+    lag_ns : int
+        LAG_i.
+    column : int
+        Of its next stage in the SpeedUp rows.
+    member : int
+        i, its number in the cohort.
+    """
+
+    clocks: int
+    power_up: float
+    sigma: float
+    needed: float
+    lag_ns: int
+    column: int
+    member: int
+
+
+class Account(NamedTuple):
+    """What one instance owes: its LAG beyond the frame in flight.
+
+    Attributes
+    ----------
+    frames_done : int
+        Of the member when this was written: tells whether there is news.
+    lag_ns : int
+        With which its last frame ended, debt from before included.
+    """
+
+    frames_done: int
+    lag_ns: int
+
+
+def power_up(power_w: Floats) -> Floats:
+    """Power relative to the slowest configuration, along the last axis; powers when that is 0."""
+    base = power_w[..., :1]
+    return np.asarray(power_w / np.where(base > 0.0, base, 1.0))
+
+
+class SpeedUpTable:
+    """The look-up of Algorithm 1 for one stage: the nearest SpeedUp that covers what is needed.
+
+    A hash from SpeedUp to the place in the list of configurations by rising SpeedUp, from where
+    the nearest one is a step or two away: the time does not grow with their number.
+    Configurations that another one beats in both SpeedUp and PowerUp are left out. They could
+    only be chosen by being a hair nearer, and every mode would rather have the other.
+
+    Parameters
+    ----------
+    speed_up, power_up : float64 [C]
+        Relative to the slowest configuration.
+
+    Attributes
+    ----------
+    clocks : list of int
+        The configurations that are left, by rising SpeedUp.
+    """
+
+    __slots__ = ("_lowest", "_powers", "_scale", "_speeds", "_starts", "clocks")
+
+    def __init__(self, speed_up: Floats, power_up: Floats) -> None:
+        order = np.lexsort((power_up, -speed_up))
+        powers = power_up[order]
+        best = np.minimum.accumulate(powers)
+        kept = order[np.concatenate(([True], powers[1:] < best[:-1]))][::-1]
+        speeds = speed_up[kept]
+        self.clocks: list[int] = kept.tolist()
+        self._speeds: list[float] = speeds.tolist()
+        self._powers: list[float] = power_up[kept].tolist()
+        self._lowest = self._speeds[0]
+        width = self._speeds[-1] - self._lowest
+        self._scale = BUCKETS / width if width > 0.0 else 0.0
+        # Which bucket a SpeedUp is in has to be the same sum here and in `cover`.
+        buckets = ((speeds - self._lowest) * self._scale).astype(np.int64)
+        self._starts: list[int] = np.searchsorted(buckets, np.arange(BUCKETS + 1)).tolist()
+
+    def cover(self, needed: float) -> tuple[int, float]:
+        """Return the configuration and its PowerUp; the fastest when none is fast enough."""
+        speeds = self._speeds
+        if needed <= self._lowest:
+            place = 0
+        elif needed > speeds[-1]:
+            place = len(speeds) - 1
+        else:
+            place = self._starts[int((needed - self._lowest) * self._scale)]
+            while speeds[place] < needed:
+                place += 1
+        return self.clocks[place], self._powers[place]
+
+
+class NeuOS(ABC):
+    """Algorithms 1 and 2; a mode adds the choice from Delta.
+
+    The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
+    judged by what the original layer would gain.
+
+    Readings. An instance of the paper runs on and on, and its LAG is a sum over all that it has
+    finished; tasks here wait for their next frame. So they stay in the cohort between frames,
+    with their last known LAG: a frame is about to come, and clocks that the others would like may
+    be too slow for it. What a frame is behind at its end is still owed in the next one, up to a
+    whole deadline; what it was ahead is lost in waiting. (A LAG that starts anew with each frame
+    lets a slow task approximate only late in each of them, and forget it with the next.)
+
+    Clocks are chosen when a frame begins and stay until the next one does; in between only
+    variants follow LAG. The paper chooses both at every layer, but a clock takes effect after 5
+    to 8 ms (REFERENCE 1), by which time a frame of 10 ms is over and the next one finds the
+    clocks that this one wanted to catch up with. For the same reason delta_now is, for each
+    instance, the clocks under which its LAG came about: those of its last layer.
+    """
+
+    adjusts_clocks = True
+    clocks_at_boundaries = False
+    adjusts_variants = True
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+    ) -> None:
+        self.fastest_clocks = clock_table.fastest
+        self._settings = settings
+        first_columns: dict[int, int] = {}
+        self._lookups: list[SpeedUpTable] = []
+        self._rows: list[list[tuple[float, int]]] = []
+        speed_ups = []
+        for table in tables:
+            if id(table) in first_columns:
+                continue
+            first_columns[id(table)] = len(self._lookups)
+            speeds = table.slowdown[0, :, :1] / table.slowdown[0]
+            powers = power_up(table.power_w[0])
+            speed_ups.append(speeds)
+            self._lookups += map(SpeedUpTable, speeds, powers)
+            self._rows += _accuracy_rows(table, settings.confidence)
+        self._first_columns = [first_columns[id(table)] for table in tables]
+        # By configuration: what a decision reads of one configuration lies side by side.
+        self._width = len(self._lookups)
+        self._speeds = array("d", np.concatenate(speed_ups).T.tobytes())
+
+    @abstractmethod
+    def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
+        """The configuration of the mode, out of Delta (one or more)."""
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """Algorithm 1 and the mode's choice when a frame begins; Algorithm 2 at each boundary.
+
+        Algorithm 2 is worked out for the member at whose boundary this is. The others keep what
+        they have until their own, when their LAG will be known better.
+        """
+        members, accounts = cohort.members, _settle(cohort)
+        clocks, deciding = cohort.clocks_target, cohort.deciding
+        variants = [member.variant for member in members]
+        if deciding >= 0:
+            member = members[deciding]
+            if member.started:
+                mine = self._examine(deciding, member, accounts[deciding], cohort.clocks)
+            else:
+                delta = self._find_candidates(cohort, accounts)
+                clocks = self.pick(delta, cohort)
+                mine = next(candidate for candidate in delta if candidate.member == deciding)
+            share = self.share(mine, clocks)
+            if share > 0.0:
+                variants[deciding] = _row(self._rows[mine.column], member, 1.0 + share)
+            else:
+                variants[deciding] = _most_accurate(member)
+        return Decision(tuple(variants), clocks, accounts)
+
+    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
+        """All that may run."""
+        return usable(cohort.members[member])
+
+    def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
+        """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
+        return self._find_candidates(cohort, _settle(cohort))
+
+    def share(self, candidate: Candidate, clocks: int) -> float:
+        """Algorithm 2: what some clocks leave an instance to approximate, beyond 1.
+
+        ``a = P / (s D) - 1 = sigma SpeedUp(delta_now) / SpeedUp(clocks) - 1``
+        """
+        return candidate.needed / self._speeds[clocks * self._width + candidate.column] - 1.0
+
+    def approximation(self, delta: Sequence[Candidate], clocks: int, bound: float = inf) -> float:
+        """``sum_j max(0, a_j)``: what some clocks leave the whole cohort to approximate.
+
+        Once it is above `bound`, it may be anything above.
+        """
+        speeds, row = self._speeds, clocks * self._width
+        total = 0.0
+        for _, _, _, needed, _, column, _ in delta:
+            speed = speeds[row + column]
+            if needed > speed:
+                total += needed / speed - 1.0
+                if total > bound:
+                    break
+        return total
+
+    def _find_candidates(self, cohort: Cohort, accounts: Sequence[Account]) -> list[Candidate]:
+        present, examine = cohort.clocks, self._examine
+        return [
+            examine(number, member, accounts[number], present)
+            for number, member in enumerate(cohort.members)
+            if member.active or member.last_frame is not None
+        ]
+
+    def _examine(self, number: int, member: Member, account: Account, present: int) -> Candidate:
+        """What Algorithm 1 finds for one instance."""
+        column = self._first_columns[number]
+        lag_ns, deadline_ns = account.lag_ns, member.deadline_ns
+        if member.active and member.stage:
+            column += member.stage
+            lag_ns = member.lag_ns + min(0, lag_ns)
+        if member.last_stage is not None:
+            present = member.last_stage.clocks
+        sigma = (deadline_ns - lag_ns) / deadline_ns
+        needed = self._speeds[present * self._width + column] * sigma
+        clocks, power = self._lookups[column].cover(needed)
+        return Candidate(clocks, power, sigma, needed, lag_ns, column, number)
+
+
+def _settle(cohort: Cohort) -> tuple[Account, ...]:
+    """Accounts of all instances, with the frames that ended since the last decision."""
+    members, memory = cohort.members, cohort.memory
+    if not isinstance(memory, tuple):
+        return tuple(
+            Account(m.frames_done, 0 if m.active and m.stage else max(-m.deadline_ns, m.lag_ns))
+            for m in members
+        )
+    accounts: tuple[Account, ...] = memory
+    for account, member in zip(accounts, members, strict=True):
+        if account.frames_done != member.frames_done:
+            break
+    else:
+        return accounts
+    return tuple(
+        account
+        if account.frames_done == member.frames_done
+        else Account(
+            member.frames_done,
+            max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns),
+        )
+        for account, member in zip(accounts, members, strict=True)
+    )
+
+
+def _accuracy_rows(table: TaskTable, confidence: float) -> list[list[tuple[float, int]]]:
+    """SpeedUp/Accuracy table of each stage: (speed-up of its worst case, variant) by accuracy."""
+    worst_ns = table.quantile_ns(confidence)
+    gains = worst_ns[0] / worst_ns
+    rows = []
+    for stage in range(len(table.stages)):
+        by_loss = np.argsort(table.loss[:, stage], kind="stable").tolist()
+        rows.append([(float(gains[variant, stage]), variant) for variant in by_loss])
+    return rows
+
+
+def _row(rows: Sequence[tuple[float, int]], member: Member, gain: float) -> int:
+    """The most accurate variant that gains so much, else the one that gains most."""
+    there = member.usable
+    best, most = member.variant, 0.0
+    for offered, variant in rows:
+        if there[variant]:
+            if offered >= gain:
+                return variant
+            if offered > most:
+                best, most = variant, offered
+    return best
+
+
+def _most_accurate(member: Member) -> int:
+    return 0 if member.usable[0] else next(iter(usable(member)), member.variant)

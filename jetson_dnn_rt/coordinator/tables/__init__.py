@@ -1,0 +1,1 @@
+"""Profile tables: times, energy and accuracy of variants and clocks."""

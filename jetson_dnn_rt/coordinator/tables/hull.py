@@ -1,0 +1,185 @@
+"""From all clock configurations of a board to the few that are worth choosing.
+
+A board has ten thousands of configurations, and nearly all of them are beaten by another one that
+is faster and takes less. What remains is the Pareto front of time and cost, and of that the lower
+convex hull: the configurations that are best for some price of time. TX2's 11,760 and Xavier's
+51,968 become tens, which a policy can go through at a boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
+
+KEEP = ("front", "hull")
+
+
+def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
+    """Positions of what no other beats in both time and cost.
+
+    Of several that are equal in both the first one stays (symmetric core masks).
+
+    Parameters
+    ----------
+    time, cost : array_like of float, [N]
+        Infinite or NaN: cannot be chosen.
+
+    Returns
+    -------
+    ndarray of int64
+        In rising order of time, and so in falling order of cost.
+
+    Raises
+    ------
+    ValueError
+        When they are not equally long.
+    """
+    times, costs = np.asarray(time, np.float64), np.asarray(cost, np.float64)
+    if times.ndim != 1 or times.shape != costs.shape:
+        raise ValueError(f"time and cost must be equally long: {times.shape}, {costs.shape}")
+    usable = np.flatnonzero(np.isfinite(times) & np.isfinite(costs))
+    order = usable[np.lexsort((costs[usable], times[usable]))]
+    if not len(order):
+        return order.astype(np.int64)
+    least = np.minimum.accumulate(costs[order])
+    better = np.ones(len(order), bool)
+    better[1:] = costs[order[1:]] < least[:-1]
+    front: Integers = order[better].astype(np.int64)
+    return front
+
+
+def lower_hull(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
+    """Positions of the lower convex hull of the Pareto front.
+
+    For every price w >= 0 of time, one of them has the least ``cost + w * time`` of all; a mixture
+    of two neighbours beats whatever lies between them.
+
+    Parameters
+    ----------
+    time, cost : array_like of float, [N]
+        As in `pareto_front`.
+
+    Returns
+    -------
+    ndarray of int64
+        In rising order of time; the fastest and the cheapest are the ends.
+    """
+    front = pareto_front(time, cost)
+    times = np.asarray(time, np.float64)[front].tolist()
+    costs = np.asarray(cost, np.float64)[front].tolist()
+    hull: list[int] = []  # Andrew's monotone chain
+    for i in range(len(front)):
+        while len(hull) > 1:
+            a, b = hull[-2], hull[-1]
+            turn = (times[b] - times[a]) * (costs[i] - costs[a])
+            turn -= (costs[b] - costs[a]) * (times[i] - times[a])
+            if turn > 0.0:
+                break
+            hull.pop()
+        hull.append(i)
+    return front[hull]
+
+
+def reduce_clocks(
+    clocks: ClockTable,
+    tables: Sequence[TaskTable],
+    *,
+    keep: str = "front",
+    tolerance: float = 0.03,
+) -> tuple[ClockTable, list[TaskTable]]:
+    """Keep the configurations that are worth choosing for some task in some variant.
+
+    With the defaults: whatever time a frame may take, one that stays makes it for at most 3 %
+    more than the best of all. Cost is counted in three ways: energy of a frame, energy of a frame
+    above the least that the board takes idle, and mean power (for a cap). The board's slowest and
+    fastest configuration and its presets Max-N and Max-Q stay in any case, so that every policy
+    finds its own.
+
+    Parameters
+    ----------
+    clocks : ClockTable
+        Of C configurations.
+    tables : sequence of TaskTable
+        At least one, all of these clocks.
+    keep : str
+        For each task, variant and cost: ``front``, the Pareto front of time and cost; ``hull``,
+        only its lower convex hull.
+    tolerance : float
+        Of these, one goes where others that stay are, for each task, variant and cost that it is
+        there for, as fast and at most this share dearer; 0 keeps them all.
+
+    Returns
+    -------
+    ClockTable, list of TaskTable
+        Of the same configurations, ordered by rising speed (mean over tasks and variants).
+
+    Raises
+    ------
+    ValueError
+        When there is no table, one has another number of clocks, or an argument is out of range.
+    """
+    if keep not in KEEP:
+        raise ValueError(f"keep must be one of {', '.join(KEEP)}: {keep!r}")
+    if not tolerance >= 0.0:
+        raise ValueError(f"tolerance must be >= 0: {tolerance}")
+    if not tables or any(table.slowdown.shape[2] != len(clocks) for table in tables):
+        raise ValueError(f"tables must be at least one, of {len(clocks)} clocks each")
+    find = lower_hull if keep == "hull" else pareto_front
+    curves = [(time, cost, find(time, cost)) for time, cost in _curves(clocks, tables)]
+    always = sorted({clocks.slowest, clocks.fastest, clocks.max_n, clocks.max_q})
+    chosen = always + _cover(curves, always, tolerance)
+    slowness = sum(np.log(time / time.min()) for time, _, _ in curves)
+    chosen.sort(key=lambda position: (-slowness[position], position))
+    return clocks.take(chosen), [table.take_clocks(chosen) for table in tables]
+
+
+def _curves(clocks: ClockTable, tables: Sequence[TaskTable]) -> Iterator[tuple[Floats, Floats]]:
+    """Time and cost of a frame at all clocks, [C] each: tasks x variants x costs."""
+    idle_w = float(clocks.idle_w.min())
+    for table in tables:
+        for median_ns, slowdown, power_w in zip(
+            table.median_ns, table.slowdown, table.power_w, strict=True
+        ):
+            times = median_ns[:, np.newaxis] * slowdown
+            time, energy = times.sum(axis=0), (times * power_w).sum(axis=0)
+            with np.errstate(invalid="ignore"):  # infinite where the task cannot run
+                costs = energy, energy - idle_w * time, energy / time
+            for cost in costs:
+                yield time, cost
+
+
+def _cover(
+    curves: Sequence[tuple[Floats, Floats, Integers]], always: Sequence[int], tolerance: float
+) -> list[int]:
+    """The points of all curves without those that others stand in for (greedy set cover)."""
+    candidates = np.unique(np.concatenate([points for _, _, points in curves]))
+    if tolerance == 0.0:
+        return [position for position in candidates.tolist() if position not in always]
+
+    def covers(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Whether a position does what a point is there for, [points of all curves, positions]."""
+        by = np.asarray(positions, np.int64)
+        return np.concatenate(
+            [
+                (time[by] <= time[points, np.newaxis])
+                # Above 0, or dearer by a share would mean cheaper.
+                & (
+                    cost[by]
+                    <= cost[points, np.newaxis] + tolerance * abs(cost[points, np.newaxis])
+                )
+                for time, cost, points in curves
+            ]
+        )
+
+    by_candidate = covers(candidates)
+    to_do = ~covers(always).any(axis=1)
+    chosen: list[int] = []
+    while to_do.any():
+        best = int(by_candidate[to_do].sum(axis=0).argmax())
+        chosen.append(int(candidates[best]))
+        to_do &= ~by_candidate[:, best]
+    return chosen

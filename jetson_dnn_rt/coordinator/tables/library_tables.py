@@ -1,0 +1,288 @@
+"""Tables from what was measured of a task's variants: warm-up runs, the library, a profile.
+
+Measured are times of *runs* of stages (a back end may cover several stages with one run) and, for
+a whole variant, how far it agrees with the full model. Two steps from there to a table are derived
+and not measured:
+
+* The time of a run that covers several stages is shared out over them as the most accurate variant
+  that runs them one by one takes them, so that sums over whole runs stay exact.
+* The loss of a variant, 1 - agreement, is shared out over the stages of the network as that
+  variant takes them; preprocessing and decoding are the same in all variants and lose nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
+from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
+from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.measurement_store import load_measurement
+from jetson_dnn_rt.variants.measuring.machine import find_stale
+from jetson_dnn_rt.variants.measuring.measurement import Measurement, approximates
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
+"""What stands for power that nobody can read: energy then says how long the machine was busy."""
+
+_OUTSIDE = ("preprocess", "decode")
+
+
+@dataclass(frozen=True, eq=False)
+class VariantProfile:
+    """What was measured of one variant.
+
+    Attributes
+    ----------
+    spans : tuple of int
+        How many of the task's stages each of its R runs does.
+    times_ns : int64 [S, R]
+        Of S frames, at the fastest of the clocks; row by row the same frames in all variants of
+        a task, as far as that is known.
+    accuracy : float or None
+        Agreement with the full model, in [0, 1]; None = not measured.
+    slowdown : float64 [R, C] or [1, C]
+        Time relative to the fastest clocks; by default one configuration.
+    power_w : float64 [C]
+        Mean power of the board while it runs; by default unknown.
+    """
+
+    spans: tuple[int, ...]
+    times_ns: Integers
+    accuracy: float | None
+    slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
+    power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))
+
+    @staticmethod
+    def of(
+        spec: VariantSpec, runs: Sequence[Stage], rows: npt.ArrayLike, agreement: float | None
+    ) -> VariantProfile:
+        """Put together what is known at one clock configuration.
+
+        Parameters
+        ----------
+        spec : VariantSpec
+            The variant; one that does not approximate agrees by definition.
+        runs : sequence of Stage
+            What it runs.
+        rows : array_like of int, [S, R]
+            Times in nanoseconds, a row per frame.
+        agreement : float or None
+            As measured.
+        """
+        if agreement is None and not approximates(spec):
+            agreement = 1.0
+        spans = tuple(stage.span for stage in runs)
+        times_ns = np.asarray(rows, np.int64).reshape(-1, len(spans))
+        return VariantProfile(spans, times_ns, agreement)
+
+
+def load_profiles(
+    stage_names: Sequence[str],
+    variants: Mapping[str, Sequence[Stage]],
+    warm_up_ns: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    library: Library | None = None,
+    model: Model | None = None,
+    threads: int = 1,
+    stages: int = 0,
+) -> dict[str, VariantProfile]:
+    """What is known of variants that are loaded: by the library, else by their warm-up.
+
+    Times of the library are of real frames, and are taken where the variant was cut as it is now.
+    Agreement is only there. What it lists as refused is left out.
+
+    Parameters
+    ----------
+    stage_names : sequence of str
+        Of the task.
+    variants : mapping of str to sequence of Stage
+        What each of them runs.
+    warm_up_ns : mapping of str to rows
+        Stage times of warm-up runs, a row per run.
+    library, model : optional
+        Without one of them the warm-up is all there is.
+    threads, stages : int
+        As they were measured: threads of one inference, stages asked for (0 = automatic).
+    """
+    profiles = {}
+    for name, runs in variants.items():
+        spec = VariantSpec.parse(name)
+        found = None
+        if library is not None and model is not None:
+            found = load_measurement(library, model, spec, threads=threads, stages=stages)
+        if found is not None and found.refused:
+            logger.info("variant %s is left out of the tables: %s", name, found.refused)
+            continue
+        measured = _rows_of(found, runs) if found is not None else None
+        agreement = found.agreement.value if found is not None and found.agreement else None
+        rows = warm_up_ns[name] if measured is None else measured
+        profiles[name] = VariantProfile.of(spec, runs, rows, agreement)
+    return profiles
+
+
+def _rows_of(measurement: Measurement, runs: Sequence[Stage]) -> Integers | None:
+    """Joint samples of a measurement, [S, R]; None where it was cut otherwise."""
+    if [stage.name for stage in measurement.stages] != [stage.name for stage in runs]:
+        return None
+    kept = min(len(stage.times_ns) for stage in measurement.stages)
+    columns = [stage.times_ns[len(stage.times_ns) - kept :] for stage in measurement.stages]
+    return np.array(columns, dtype=np.int64).T if kept else None
+
+
+def list_variants(library: Library, model: Model) -> list[str]:
+    """Names of the variants of a model that the library has measurements of, made for here."""
+    names: list[str] = []
+    for listing in library.entries():
+        key = listing.header.key if listing.header and not listing.problem else None
+        if key is None or key.kind != "measurement" or key.model_hash != model.model_hash:
+            continue
+        if not find_stale(key):
+            names.append(str(VariantSpec(key.decomposition, key.backend, key.precision)))
+    return list(dict.fromkeys(names))
+
+
+def make_clock_table(
+    space: ClockSpace, configuration: ClockConfiguration, idle_w: float = UNKNOWN_IDLE_W
+) -> ClockTable:
+    """Clocks that stay as they are: a table of one configuration.
+
+    Parameters
+    ----------
+    space, configuration
+        Of a platform, and what it reads.
+    idle_w : float
+        Power while nothing runs, in watts.
+    """
+    position = space.nearest(configuration)
+    return ClockTable(space, np.array([position]), np.array([idle_w]), 0, 0)
+
+
+def make_task_table(
+    task: str,
+    stages: Sequence[str],
+    profiles: Mapping[str, VariantProfile],
+    *,
+    deadline_ns: int,
+    period_ns: int,
+) -> TaskTable:
+    """Make the table of a task; variants of unknown accuracy are left out, which is said.
+
+    Parameters
+    ----------
+    task : str
+        Its name.
+    stages : sequence of str
+        Names of its K stages.
+    profiles : mapping of str to VariantProfile
+        What is known of its variants, all at the same clocks.
+    deadline_ns, period_ns : int
+        As the task has them.
+
+    Returns
+    -------
+    TaskTable
+        The most accurate variant first, of equal ones the faster; as many frames as the variant
+        with the fewest has, the last ones.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is no variant of known accuracy, or one was never timed.
+    ValueError
+        When a profile does not fit the stages or the others.
+    """
+    known = {}
+    for name, profile in profiles.items():
+        if profile.accuracy is None:
+            logger.warning(
+                "task %s: variant %s is left out of the tables: how far it agrees with the full "
+                "model was not measured; run jetson-dnn-rt build", task, name,
+            )  # fmt: skip
+            continue
+        if not len(profile.times_ns):
+            raise ConfigurationError(
+                f"task {task}: variant {name} was never timed: set warmup_runs above 0, or run "
+                "jetson-dnn-rt build"
+            )
+        _check(task, name, profile, len(stages))
+        known[name] = profile
+    if not known:
+        raise ConfigurationError(
+            f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
+        )
+    order = sorted(known, key=lambda name: _rank(known[name]))
+    weights = _weigh_stages([known[name] for name in order], len(stages))
+    samples = min(len(profile.times_ns) for profile in known.values())
+    in_network = [weight * (s not in _OUTSIDE) for s, weight in zip(stages, weights, strict=True)]
+    shares = np.array(in_network if any(in_network) else weights, dtype=np.float64)
+    ordered = [known[name] for name in order]
+    return TaskTable(
+        task,
+        tuple(stages),
+        tuple(order),
+        deadline_ns,
+        period_ns,
+        np.stack([_share_out(profile, weights, samples) for profile in ordered]),
+        np.stack([_spread(profile) for profile in ordered]),
+        np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
+        np.stack(
+            [(1.0 - (profile.accuracy or 0.0)) * shares / shares.sum() for profile in ordered]
+        ),
+    )
+
+
+def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
+    rows, configurations = profile.slowdown.shape
+    if sum(profile.spans) != stages or rows not in (1, len(profile.spans)):
+        raise ValueError(
+            f"variant {name} of task {task} does {profile.spans} of {stages} stages, with "
+            f"slowdown {profile.slowdown.shape}"
+        )
+    if profile.power_w.shape != (configurations,):
+        raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
+
+
+def _rank(profile: VariantProfile) -> tuple[float, float]:
+    """Most accurate first, then fastest."""
+    return -(profile.accuracy or 0.0), float(np.median(profile.times_ns.sum(axis=1)))
+
+
+def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:
+    """Median times of the first variant that runs its stages one by one; else all alike."""
+    for profile in profiles:
+        if len(profile.spans) == stages:
+            return [max(1, int(median)) for median in np.median(profile.times_ns, axis=0)]
+    return [1] * stages
+
+
+def _spread(profile: VariantProfile) -> Floats:
+    """Slow-down of stages, [K, C], out of that of runs."""
+    rows = np.broadcast_to(profile.slowdown, (len(profile.spans), profile.slowdown.shape[1]))
+    spread: Floats = np.repeat(rows, profile.spans, axis=0)
+    return spread
+
+
+def _share_out(profile: VariantProfile, weights: Sequence[int], samples: int) -> Integers:
+    """Times of stages, [K, S], out of times of runs."""
+    rows = profile.times_ns[-samples:]
+    columns: list[Integers] = []
+    first = 0
+    for run, span in enumerate(profile.spans):
+        parts = [sub_deadlines_ns(int(t), weights[first : first + span]) for t in rows[:, run]]
+        columns += [np.array(column, dtype=np.int64) for column in zip(*parts, strict=True)]
+        first += span
+    # A stage that takes nothing at all has no share of a deadline.
+    times: Integers = np.maximum(np.stack(columns), 1)
+    return times

@@ -1,0 +1,1 @@
+"""Drawn roads and the two small networks that were trained on them."""

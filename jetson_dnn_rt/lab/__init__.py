@@ -1,0 +1,1 @@
+"""The desk: compressing, profiling, evaluating, simulating, statistics and reports."""

@@ -1,0 +1,1 @@
+"""Smaller networks: decomposition, ranks, recovery."""

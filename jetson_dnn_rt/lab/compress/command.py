@@ -1,0 +1,285 @@
+"""Make a smaller network out of a model, with frames and without labels.
+
+Layers are decomposed (Tucker-2 or SVD) where that makes them faster on this machine; the result
+learns from the full model with --recover-steps, is timed in turn with it, compared on frames that
+nothing was fitted to, and kept in the library under the name that parameter files use, as in
+tucker-0.50@openvino-fp32. A recovery that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.cli.options import add_trust, parse_count
+from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
+from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jetson_dnn_rt.frames import Frame
+    from jetson_dnn_rt.lab.compress.compression import Compression
+    from jetson_dnn_rt.variants.library.library import Library
+
+HELP = "make a smaller network out of a model, with frames and without labels"
+DEFAULT_RANKS = "macs:0.5"
+DEFAULT_FRAMES = "synthetic"
+FRAMES_LIMIT = 256
+NO_CACHE = "none"
+
+REPORT, WEIGHTS, LAYERS = "report.json", "weights.safetensors", "layers.csv"
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add(
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH",
+    )
+    add("--weights", default="DEFAULT", help="for torchvision: DEFAULT, none, or a file")
+    add_trust(parser)
+    add(
+        "--input-size",
+        type=_parse_size,
+        metavar="WIDTHxHEIGHT",
+        help="of the network's input, where it leaves a choice",
+    )
+    add("--method", choices=METHODS, default=METHODS[0], help=f"default {METHODS[0]}")
+    add(
+        "--ranks",
+        default=DEFAULT_RANKS,
+        metavar="RULE:VALUE",
+        help=f"{', '.join(RULES)}: macs:0.5 keeps half of the multiply-accumulates, ratio:0.33 a "
+        "third of the channels, energy:0.95 so much of each mode, evbmf:0.8 what empirical Bayes "
+        f"finds, weakened (default {DEFAULT_RANKS})",
+    )
+    add(
+        "--frames",
+        metavar="SOURCE",
+        help="video:PATH, bag:PATH[#/topic], images:DIR or synthetic[:SEED] (default synthetic)",
+    )
+    add(
+        "--frames-limit",
+        type=parse_count,
+        default=FRAMES_LIMIT,
+        metavar="N",
+        help=f"take so many, spread over the source (default {FRAMES_LIMIT})",
+    )
+    add(
+        "--data-aware",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the frames decide on ranks and factors (default), not only on the recovery",
+    )
+    add(
+        "--recover-steps",
+        type=_parse_steps,
+        default=0,
+        metavar="N",
+        help="train so many steps towards the full model (default 0)",
+    )
+    add("--seed", type=_parse_steps, default=0, metavar="N", help="of the recovery (default 0)")
+    add("--backend", default="", help="what is timed (default: the fastest that is installed)")
+    add("--threads", type=parse_count, default=1, metavar="N", help="of one run (default 1)")
+    add("--keep-slower", action="store_true", help="do not test layers by their time")
+    add(
+        "--engine-cache",
+        default="",
+        metavar="DIR|none",
+        help="the library (default ~/.cache/jetson_dnn_rt); none = keep nothing",
+    )
+    add("--output", type=Path, metavar="DIR", help=f"write {REPORT}, {WEIGHTS} and {LAYERS}")
+    add("--json", action="store_true", help="one JSON object as the last line")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Compress a model and report.
+
+    Raises
+    ------
+    ConfigurationError
+        When an option, the frames or the library cannot be used.
+    """
+    spec = DecompositionSpec.parse_ranks(args.method, args.ranks)
+    library = _open_library(args.engine_cache)
+    if args.output is not None:
+        _make_folder(args.output)
+    compression = _compress(args, spec, library)
+    if args.output is not None:
+        write_output(args.output, compression)
+        print(f"written: {args.output}/{{{REPORT},{WEIGHTS},{LAYERS}}}", file=sys.stderr)
+    print(format_report(compression), file=sys.stderr if args.json else sys.stdout)
+    if args.json:
+        print(json.dumps(compression.to_json()))
+    return 0
+
+
+def _compress(
+    args: argparse.Namespace, spec: DecompositionSpec, library: Library | None
+) -> Compression:
+    from jetson_dnn_rt.lab.compress.compression import compress
+    from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
+
+    source = args.frames or DEFAULT_FRAMES
+    if args.frames is None:
+        logger.warning(
+            "no --frames: the built-in road scenes are taken; frames of your own camera fit a "
+            "network to what it will see"
+        )
+    opened = open_frames(source, args.frames_limit)  # before a model is loaded for nothing
+    model = load_model(
+        args.model, input_size=args.input_size, weights=args.weights, trust=args.trust
+    )
+    with PhaseProgress() as progress:
+        progress.begin(f"{args.model} {spec}")
+
+        def watch() -> Iterator[Frame]:
+            for done, frame in enumerate(opened, 1):
+                progress("frames", done, args.frames_limit)
+                yield frame
+
+        return compress(
+            model,
+            spec,
+            frames=watch(),
+            source=source,
+            recover_steps=args.recover_steps,
+            library=library,
+            backend=args.backend,
+            threads=args.threads,
+            data_aware=args.data_aware,
+            keep_slower=args.keep_slower,
+            seed=args.seed,
+            progress=progress,
+        )
+
+
+def write_output(folder: Path, compression: Compression) -> None:
+    """Write report, weights and the table of layers.
+
+    Raises
+    ------
+    ConfigurationError
+        When a file cannot be written.
+    """
+    from jetson_dnn_rt.lab.report.export.csv import guard_cells
+    from jetson_dnn_rt.variants.library.weights_store import encode_weights
+
+    report = json.dumps(compression.to_json(), indent=1) + "\n"
+    try:
+        (folder / REPORT).write_text(report, encoding="utf-8")
+        (folder / WEIGHTS).write_bytes(encode_weights(compression.fit.graph))
+        with (folder / LAYERS).open("w", encoding="utf-8", newline="") as file:
+            rows = list_layers(compression)
+            writer = csv.writer(file)
+            writer.writerow(rows[0] if rows else [])
+            writer.writerows(guard_cells(row.values()) for row in rows)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def list_layers(compression: Compression) -> list[dict[str, Any]]:
+    """What became of each layer, a row each."""
+    return [
+        {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "ranks": "x".join(map(str, layer.ranks)),
+            "macs_before": layer.macs_before,
+            "macs_after": layer.macs_after,
+            "error": round(layer.error, 6),
+            "metric": layer.metric,
+            "kept": layer.kept,
+            "reason": layer.reason,
+        }
+        for layer in compression.fit.decomposition.layers
+    ]
+
+
+def format_report(compression: Compression) -> str:
+    """The layers and what the whole came to, for people."""
+    decomposition = compression.fit.decomposition
+    rows: list[list[Cell]] = [
+        [
+            row["layer"],
+            row["ranks"] or "-",
+            f"{row['macs_before'] / 1e6:.2f}",
+            f"{row['macs_after'] / 1e6:.2f}",
+            f"{100.0 * row['error']:.1f}" if row["ranks"] else "-",
+            row["reason"] or "decomposed",
+        ]
+        for row in list_layers(compression)
+    ]
+    header = ["layer", "ranks", "MACs M", "after", "error %", "state"]
+    before, after = compression.time_before, compression.time_after
+    agreement, recovery = compression.agreement, compression.fit.recovery
+    change = 100.0 * (after.p50_ns / before.p50_ns - 1.0)
+    lines = [
+        format_rows(header, rows),
+        "",
+        f"{compression.model} {decomposition.spec}",
+        f"  MACs        {decomposition.macs_before / 1e6:.1f} M -> "
+        f"{decomposition.macs_after / 1e6:.1f} M ({100 * (decomposition.macs_kept - 1):+.1f} %)",
+        f"  parameters  {decomposition.parameters_before / 1e3:.0f} k -> "
+        f"{decomposition.parameters_after / 1e3:.0f} k",
+        f"  time        {before.p50_ns / 1e6:.2f} ms -> {after.p50_ns / 1e6:.2f} ms "
+        f"({change:+.1f} %; p99 {before.p99_ns / 1e6:.2f} -> {after.p99_ns / 1e6:.2f}) on "
+        f"{compression.variant.backend}, {compression.threads} thread(s)",
+        f"  agreement   {agreement.value:.3f} {agreement.metric} with the full model on "
+        f"{agreement.frames} frames of {compression.frames} that nothing was fitted to",
+    ]
+    if recovery is not None:
+        lines.append(
+            f"  recovery    loss {recovery.loss_before:.4g} -> {recovery.loss_after:.4g} on "
+            f"{recovery.held_out} held-out frames, best at step {recovery.best_step} of "
+            f"{recovery.steps}, {format_duration(recovery.seconds)}"
+        )
+    if decomposition.note:
+        lines.append(f"  note        {decomposition.note}")
+    if compression.entry is not None and compression.entry.path is not None:
+        lines.append(f"  kept in     {compression.entry.path}")
+    return "\n".join(lines)
+
+
+def _open_library(name: str) -> Library | None:
+    from jetson_dnn_rt.variants.library.library import Library
+
+    if name == NO_CACHE:
+        return None
+    library = Library(Path(name) if name else None)
+    library.check_writable()
+    return library
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--output {folder}: {error.strerror}") from error
+
+
+def _parse_size(text: str) -> tuple[int, int]:
+    width, cross, height = text.partition("x")
+    if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be WIDTHxHEIGHT in pixels")
+    return int(height), int(width)
+
+
+def _parse_steps(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
+    return int(text)

@@ -1,0 +1,234 @@
+"""One layer of a network: what all its ranks would cost, and the layers that replace it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from jetson_dnn_rt.lab.compress import ranks as rank_rules
+from jetson_dnn_rt.lab.compress.budget import Options
+from jetson_dnn_rt.lab.compress.covariance import Covariance
+from jetson_dnn_rt.lab.compress.layers import Layer, Ranks, build_structure
+from jetson_dnn_rt.lab.compress.macs import LayerCost
+from jetson_dnn_rt.lab.compress.svd import MatrixAnalysis, decompose_symmetric
+from jetson_dnn_rt.lab.compress.tucker import Analysis, OutputTuckerAnalysis, TuckerAnalysis
+from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+# Of the mean variance: enough for channels that are dead on the frames seen, too little to
+# matter for the others.
+_SHRINKAGE = 1e-3
+
+
+class LayerAnalysis:
+    """Spectra of one layer, from which the error of every choice of ranks follows.
+
+    Parameters
+    ----------
+    module : nn.Conv2d or nn.Linear
+        The layer.
+    layer : Layer
+        Its description, without a reason against it.
+    cost : LayerCost
+        What it costs as it is.
+    method : str
+        ``tucker`` or ``svd``.
+    covariance : Covariance, optional
+        Of its inputs: errors are then those of its output.
+    """
+
+    def __init__(
+        self,
+        module: nn.Conv2d | nn.Linear,
+        layer: Layer,
+        cost: LayerCost,
+        method: str,
+        covariance: Covariance | None = None,
+    ) -> None:
+        self.layer = layer
+        self.cost = cost
+        self._module = module
+        self._covariance = covariance
+        self._matrix: MatrixAnalysis | None = None
+        self._tensor: Analysis | None = None
+        if method == "tucker" and layer.kind == "conv":
+            self._tensor = self._analyse_tensor()
+        else:
+            self._matrix = self._analyse_matrix()
+
+    @property
+    def metric(self) -> str:
+        """What the errors are of: ``weight`` or ``output``."""
+        return "weight" if self._covariance is None else "output"
+
+    def _weight(self) -> torch.Tensor:
+        layer = self.layer
+        weight = self._module.weight.detach().cpu().float()
+        return weight.reshape(layer.groups, layer.outputs, layer.inputs, layer.taps)
+
+    def _root(self) -> torch.Tensor | None:
+        """Symmetric root of the covariance, of patches or of channels."""
+        if self._covariance is None:
+            return None
+        values, vectors = decompose_symmetric(self._covariance.regularise(_SHRINKAGE))
+        return vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
+
+    def _analyse_tensor(self) -> Analysis:
+        if self._covariance is not None and self._covariance.kind == "patch":
+            return OutputTuckerAnalysis(self._weight(), self._covariance.regularise(_SHRINKAGE))
+        return TuckerAnalysis(self._weight(), self._root())
+
+    def _analyse_matrix(self) -> MatrixAnalysis:
+        return MatrixAnalysis(self._weight().flatten(2), self._root())
+
+    def macs(self, ranks: Ranks) -> int:
+        """Multiply-accumulates with these ranks; ``()`` is the layer as it is."""
+        if not ranks:
+            return self.cost.macs
+        inner = ranks[0] if len(ranks) == 2 else self.layer.inputs
+        return int(self.layer.cost(self.cost, inner, ranks[-1]))
+
+    def options(self) -> tuple[Options, list[Ranks]]:
+        """All choices worth considering, the layer as it is first (with ranks ``()``)."""
+        layer = self.layer
+        if self._tensor is not None:
+            inner = rank_rules.list_candidates(layer.inputs)
+            outer = rank_rules.list_candidates(layer.outputs)
+            errors = self._tensor.errors(inner, outer)
+            costs = layer.cost(self.cost, inner[:, None], outer[None, :])
+            pairs = [(int(a), int(b)) for a in inner for b in outer]
+            return self._join(costs.reshape(-1), errors.reshape(-1), list[Ranks](pairs))
+        assert self._matrix is not None
+        ranks = rank_rules.list_candidates(min(layer.outputs, layer.inputs * layer.taps))
+        if layer.outputs <= layer.inputs * layer.taps:
+            ranks = ranks[:-1]  # of full rank it is the layer itself and one more
+        single = layer.kind == "linear"
+        return self._join(
+            layer.cost(self.cost, np.full_like(ranks, layer.inputs), ranks),
+            self._matrix.errors(ranks),
+            [(int(r),) if single else (layer.inputs, int(r)) for r in ranks],
+        )
+
+    def _join(
+        self, costs: npt.NDArray[np.int64], errors: npt.NDArray[np.float64], ranks: list[Ranks]
+    ) -> tuple[Options, list[Ranks]]:
+        smaller = costs < self.cost.macs
+        options = Options(
+            np.concatenate(([self.cost.macs], costs[smaller])),
+            np.concatenate(([0.0], errors[smaller])),
+        )
+        kept = [pair for pair, small in zip(ranks, smaller, strict=True) if small]
+        return options, [(), *kept]
+
+    def choose(self, spec: DecompositionSpec) -> Ranks:
+        """Ranks by a rule other than a budget; ``()`` where that would not be smaller."""
+        if spec.rule == "ratio":
+            return self.apply_ratio(spec.value)
+        layer = self.layer
+        if self._tensor is not None:
+            inner = self._apply_rule(spec, self._tensor.squares3, 3)
+            return self._check((inner, self._apply_rule(spec, self._tensor.squares4, 4)))
+        assert self._matrix is not None
+        rank = self._apply_rule(spec, self._matrix.squares, 4)
+        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+
+    def apply_ratio(self, ratio: float, multiple: int = rank_rules.MULTIPLE) -> Ranks:
+        """Ranks that are a share of the full ones; ``()`` where that would not be smaller."""
+
+        def choose(channels: int) -> int:
+            return rank_rules.choose_by_ratio(ratio, channels, multiple)
+
+        layer = self.layer
+        if self._tensor is not None:
+            modes = (layer.inputs, layer.outputs)
+            return self._check(tuple(choose(mode) for mode in modes))
+        rank = choose(min(layer.outputs, layer.inputs * layer.taps))
+        return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
+
+    def _check(self, ranks: Ranks) -> Ranks:
+        return ranks if self.macs(ranks) < self.cost.macs else ()
+
+    def _apply_rule(
+        self, spec: DecompositionSpec, squares: npt.NDArray[np.float64], mode: int
+    ) -> int:
+        if spec.rule == "energy":
+            return rank_rules.choose_by_energy(spec.value, squares)
+        layer = self.layer
+        columns = layer.taps * (layer.outputs if mode == 3 else layer.inputs)
+        if self._covariance is not None:
+            # The noise that empirical Bayes looks for is one of the weights.
+            weight = self._weight().double()
+            unfolding = (weight.transpose(1, 2) if mode == 3 else weight).flatten(2)
+            small = unfolding if unfolding.shape[1] <= unfolding.shape[2] else unfolding.mT
+            squares = decompose_symmetric(small @ small.mT)[0].numpy()
+        if self._tensor is None:
+            columns = max(layer.outputs, columns)
+        return rank_rules.choose_by_evbmf(spec.value, squares, columns)
+
+    def factorise(self, ranks: Ranks, *, refine: bool = True) -> tuple[nn.Sequential, float]:
+        """Make the layers that replace this one.
+
+        Parameters
+        ----------
+        ranks : tuple of int
+            As `options` and `choose` give them.
+        refine : bool
+            Whether to iterate from the first approximation to a better one.
+
+        Returns
+        -------
+        layers : nn.Sequential
+            In the place of the layer, of the same device and dtype.
+        error : float
+            Relative error of the weights or of the output, not squared.
+        """
+        layer = self.layer
+        built = build_structure(self._module, ranks)
+        if self._tensor is not None and ranks[0] < layer.inputs:
+            factors = self._tensor.factors(ranks[0], ranks[1], refine=refine)
+            parts = [factors.inner, factors.core, factors.outer]
+            squared = factors.error
+        else:
+            # With all input channels it is a matrix, and the best answer is known.
+            matrix = self._matrix or self._analyse_matrix()
+            outer, core = matrix.factors(ranks[-1])
+            parts = [core.reshape(*core.shape[:2], layer.inputs, layer.taps), outer]
+            squared = float(matrix.errors(np.array([ranks[-1]]))[0])
+        if layer.kind == "conv" and ranks[1] == layer.outputs:
+            parts[-2:] = [torch.einsum("gop,gprk->gork", parts[-1], parts[-2])]
+        with torch.no_grad():
+            for target, part in zip(built, parts, strict=True):
+                assert isinstance(target, (nn.Conv2d, nn.Linear))
+                target.weight.copy_(part.flatten(0, 1).reshape(target.weight.shape))
+            last = built[-1].bias
+            assert isinstance(last, torch.Tensor)
+            last.copy_(self._find_bias(parts).reshape(-1))
+        return built, math.sqrt(squared)
+
+    def _find_bias(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """The layer's bias, and what the factors lose of the mean output, [G, O].
+
+        The covariance knows what varies about the mean; what is lost of the mean itself is known.
+        """
+        layer = self.layer
+        bias = torch.zeros(layer.groups, layer.outputs, dtype=torch.float64)
+        if self._module.bias is not None:
+            bias += self._module.bias.detach().cpu().double().reshape(bias.shape)
+        if self._covariance is None:
+            return bias
+        mean = self._covariance.mean
+        if self._covariance.kind == "channel":
+            mean = mean.repeat_interleave(layer.taps, -1)
+        value = mean.reshape(-1, layer.inputs, layer.taps)
+        expected = torch.einsum("goik,gik->go", self._weight().double(), value)
+        for part in parts:  # 1x1, kh x kw, 1x1, whichever there are
+            part = part.double()
+            if part.dim() == 4:
+                value = torch.einsum("gprk,grk->gp", part, value)
+            else:
+                value = torch.einsum("gri,gi...->gr...", part, value)
+        bias += expected - value
+        return bias

@@ -1,0 +1,13 @@
+"""What the desk adds to the robot's package."""
+
+COMMANDS = {
+    "compress": "jetson_dnn_rt.lab.compress.command",
+    "profile": "jetson_dnn_rt.lab.profile.command",
+    "evaluate": "jetson_dnn_rt.lab.evaluate.command",
+    "wcet": "jetson_dnn_rt.lab.wcet.command",
+    "compare": "jetson_dnn_rt.lab.wcet.compare",
+    "report": "jetson_dnn_rt.lab.report.command",
+    "export": "jetson_dnn_rt.lab.report.export.command",
+    "simulate": "jetson_dnn_rt.lab.simulate.command",
+}
+"""Commands of ``jetson-dnn-rt`` and their modules."""

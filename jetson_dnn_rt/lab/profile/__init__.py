@@ -1,0 +1,1 @@
+"""Measured tables of times, clocks and interference for the coordinator."""

@@ -1,0 +1,207 @@
+"""How long the first frames of a fresh process take.
+
+The process is ``python -m jetson_dnn_rt.lab.profile.cold_start``. The file cache of the system stays
+warm: only root could drop it. What is cold is the process: its imports, its model, its memory, the
+kernels that libraries choose in their first run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.safety.children import child_environment, python_command
+
+FRAMES = 10
+"""First frames of each process."""
+
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class ColdSpec:
+    """What a fresh process is to load, as the options of `VariantSet` have it."""
+
+    model: str
+    variant: str
+    threads: int = 1
+    stages: int = 0
+    runs: int = 0
+    finest: bool = False
+    weights: str = "DEFAULT"
+    library: str | None = None
+    amp_lists: str = ""
+    input_size: tuple[int, int] | None = None
+    trust: bool = False
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The input size, which JSON has as a list."""
+        return None if self.input_size is None else (self.input_size[0], self.input_size[1])
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """One fresh process.
+
+    Attributes
+    ----------
+    begin_ns : int
+        When it was started, on the steady clock, as all times here.
+    imported_ns, model_ns, variant_ns : int
+        When Python and the libraries, the model, and the variant were there.
+    stages : tuple of str
+        Names of the stages.
+    stamps_ns : tuple of tuple of int
+        For each of its first frames: before the first stage, and after each.
+    sequences : tuple of int
+        Of the frames.
+    """
+
+    begin_ns: int
+    imported_ns: int
+    model_ns: int
+    variant_ns: int
+    stages: tuple[str, ...]
+    stamps_ns: tuple[tuple[int, ...], ...]
+    sequences: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For a journal."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> ColdStart:
+        """Read what `to_json` made."""
+        stamps = tuple(tuple(row) for row in fields["stamps_ns"])
+        lists = {"stages": tuple(fields["stages"]), "sequences": tuple(fields["sequences"])}
+        return ColdStart(**{**fields, **lists, "stamps_ns": stamps})
+
+    @property
+    def phases_ms(self) -> dict[str, float]:
+        """Imports, model, variant, first and second frame, and all until the first result."""
+        first, second = (row[-1] - row[0] for row in self.stamps_ns[:2])
+        times = {
+            "imports": self.imported_ns - self.begin_ns,
+            "model": self.model_ns - self.imported_ns,
+            "variant": self.variant_ns - self.model_ns,
+            "first_frame": first,
+            "second_frame": second,
+            "until_first_result": self.stamps_ns[0][-1] - self.begin_ns,
+        }
+        return {name: time_ns / 1e6 for name, time_ns in times.items()}
+
+
+def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
+    """Start a process, load a variant in it, and run its first frames.
+
+    Parameters
+    ----------
+    spec : ColdSpec
+        What it loads.
+    frames : sequence of Frame
+        The first `FRAMES` of them are run, in turn where they are fewer.
+
+    Raises
+    ------
+    ModelError
+        When the process fails, with the last line of what it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="cold-") as folder:
+        path = Path(folder) / "frames.npz"
+        chosen = [frames[i % len(frames)] for i in range(FRAMES)]
+        arrays = {f"image_{i}": np.asarray(frame.image) for i, frame in enumerate(chosen)}
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        encodings = [frame.encoding for frame in chosen]
+        request = json.dumps({"spec": asdict(spec), "frames": str(path), "encodings": encodings})
+        begin_ns = time.monotonic_ns()
+        try:
+            done = subprocess.run(
+                python_command("jetson_dnn_rt.lab.profile.cold_start", request),
+                env=child_environment(),
+                capture_output=True, text=True, timeout=_LIMIT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(
+                f"{spec.variant} of {spec.model}: no frame within {_LIMIT_S:g} s of a cold start"
+            ) from error
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise ModelError(
+            f"{spec.variant} of {spec.model} fails in a fresh process (exit code "
+            f"{done.returncode}): {said}"
+        )
+    fields = json.loads(done.stdout.splitlines()[-1])
+    sequences = [frame.sequence for frame in chosen]
+    return ColdStart.from_json({"begin_ns": begin_ns, "sequences": sequences, **fields})
+
+
+def main(text: str) -> None:
+    """In the fresh process: load, run, and print the times as one line of JSON."""
+    from jetson_dnn_rt.clock import SteadyClock
+    from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.models.sources.settings import DecoderSettings
+    from jetson_dnn_rt.tasks import Work
+    from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
+    from jetson_dnn_rt.variants.library.library import Library
+    from jetson_dnn_rt.variants.running.variant_set import VariantSet
+
+    request = json.loads(text)
+    spec = ColdSpec(**request["spec"])
+    clock = SteadyClock()
+    with np.load(request["frames"], allow_pickle=False) as arrays:
+        frames = [
+            Frame(arrays[f"image_{i}"], encoding, 0, i)
+            for i, encoding in enumerate(request["encodings"])
+        ]
+    imported_ns = clock.now_ns()
+    model = load_model(spec.model, weights=spec.weights, input_size=spec.size, trust=spec.trust)
+    model_ns = clock.now_ns()
+    variants = VariantSet(
+        model,
+        [spec.variant],
+        DecoderSettings(),
+        threads=spec.threads,
+        clock=clock,
+        stages=spec.stages,
+        finest=spec.finest,
+        runs={spec.variant: spec.runs} if spec.runs else None,
+        library=None if spec.library is None else Library(Path(spec.library)),
+        build=False,
+        keep_refused=True,
+        tuner=TvmTuner(TvmOptions(amp_lists=spec.amp_lists)),
+    )
+    pipeline = variants.pipelines[spec.variant]
+    variant_ns = clock.now_ns()
+    stamps = []
+    for frame in frames:
+        work = Work(frame)
+        row = [clock.now_ns()]
+        for stage in pipeline.stages:
+            stage.run(work)
+            row.append(clock.now_ns())
+        stamps.append(row)
+    variants.close()
+    fields = {
+        "imported_ns": imported_ns,
+        "model_ns": model_ns,
+        "variant_ns": variant_ns,
+        "stages": [stage.name for stage in pipeline.stages],
+        "stamps_ns": stamps,
+    }
+    print(json.dumps(fields), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,85 @@
+"""A process that keeps memory or GPU busy: ``python -m jetson_dnn_rt.lab.profile.load_process``.
+
+It says ``ready`` on stdout when the load is there, and ends with its stdin: with whoever started
+it, even if that was killed. Then it says how much it did, as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+READY = "ready"
+MEMORY_BYTES = 64 << 20
+"""Of each of the two blocks that are copied to and fro: no cache of a Jetson holds both."""
+
+GPU_SIDE = 2048
+"""Of the matrices that are multiplied, in float32: large enough to fill the GPUs of Jetsons."""
+
+_CALLS_IN_FLIGHT = 8  # so that the GPU does not wait for this process
+
+
+def make_memory_load() -> tuple[Callable[[], None], float, str]:
+    """Copies of blocks of memory: a call, how much of a unit it does, and the unit."""
+    one, other = (np.ones(MEMORY_BYTES, np.uint8) for _ in range(2))
+
+    def work() -> None:
+        np.copyto(one, other)
+        np.copyto(other, one)
+
+    # Each byte is read and written.
+    return work, 4 * MEMORY_BYTES / 1e9, "GB/s"
+
+
+def make_gpu_load() -> tuple[Callable[[], None], float, str]:
+    """Products of matrices on the first GPU; exits with code 3 where torch sees none."""
+    try:
+        import torch
+    except ImportError:
+        sys.exit(3)
+    if not torch.cuda.is_available():
+        sys.exit(3)
+    one = torch.rand((GPU_SIDE, GPU_SIDE), device="cuda")
+    other = torch.empty_like(one)
+
+    def work() -> None:
+        for _ in range(_CALLS_IN_FLIGHT):
+            torch.matmul(one, one, out=other)
+        torch.cuda.synchronize()
+
+    return work, _CALLS_IN_FLIGHT * 2 * GPU_SIDE**3 / 1e12, "TFLOP/s"
+
+
+LOADS = {"memory": make_memory_load, "gpu": make_gpu_load}
+
+
+def main(kind: str) -> None:
+    """Keep on working until stdin ends."""
+    work, amount, unit = LOADS[kind]()
+    work()
+    count = 0
+    begin_s = time.monotonic()
+
+    def end() -> None:
+        try:
+            sys.stdin.read()
+            rate = count * amount / (time.monotonic() - begin_s)
+            print(json.dumps({"rate": rate, "unit": unit}), flush=True)
+        finally:  # whoever started it may be gone, and with it the reader
+            os._exit(0)
+
+    print(READY, flush=True)
+    threading.Thread(target=end, daemon=True).start()
+    while True:
+        work()
+        count += 1
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,410 @@
+"""Measures what the tables are made of: stage times and power of tasks at clock configurations.
+
+On real frames, since their content decides how long decoding takes; all stages of a frame
+together, since a slow frame is slow in several of them; at the clocks that are read back, since
+a kernel may give others than it was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.coordinator.tables.tables import Integers
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.profile.journal import Journal
+from jetson_dnn_rt.lab.profile.runs import ALONE, Chunk, RunsKey, load_chunk
+from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
+from jetson_dnn_rt.variants.measuring.measurement import approximates
+from jetson_dnn_rt.variants.measuring.timing import TimedRun, run_in_turn
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
+
+logger = logging.getLogger(__name__)
+
+SETTLE_NS = 50_000_000
+"""After a change of clocks and its delay: voltage, governors of what was not set."""
+POWER_NS = 1_000_000_000
+"""Power is a mean over so long: sensors of Jetsons average over some 11 ms themselves."""
+IDLE_STEP_NS = 20_000_000
+POWER_PERIOD_S = 0.02
+CHUNK = 50
+"""Frames between two words about how far it is; so much is lost when a profile is broken off."""
+CURRENT = "current"
+"""Stands for clocks that nobody set."""
+
+Key = tuple[str, str]
+"""A task and one of its variants."""
+
+
+@dataclass(frozen=True)
+class ProfiledTask:
+    """A task to be profiled.
+
+    Attributes
+    ----------
+    name : str
+        Of the task.
+    variants : VariantSet
+        Loaded; the profiler closes nothing.
+    deadline_ns, period_ns : int
+        For its table.
+    """
+
+    name: str
+    variants: VariantSet
+    deadline_ns: int
+    period_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClockPoint:
+    """What was measured at one clock configuration.
+
+    Attributes
+    ----------
+    position : int
+        Its number in the platform's space, as read back.
+    times_ns : dict of (str, str) to int64 [S, R]
+        For each task and variant the times of its R runs, a row per frame.
+    power_w : dict of (str, str) to float
+        Mean power while the variant runs; empty where nothing can tell.
+    idle_w : float or None
+        While nothing runs.
+    """
+
+    position: int
+    times_ns: Mapping[Key, Integers]
+    power_w: Mapping[Key, float]
+    idle_w: float | None
+
+
+class Profiler:
+    """Runs the variants of some tasks, one at a time.
+
+    Parameters
+    ----------
+    tasks : sequence of ProfiledTask
+        At least one.
+    frames : sequence of Frame
+        Real ones, at least one.
+    platform : Platform
+        Whose clocks and power these are.
+    clock : Clock
+        Steady clock.
+    progress : callable, optional
+        Told how far it is.
+    journal : Journal, optional
+        Keeps what was measured, and knows what needs no measuring any more.
+
+    Raises
+    ------
+    ValueError
+        When there is no task or no frame.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[ProfiledTask],
+        frames: Sequence[Frame],
+        platform: Platform,
+        clock: Clock,
+        progress: Progress = ignore_progress,
+        journal: Journal | None = None,
+    ) -> None:
+        if not tasks or not frames:
+            raise ValueError(f"tasks and frames must be at least one: {len(tasks)}, {len(frames)}")
+        self._frames, self._platform, self._clock = frames, platform, clock
+        self._progress = progress
+        self.journal = Journal() if journal is None else journal
+        self._pipelines: dict[Key, Pipeline] = {
+            (task.name, name): pipeline
+            for task in tasks
+            for name, pipeline in task.variants.pipelines.items()
+        }
+        self._tasks = tuple(tasks)
+        self._done, self._total = 0, 0
+
+    # -- agreement -----------------------------------------------------------------------------
+
+    def compare(self) -> dict[Key, Agreement]:
+        """How far each variant agrees with the full model, frame by frame.
+
+        The first variant of a task that does not approximate stands for the full model; where a
+        task has none, nothing is known.
+
+        Raises
+        ------
+        ModelError
+            When a variant fails on a frame.
+        """
+        found: dict[Key, Agreement] = {}
+        for task in self._tasks:
+            done = self.journal.get(f"agreement|{task.name}")
+            if done is None:
+                compared = self._compare(task)
+                done = {name: asdict(agreement) for name, agreement in compared.items()}
+                self.journal.put(f"agreement|{task.name}", done)
+            for name, fields in done.items():
+                found[task.name, name] = Agreement(**fields)
+        return found
+
+    def _compare(self, task: ProfiledTask) -> dict[str, Agreement]:
+        names = list(task.variants.pipelines)
+        exact = [n for n in names if not approximates(task.variants.pipelines[n].spec)]
+        if not exact:
+            logger.warning("task %s has no full variant to compare others with", task.name)
+            return {}
+        results = {name: self._run_all((task.name, name)) for name in names}
+        kind, full = task.variants.model.kind, results[exact[0]]
+        return {name: compare(kind, full, results[name], exact[0]) for name in names}
+
+    def _run_all(self, key: Key) -> list[Result]:
+        results = []
+        for done, frame in enumerate(self._frames):
+            self._progress(f"comparing {' '.join(key)}", done, len(self._frames))
+            work = Work(frame)
+            try:
+                self._pipelines[key].run(work)
+            except Exception as error:
+                raise ModelError(f"{' '.join(key)} fails on frame {done}: {error}") from error
+            if work.result is None:
+                raise ModelError(f"{' '.join(key)} gives no result on frame {done}")
+            results.append(work.result)
+        return results
+
+    # -- times and power -----------------------------------------------------------------------
+
+    def measure_points(
+        self,
+        positions: Sequence[int] | None,
+        runs: int,
+        runs_of_others: int | None = None,
+        *,
+        need_first: bool = False,
+    ) -> list[ClockPoint]:
+        """Measure all variants at clock configurations, one after the other.
+
+        Parameters
+        ----------
+        positions : sequence of int, optional
+            Configurations to set, the first with `runs` frames; by default the clocks stay as
+            they are, and that is the only point.
+        runs, runs_of_others : int
+            Frames of each variant, >= 1, after some cold ones; by default as many everywhere.
+        need_first : bool
+            Without the first configuration the others are of no use.
+
+        Returns
+        -------
+        list of ClockPoint
+            Of different configurations: one that the board gave twice is there once.
+
+        Raises
+        ------
+        PlatformError
+            When the clocks cannot be set or read.
+        ModelError
+            When a variant fails.
+        ConfigurationError
+            When the first configuration is needed, and the board gives another one.
+        """
+        wanted: list[int | None] = [None] if positions is None else list(positions)
+        counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
+        self._done, self._total = 0, sum(counts) * len(self._tasks)
+        points: dict[int, ClockPoint] = {}
+        for position, count in zip(wanted, counts, strict=True):
+            label = CURRENT if position is None else str(position)
+            known = self.journal.get(f"point|{label}")
+            present = self._set_clocks(position) if known is None else int(known["position"])
+            if need_first and not points and present != position:
+                space = self._platform.space
+                raise ConfigurationError(
+                    f"{self._platform.title} does not reach its clocks "
+                    f"{space.describe(position or 0)}, but {space.describe(present)}: choose the "
+                    "power mode without limits (nvpmodel -m 0)"
+                )
+            if present in points:
+                self._done += count * len(self._tasks)
+                continue
+            times_ns = self._measure_times(count, ALONE, label, present)
+            if known is None:
+                power_w, idle_w = self._measure_power()
+                named = {"|".join(key): watts for key, watts in power_w.items()}
+                known = {"position": present, "power_w": named, "idle_w": idle_w}
+                self.journal.put(f"point|{label}", known)
+            points[present] = _make_point(times_ns, known)
+        return list(points.values())
+
+    def measure_times(
+        self,
+        runs: int,
+        condition: str = ALONE,
+        tasks: Sequence[ProfiledTask] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> dict[Key, Integers]:
+        """Times of runs of stages at the present clocks, [S, R] for each task and variant.
+
+        Variants of a task run frame by frame in turn, so that a row is one frame in all of them.
+
+        Parameters
+        ----------
+        runs : int
+            Frames of each variant, >= 1.
+        condition : str
+            What runs beside, for the journal.
+        tasks : sequence of ProfiledTask, optional
+            Some of them; by default all.
+        check : callable
+            Called after some frames: raises when the condition did not hold during them.
+        """
+        chosen = self._tasks if tasks is None else tasks
+        self._done, self._total = 0, runs * len(chosen)
+        present = self._platform.space.nearest(self._platform.read())
+        return self._measure_times(runs, condition, CURRENT, present, chosen, check)
+
+    def _measure_times(
+        self,
+        runs: int,
+        condition: str,
+        label: str,
+        present: int,
+        tasks: Sequence[ProfiledTask] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> dict[Key, Integers]:
+        space = self._platform.space
+        clocks = space.describe(present)
+        phase = "measuring" if condition == ALONE else f"measuring beside {condition}"
+        times_ns: dict[Key, Integers] = {}
+        for task in self._tasks if tasks is None else tasks:
+            chunks = []
+            for first in range(0, runs, CHUNK):
+                count = min(CHUNK, runs - first)
+                key = RunsKey(condition, label, task.name, first)
+                chunk = load_chunk(self.journal, key)
+                if chunk is None:
+                    self._progress(phase, self._done, self._total)
+                    chunk = Chunk(key, clocks, self._run_chunk(task, first, count))
+                    check()
+                    self.journal.put(str(key), chunk.to_json())
+                    self._done += count
+                else:  # nothing left to do, and nothing to tell the time by
+                    self._total -= count
+                chunks.append(chunk)
+            for name in task.variants.pipelines:
+                rows = [run.times_ns for c in chunks for run in c.runs[name] if not run.cold]
+                times_ns[task.name, name] = np.array(rows, dtype=np.int64)
+        return times_ns
+
+    def _run_chunk(self, task: ProfiledTask, first: int, count: int) -> dict[str, list[TimedRun]]:
+        pipelines = task.variants.pipelines
+        at = first % len(self._frames)
+        frames = [*self._frames[at:], *self._frames[:at]]
+        stages = [pipeline.stages for pipeline in pipelines.values()]
+        try:
+            measured = run_in_turn(stages, frames, count, self._clock)
+        except Exception as error:
+            raise ModelError(f"task {task.name} fails while it is timed: {error}") from error
+        return dict(zip(pipelines, measured, strict=True))
+
+    def _set_clocks(self, position: int | None) -> int:
+        """Set clocks, wait until they hold, and return what they are."""
+        space = self._platform.space
+        if position is not None:
+            before = space.nearest(self._platform.read())
+            self._platform.apply(position)
+            delay_ns = space.delay_ns(before, position)
+            self._clock.sleep_until_ns(self._clock.now_ns() + delay_ns + SETTLE_NS)
+        present = space.nearest(self._platform.read())
+        if position is not None and present != position:
+            logger.warning(
+                "asked for %s, the board gave %s: measured as that",
+                space.describe(position), space.describe(present),
+            )  # fmt: skip
+        return present
+
+    def _measure_power(self) -> tuple[dict[Key, float], float | None]:
+        if self._platform.energy_j() is None and self._platform.power().total_w is None:
+            return {}, None
+        idle_w = self._mean_power(self._rest)
+        power_w = {}
+        for key, pipeline in self._pipelines.items():
+            work = self._cycle(pipeline)
+            power_w[key] = self._mean_power(work)
+        return power_w, idle_w
+
+    def _rest(self) -> None:
+        self._clock.sleep_until_ns(self._clock.now_ns() + IDLE_STEP_NS)
+
+    def _cycle(self, pipeline: Pipeline) -> Callable[[], None]:
+        """Runs the next frame, call by call."""
+        count = 0
+
+        def run() -> None:
+            nonlocal count
+            pipeline.run(Work(self._frames[count % len(self._frames)]))
+            count += 1
+
+        return run
+
+    def _mean_power(self, work: Callable[[], None]) -> float:
+        """Of the board, in watts, while `work` is called again and again."""
+        before_j = self._platform.energy_j()
+        samples: list[float] = []
+        sampling = contextlib.nullcontext() if before_j is not None else self._sampling(samples)
+        begin_ns = self._clock.now_ns()
+        with sampling:
+            while self._clock.now_ns() < begin_ns + POWER_NS:
+                work()
+        seconds = (self._clock.now_ns() - begin_ns) / 1e9
+        after_j = self._platform.energy_j()
+        if before_j is not None and after_j is not None:
+            return (after_j - before_j) / seconds
+        if not samples:
+            raise ConfigurationError(
+                f"{self._platform.title} gave no power within {seconds:.0f} s"
+            )
+        return statistics.fmean(samples)
+
+    @contextlib.contextmanager
+    def _sampling(self, samples: list[float]) -> Iterator[None]:
+        """Read the power again and again on a thread of its own.
+
+        Between two frames would be the wrong moments: the GPU idles then.
+        """
+        stop = threading.Event()
+
+        def sample() -> None:
+            while True:
+                total_w = self._platform.power().total_w
+                if total_w is not None:
+                    samples.append(total_w)
+                if stop.wait(POWER_PERIOD_S):
+                    return
+
+        thread = threading.Thread(target=sample, name="power", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _make_point(times_ns: Mapping[Key, Integers], known: Mapping[str, Any]) -> ClockPoint:
+    """Of a journal's piece, and the times that belong to it."""
+    power_w = {key: known["power_w"]["|".join(key)] for key in times_ns if known["power_w"]}
+    return ClockPoint(int(known["position"]), times_ns, power_w, known["idle_w"])

@@ -1,0 +1,399 @@
+"""What `profile` measures, one kind of question after the other.
+
+Alone at each clock configuration; beside co-runners; layer by layer; with the PyTorch profiler; in
+fresh processes. Whatever is in the journal already is not measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.coordinator.tables.tables import Integers
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.profile.co_runners import (
+    COHORT,
+    CPU,
+    GPU,
+    MEMORY,
+    CoRunners,
+    run_cohort,
+    run_load,
+)
+from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart, start_cold
+from jetson_dnn_rt.lab.profile.interference import Beside, compare_beside, measure_cohort
+from jetson_dnn_rt.lab.profile.profiling import CHUNK, ClockPoint, Key, ProfiledTask, Profiler
+from jetson_dnn_rt.lab.profile.runs import ALONE, list_chunks
+from jetson_dnn_rt.lab.profile.target import COLD, LAYERS, ProfileTarget, TracedRun
+from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.traces.schema import TracedTask
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.timing import TimedRun
+from jetson_dnn_rt.variants.progress import Progress
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+
+Interference = tuple[str, int]
+"""Kind of co-runner, and the size of a cohort."""
+
+OpenPipeline = Callable[[ProfiledTask, contextlib.ExitStack], Pipeline]
+"""Loads the first variant of a task once more, with memory of its own."""
+
+PHASES = {
+    CPU: "beside a load on every core",
+    MEMORY: "beside copies of memory",
+    GPU: "beside a load on the GPU",
+    COHORT: "beside the cohort",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What was measured beside something.
+
+    Attributes
+    ----------
+    name : str
+        ``cpu``, ``memory``, ``gpu``, ``cohort:N``.
+    times_ns : mapping of (str, str) to int64 [S, R]
+        For each task and variant the times of its runs.
+    ratios : mapping of (str, str) to Beside
+        Against alone.
+    load : dict
+        ``count`` of co-runners, and the ``rate`` at which they worked in ``unit``.
+    """
+
+    name: str
+    times_ns: Mapping[Key, Integers]
+    ratios: Mapping[Key, Beside]
+    load: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTimes:
+    """The layers of a variant.
+
+    Attributes
+    ----------
+    names, operators : tuple of str
+        Of each layer.
+    runs : list of TimedRun
+        Stamps around preprocessing, each layer, and decoding.
+    clocks : str
+        In words.
+    """
+
+    names: tuple[str, ...]
+    operators: tuple[str, ...]
+    runs: list[TimedRun]
+    clocks: str
+
+
+@dataclass
+class Found:
+    """Everything beyond the tables.
+
+    Attributes
+    ----------
+    points : list of ClockPoint
+        As measured, in that order.
+    agreements : dict of (str, str) to Agreement
+        Against the full model.
+    cohort : tuple of float
+        Slow-down with 1, 2, ... tasks side by side.
+    conditions : list of Condition
+        Beside co-runners.
+    layers, operators, cold : dict by (task, variant)
+        Where they were asked for and could be had.
+    left_out : dict of (str, str) to list of str
+        What could not, and why.
+    """
+
+    points: list[ClockPoint] = field(default_factory=list)
+    agreements: dict[Key, Agreement] = field(default_factory=dict)
+    cohort: tuple[float, ...] = (1.0,)
+    conditions: list[Condition] = field(default_factory=list)
+    layers: dict[Key, LayerTimes] = field(default_factory=dict)
+    operators: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    cold: dict[Key, list[ColdStart]] = field(default_factory=dict)
+    left_out: dict[Key, list[str]] = field(default_factory=dict)
+
+
+class ProfileSession:
+    """Asks the questions of one profile.
+
+    Parameters
+    ----------
+    tasks : sequence of ProfiledTask
+        Loaded.
+    frames : sequence of Frame
+        Real ones.
+    platform : Platform
+        Where it runs.
+    profiler : Profiler
+        Of these tasks, with the journal.
+    clock : Clock
+        Steady clock.
+    threads : int
+        Of one inference.
+    target : ProfileTarget
+        Where files go.
+    progress : callable
+        Told how far it is.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[ProfiledTask],
+        frames: Sequence[Frame],
+        platform: Platform,
+        profiler: Profiler,
+        clock: Clock,
+        threads: int,
+        target: ProfileTarget,
+        progress: Progress,
+    ) -> None:
+        self.found = Found()
+        self.tasks = tuple(tasks)
+        self._frames, self._platform = frames, platform
+        self._profiler, self._journal = profiler, profiler.journal
+        self._clock, self._threads = clock, threads
+        self._target, self._progress = target, progress
+
+    # -- beside co-runners ---------------------------------------------------------------------
+
+    def measure_beside(
+        self,
+        interference: Interference,
+        runs: int,
+        alone: Mapping[Key, Integers],
+        open_pipeline: OpenPipeline,
+    ) -> None:
+        """Measure all variants beside a co-runner."""
+        kind, count = interference
+        self._progress(PHASES[kind], 0, 1)
+        if kind == COHORT:
+            self._measure_cohort(count, runs, open_pipeline)
+        name = f"{kind}:{count}" if kind == COHORT else kind
+        times_ns: dict[Key, Integers] = {}
+        for number, task in enumerate(self.tasks):
+            piece = f"load|{name}|{task.name}"
+            load = self._journal.get(piece)
+            with contextlib.ExitStack() as stack:
+                beside = CoRunners(name, 0)
+                if load is None and kind == COHORT:
+                    others = [self.tasks[(number + n) % len(self.tasks)] for n in range(count)]
+                    members = [open_pipeline(other, stack) for other in others[1:]]
+                    beside = stack.enter_context(run_cohort(members, self._frames))
+                elif load is None:
+                    beside = stack.enter_context(run_load(kind, self._threads))
+                times_ns |= self._profiler.measure_times(runs, name, [task], beside.check)
+            if load is None:
+                load = {"count": beside.count, "rate": beside.rate, "unit": beside.unit}
+                self._journal.put(piece, load)
+        ratios = compare_beside(alone, times_ns)
+        self.found.conditions.append(Condition(name, times_ns, ratios, load or {}))
+
+    def _measure_cohort(self, count: int, runs: int, open_pipeline: OpenPipeline) -> None:
+        factors = self._journal.get(f"cohort|{count}")
+        if factors is None:
+            with contextlib.ExitStack() as stack:
+                members = [self.tasks[n % len(self.tasks)] for n in range(count)]
+                pipelines = [open_pipeline(member, stack) for member in members]
+                factors = measure_cohort(
+                    pipelines, self._frames, runs, self._clock, self._progress
+                )
+            self._journal.put(f"cohort|{count}", list(factors))
+        self.found.cohort = tuple(factors)
+
+    # -- inside a network ----------------------------------------------------------------------
+
+    def measure_layers(self, runs: int) -> None:
+        """Time the layers of all variants that have some."""
+        for key, task in self._list_keys():
+            with self._leaving_out(key, "layers"):
+                self.found.layers[key] = self._measure_layers(task, key[1], runs)
+
+    def _measure_layers(self, task: ProfiledTask, variant: str, runs: int) -> LayerTimes:
+        prefix = f"layers|{task.name}|{variant}"
+        known = self._journal.get(prefix)
+        chunks = [self._journal.get(f"{prefix}|{first}") for first in range(0, runs, CHUNK)]
+        if known is None or None in chunks:
+            from jetson_dnn_rt.lab.profile.layer_chain import make_layer_chain, run_layers
+
+            self._progress(f"layers of {task.name} {variant}", 0, runs)
+            chain = make_layer_chain(
+                task.variants, variant, threads=self._threads, clock=self._clock
+            )
+            known = {
+                "names": [layer.name for layer in chain.layers],
+                "operators": [layer.operators for layer in chain.layers],
+                "clocks": self._describe_clocks(),
+            }
+            self._journal.put(prefix, known)
+            done, total = 0, sum(chunk is None for chunk in chunks) * CHUNK
+            for index, chunk in enumerate(chunks):
+                if chunk is None:
+                    count = min(CHUNK, runs - index * CHUNK)
+                    self._progress(f"layers of {task.name} {variant}", done, total)
+                    rows = run_layers(chain, task.variants, self._frames, count, self._clock)
+                    chunks[index] = [_pack(run) for run in rows]
+                    self._journal.put(f"{prefix}|{index * CHUNK}", chunks[index])
+                    done += count
+        taken = [_unpack(row) for chunk in chunks for row in chunk]
+        return LayerTimes(tuple(known["names"]), tuple(known["operators"]), taken, known["clocks"])
+
+    def profile_operators(self, runs: int) -> None:
+        """Run the PyTorch profiler over all variants that it sees."""
+        from jetson_dnn_rt.lab.profile.operator_profile import profile_operators
+
+        for key, task in self._list_keys():
+            with self._leaving_out(key, "operators"):
+                piece = "|".join(("operators", *key))
+                known = self._journal.get(piece)
+                if known is None:
+                    self._progress(f"operators of {' '.join(key)}", 0, 1)
+                    file = self._target.operator_file(*key)
+                    pipeline = task.variants.pipelines[key[1]]
+                    times = profile_operators(pipeline, self._frames, runs, file)
+                    known = {
+                        "runs": runs,
+                        "file": None if file is None else str(file),
+                        "operators": [asdict(operator) for operator in times],
+                    }
+                    self._journal.put(piece, known)
+                self.found.operators[key] = known
+
+    # -- fresh processes -----------------------------------------------------------------------
+
+    def measure_cold(self, count: int, make_spec: Callable[[ProfiledTask, str], ColdSpec]) -> None:
+        """Start processes for all variants."""
+        keys = list(self._list_keys())
+        for number, (key, task) in enumerate(keys):
+            starts = []
+            for start in range(count):
+                piece = "|".join(("cold", *key, str(start)))
+                known = self._journal.get(piece)
+                if known is None:
+                    done = number * count + start
+                    self._progress("cold starts", done, len(keys) * count)
+                    cold = start_cold(make_spec(task, key[1]), self._frames)
+                    known = cold.to_json()
+                    self._journal.put(piece, known)
+                starts.append(ColdStart.from_json(known))
+            self.found.cold[key] = starts
+
+    # -- for traces ----------------------------------------------------------------------------
+
+    def write_traces(self, parameters: Mapping[str, Any]) -> None:
+        """Write a trace for each condition: times of different ones are never mixed."""
+        from jetson_dnn_rt.traces.metadata import describe_run
+
+        traced = {task.name: _describe_task(task) for task in self.tasks}
+
+        def write(
+            folder: str, runs: Iterable[TracedRun], interference: str, what: str = "frames"
+        ) -> None:
+            told = {**parameters, "interference": interference, "what": what}
+            metadata = describe_run(
+                "profile", traced, platform=self._platform, parameters={"profile": told}
+            )
+            self._target.write_trace(folder, runs, metadata)
+
+        write("", self.list_runs(), ALONE)
+        for condition in self.found.conditions:
+            folder = f"beside-{condition.name.replace(':', '-')}"
+            write(folder, self.list_runs(condition.name), condition.name)
+        if self.found.layers:
+            write(LAYERS, self.list_layer_runs(), ALONE, "layers")
+        if self.found.cold:
+            write(COLD, self.list_cold_runs(), ALONE, "first frames of fresh processes")
+
+    def list_runs(self, condition: str = ALONE) -> Iterator[TracedRun]:
+        """All frames of a condition, in their order."""
+        tasks = {task.name: task for task in self.tasks}
+        for chunk in list_chunks(self._journal, condition):
+            task = tasks[chunk.key.task]
+            runs = [
+                self._trace(task, variant, run, chunk.description)
+                for variant, rows in chunk.runs.items()
+                for run in rows
+            ]
+            yield from sorted(runs, key=lambda traced: traced.run.stamps_ns[0])
+
+    def list_layer_runs(self) -> Iterator[TracedRun]:
+        """All frames that were run layer by layer."""
+        for (task, variant), layers in self.found.layers.items():
+            names = ("preprocess", *layers.names, "decode")
+            deadline_ns = next(t.deadline_ns for t in self.tasks if t.name == task)
+            for run in layers.runs:
+                yield TracedRun(task, variant, names, deadline_ns, layers.clocks, run)
+
+    def list_cold_runs(self) -> Iterator[TracedRun]:
+        """The first frame of each fresh process."""
+        for key, task in self._list_keys():
+            for start in self.found.cold.get(key, []):
+                run = TimedRun(start.sequences[0], 0, False, start.stamps_ns[0])
+                yield self._trace(task, key[1], run, self._describe_clocks())
+
+    def _trace(self, task: ProfiledTask, variant: str, run: TimedRun, clocks: str) -> TracedRun:
+        stages = tuple(stage.name for stage in task.variants.pipelines[variant].stages)
+        return TracedRun(task.name, variant, stages, task.deadline_ns, clocks, run)
+
+    def _list_keys(self) -> Iterator[tuple[Key, ProfiledTask]]:
+        for task in self.tasks:
+            for variant in task.variants.pipelines:
+                yield (task.name, variant), task
+
+    def _describe_clocks(self) -> str:
+        space = self._platform.space
+        return space.describe(space.nearest(self._platform.read()))
+
+    @contextlib.contextmanager
+    def _leaving_out(self, key: Key, what: str) -> Iterator[None]:
+        """What one variant cannot give is said, and the others go on."""
+        try:
+            yield
+        except JetsonDnnRtError as error:
+            self.found.left_out.setdefault(key, []).append(f"no {what}: {error}")
+
+
+def _describe_task(task: ProfiledTask) -> TracedTask:
+    return TracedTask(
+        model=task.variants.model.source,
+        model_hash=task.variants.model.model_hash,
+        variants=tuple(task.variants.pipelines),
+        stages=task.variants.stage_names,
+        deadline_ns=task.deadline_ns,
+        period_ns=task.period_ns,
+    )
+
+
+def check_interference(interference: Sequence[Interference]) -> None:
+    """Refuse what this machine cannot do, before anything is measured.
+
+    Raises
+    ------
+    ConfigurationError
+        When a load on the GPU is asked for, and torch sees none.
+    """
+    if any(kind == GPU for kind, _ in interference):
+        try:
+            from jetson_dnn_rt.backends.torch.cpu import choose_device
+
+            device = choose_device()
+        except ImportError as error:
+            raise ConfigurationError(f"--interference gpu needs torch: {error}") from error
+        if device != "cuda":
+            raise ConfigurationError("--interference gpu: torch sees no CUDA device here")
+
+
+def _pack(run: TimedRun) -> list[int]:
+    return [run.sequence, run.stamp_ns, int(run.cold), *run.stamps_ns]
+
+
+def _unpack(row: Sequence[int]) -> TimedRun:
+    return TimedRun(row[0], row[1], bool(row[2]), tuple(row[3:]))

@@ -1,0 +1,311 @@
+"""Measured budgets in the schedulability analysis: what fits together, which deadline would fit.
+
+A budget is what a job may take: an observed quantile, the high-water mark or, where there is one,
+the upper bound of the pWCET. The analysis (`scheduling.analysis`) is a proof for jobs that stay
+inside their budgets, and says nothing of those that do not: hence one verdict for each budget.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jetson_dnn_rt.lab.report.recording import Recording
+from jetson_dnn_rt.lab.wcet.samples import Sample
+from jetson_dnn_rt.lab.wcet.statement import Campaign
+from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
+
+P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
+"""Budgets, from the most hopeful to the most careful."""
+
+_QUANTILES = {P99: 0.99, P999: 0.999}
+_BOUND_EXCEEDANCE = 1e-4
+LEAST_TIMES = 20
+"""Variants with fewer measured jobs are no basis for a budget."""
+
+MOST_CHOICES = 48
+"""Combinations of variants that are looked at."""
+
+MOST_VARIANTS = 3
+_SEARCH_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One variant for each of some tasks, with a verdict for each budget.
+
+    Attributes
+    ----------
+    variants : dict of str to str
+        By task.
+    verdicts : dict of str to Verdict
+        By budget.
+    """
+
+    variants: dict[str, str]
+    verdicts: dict[str, Verdict]
+
+    @property
+    def most_careful(self) -> str:
+        """The most careful budget that it fits with; empty for none."""
+        fitting = [name for name, verdict in self.verdicts.items() if verdict.schedulable]
+        return fitting[-1] if fitting else ""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a task would need in the measured company, with one budget.
+
+    Attributes
+    ----------
+    budgets_ns : dict of str to int
+        Of the measured variant, by budget.
+    deadline_ns, period_ns : int
+        As they were.
+    least_deadline_ns : dict of str to int or None
+        By budget: the least relative deadline with which the analysis succeeds, the other tasks as
+        they are; None where no deadline would do.
+    """
+
+    variant: str
+    budgets_ns: dict[str, int]
+    deadline_ns: int
+    period_ns: int
+    least_deadline_ns: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Schedulability:
+    """What can be said of the whole cohort.
+
+    Attributes
+    ----------
+    workers : int
+        Stages that run side by side.
+    mean_load : float
+        Of all jobs that started, in workers: above `workers` no schedule helps.
+    verdicts : dict of str to Verdict
+        Of the task set as it mostly ran, by budget.
+    needs : dict of str to Needs
+        By task.
+    choices : list of Choice
+        All tasks, in each combination of measured variants.
+    together : list of Choice
+        Where not all tasks fit with the highest times seen: the largest sets of tasks that do.
+    """
+
+    workers: int
+    mean_load: float
+    verdicts: dict[str, Verdict]
+    needs: dict[str, Needs]
+    choices: list[Choice]
+    together: list[Choice]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A task in one variant."""
+
+    task: str
+    variant: str
+    demands: dict[str, TaskDemand]
+
+
+def quantile_ns(times_ns: Sequence[int], quantile: float) -> int:
+    """Smallest observed value that covers the share; `times_ns` ascending."""
+    return int(times_ns[math.ceil(quantile * len(times_ns)) - 1])
+
+
+def analyse_recording(
+    recording: Recording, campaigns: Mapping[str, Campaign], workers: int = 1
+) -> Schedulability | None:
+    """Analyse what was measured.
+
+    Parameters
+    ----------
+    recording : Recording
+        Its tasks' usual deadlines and periods are taken.
+    campaigns : mapping of str to Campaign
+        By title of the sample; those that are missing have no bound.
+    workers : int
+        >= 1.
+
+    Returns
+    -------
+    Schedulability or None
+        None when no task has enough measured jobs, or comes only once.
+    """
+    measured = {name: _measure(recording, name, campaigns) for name in recording.tasks}
+    measured = {name: variants for name, variants in measured.items() if variants}
+    if not measured:
+        return None
+    usual = [variants[0] for variants in measured.values()]
+    names = _shared_budgets(usual)
+    choices = [
+        _judge(combination, names, workers)
+        for combination in itertools.islice(itertools.product(*measured.values()), MOST_CHOICES)
+    ]
+    verdicts = choices[0].verdicts
+    together = [] if verdicts[HIGHEST].schedulable else _find_together(measured, names, workers)
+    return Schedulability(
+        workers,
+        sum(_mean_load(recording, name) for name in measured),
+        verdicts,
+        {m.task: _find_needs(m, usual, names, workers) for m in usual},
+        choices,
+        together,
+    )
+
+
+def find_period(recording: Recording, task: str) -> int:
+    """Time between frames: what was asked for, else as they came; 0 = unknown.
+
+    A profile and a sequential evaluation run frame after frame: there the releases say nothing.
+    """
+    described = recording.metadata.tasks.get(task)
+    asked_ns = described.period_ns if described else 0
+    return asked_ns or recording.tasks[task].period_ns
+
+
+def _mean_load(recording: Recording, task: str) -> float:
+    """Execution in a second, of what would have run if every frame had been started."""
+    columns = recording.tasks[task]
+    return float(columns.execution_ns[columns.finished].mean()) / find_period(recording, task)
+
+
+def _shared_budgets(usual: Sequence[_Measured]) -> list[str]:
+    """Budgets that every task has."""
+    return [name for name in (P99, P999, HIGHEST, BOUND) if all(name in m.demands for m in usual)]
+
+
+def _measure(
+    recording: Recording, task: str, campaigns: Mapping[str, Campaign]
+) -> list[_Measured]:
+    columns = recording.tasks[task]
+    period_ns = find_period(recording, task)
+    if not period_ns:
+        return []
+    found: list[_Measured] = []
+    for sample in recording.samples_of(task):
+        if len(sample) < LEAST_TIMES or len(found) == MOST_VARIANTS:
+            continue
+        variant = ", ".join(value for name, value in sample.key if name != "task" and value)
+        stages = [s for s in recording.stages_of(task) if _belongs(s, sample)]
+        longest_ns = max((_budgets(s)[HIGHEST] for s in stages), default=0)
+        budgets = _budgets(sample)
+        bound_ns = _bound_ns(campaigns.get(sample.title))
+        if bound_ns is not None:
+            budgets[BOUND] = max(bound_ns, budgets[HIGHEST])
+        demands = {
+            name: TaskDemand(
+                task,
+                max(1, budget_ns),
+                min(longest_ns, budget_ns) or budget_ns,
+                max(1, len(stages)),
+                columns.usual_deadline_ns,
+                period_ns,
+            )
+            for name, budget_ns in budgets.items()
+        }
+        found.append(_Measured(task, variant, demands))
+    return found
+
+
+def _belongs(stage: Sample, sample: Sample) -> bool:
+    key = dict(stage.key)
+    return all(key.get(name) == value for name, value in sample.key)
+
+
+def _budgets(sample: Sample) -> dict[str, int]:
+    ordered = np.sort(sample.times_ns).tolist()
+    budgets = {name: quantile_ns(ordered, q) for name, q in _QUANTILES.items()}
+    return {**budgets, HIGHEST: ordered[-1]}
+
+
+def _bound_ns(campaign: Campaign | None) -> int | None:
+    if campaign is None:
+        return None
+    for bound in campaign.bounds:
+        if math.isclose(bound.exceedance, _BOUND_EXCEEDANCE) and math.isfinite(bound.upper_ns):
+            return math.ceil(bound.upper_ns)
+    return None
+
+
+def _judge(measured: Sequence[_Measured], names: Sequence[str], workers: int) -> Choice:
+    return Choice(
+        {m.task: m.variant for m in measured},
+        {
+            name: analyse([m.demands[name] for m in measured], workers)
+            for name in names
+            if all(name in m.demands for m in measured)
+        },
+    )
+
+
+def _find_together(
+    measured: Mapping[str, list[_Measured]], names: Sequence[str], workers: int
+) -> list[Choice]:
+    """The largest sets of tasks, each in its fastest variant, that fit with the highest times."""
+    fastest = [
+        min(variants, key=lambda m: m.demands[HIGHEST].cost_ns) for variants in measured.values()
+    ]
+    for size in range(len(fastest), 0, -1):
+        sets = itertools.islice(itertools.combinations(fastest, size), MOST_CHOICES)
+        judged = [_judge(chosen, names, workers) for chosen in sets]
+        fitting = [choice for choice in judged if choice.verdicts[HIGHEST].schedulable]
+        if fitting:
+            return fitting
+    return []
+
+
+def _find_needs(
+    measured: _Measured, usual: Sequence[_Measured], names: Sequence[str], workers: int
+) -> Needs:
+    demand = measured.demands[HIGHEST]
+    least: dict[str, int | None] = {}
+    for name in names:
+        others = [m.demands[name] for m in usual if m is not measured]
+        least[name] = find_least_deadline(measured.demands[name], others, workers)
+    return Needs(
+        measured.variant,
+        {name: measured.demands[name].cost_ns for name in names},
+        demand.deadline_ns,
+        demand.period_ns,
+        least,
+    )
+
+
+def find_least_deadline(
+    task: TaskDemand, others: Sequence[TaskDemand], workers: int = 1, step_ns: int = 100_000
+) -> int | None:
+    """The least relative deadline with which the analysis succeeds.
+
+    The others keep theirs; what is returned was analysed, and is a multiple of `step_ns` (rounded
+    up). With one worker a longer deadline never hurts, so bisection finds the least; with several
+    the test is only sufficient, and what is found is one that it accepts.
+
+    Returns
+    -------
+    int or None
+        None when even 64 periods would not do.
+    """
+
+    def fits(steps: int) -> bool:
+        changed = replace(task, deadline_ns=steps * step_ns)
+        return bool(analyse([changed, *others], workers).schedulable)
+
+    low = max(1, -(-task.cost_ns // step_ns))
+    high = max(low, -(-_SEARCH_LIMIT * task.period_ns // step_ns))
+    if not fits(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high * step_ns

@@ -1,0 +1,1 @@
+"""Traces as CSV, XLSX and Perfetto JSON."""

@@ -1,0 +1,249 @@
+"""A trace as Chrome trace events, for ui.perfetto.dev and chrome://tracing.
+
+Each task is a process: its stages are slices, each job a bar from release to completion, its
+deadline an instant, as are misses and changes of the variant; the response is a counter. The
+workers are a process of their own, where the stages of all tasks share tracks and arrows join the
+stages of a job; which worker ran a stage is not traced, so that stages are laid on the first track
+that is free. Clocks are counters by domain.
+
+Format: Duvert & Sinclair, "Trace Event Format" (Google, 2016). Times are microseconds since the
+first frame of each trace.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from jetson_dnn_rt.lab.report.export.xlsx import find_origin_ns
+from jetson_dnn_rt.traces.reader import Trace
+
+Event = dict[str, Any]
+
+JOBS, STAGES, EVENTS = 1, 2, 3
+"""Tracks of a task."""
+_TRACKS = {STAGES: "stages", EVENTS: "deadlines and switches"}
+_FREQUENCY = re.compile(r"([\w-]+) (?:([\d.]+) MHz|off)")
+_PROCESSES = 1000
+"""Numbers of processes for one trace."""
+_REMEMBERED = 256
+"""Stages that are remembered on each worker's track: jobs are traced in the order of their ends,
+so that one may begin before others that are there already."""
+
+
+def write_perfetto(traces: Mapping[str, Trace], path: Path) -> list[Path]:
+    """Write traces, event by event; compressed where the name ends in ``.gz``.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace
+        By their labels; each begins at time 0.
+    path : Path
+        Of the JSON.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written.
+    """
+    with _open(path) as file:
+        file.write('{"displayTimeUnit":"ms","otherData":')
+        file.write(json.dumps({label: _describe(trace) for label, trace in traces.items()}))
+        file.write(',"traceEvents":[\n')
+        separator = ""
+        for number, (label, trace) in enumerate(traces.items()):
+            prefix = f"{label}: " if len(traces) > 1 else ""
+            for event in iterate_events(trace, first_process=1 + number * _PROCESSES, name=prefix):
+                file.write(separator + json.dumps(event, separators=(",", ":")))
+                separator = ",\n"
+        file.write("\n]}\n")
+    return [path]
+
+
+def iterate_events(trace: Trace, *, first_process: int = 1, name: str = "") -> Iterator[Event]:
+    """Trace events of all jobs, without an order.
+
+    Parameters
+    ----------
+    trace : Trace
+        What is exported.
+    first_process : int
+        Number of its first process; the others follow.
+    name : str
+        In front of the processes' names.
+    """
+    tracks = _Tracks(find_origin_ns(trace), first_process, name)
+    for batch in trace.batches():
+        rows = batch.to_pylist()
+        for row in rows:
+            yield from tracks.job(row)
+        yield from tracks.clocks(rows)
+    yield from tracks.names()
+
+
+class _Tracks:
+    def __init__(self, origin_ns: int, first_process: int, name: str) -> None:
+        self._origin_ns, self._name = origin_ns, name
+        self._workers_process, self._clocks_process = first_process, first_process + 1
+        self._next_process = first_process + 2
+        self._processes: dict[str, int] = {}
+        self._variants: dict[str, str] = {}
+        self._workers: list[_Worker] = []
+        self._clocks = ""
+        self._clocks_ns = -(1 << 63)
+        self._jobs = first_process << 40
+
+    def job(self, row: Mapping[str, Any]) -> Iterator[Event]:
+        """Events of one job."""
+        task, stages = row["task"], row["stages"]
+        process = self._processes.get(task)
+        if process is None:
+            process = self._processes[task] = self._next_process
+            self._next_process += 1
+        self._jobs += 1
+        label = f"#{row['sequence']} {row['outcome']}"
+        release_ns, completion_ns = row["release_ns"], row["completion_ns"]
+        span = {"cat": "job", "id": self._jobs, "pid": process, "tid": JOBS}
+        yield {
+            **span,
+            "name": label,
+            "ph": "b",
+            "ts": self._us(release_ns),
+            "args": {
+                "variant": row["variant"],
+                "outcome": row["outcome"],
+                "reason": row["reason"],
+                "admission": row["admission"],
+                "camera": row["camera"],
+                "warm_up": row["warm_up"],
+                "response_ms": (completion_ns - release_ns) / 1e6,
+                "lateness_ms": (completion_ns - row["absolute_deadline_ns"]) / 1e6,
+                "waiting_ms": row["waiting_ns"] / 1e6,
+                "lag_ms": row["lag_ns"] / 1e6,
+            },
+        }
+        yield {**span, "name": label, "ph": "e", "ts": self._us(completion_ns)}
+        deadline = f"deadline of #{row['sequence']}"
+        yield self._instant(process, row["absolute_deadline_ns"], deadline)
+        if row["outcome"] != "met":
+            reason = f": {row['reason']}" if row["reason"] else ""
+            yield self._instant(process, completion_ns, f"MISSED {label}{reason}")
+        if row["outcome"] in ("met", "late"):
+            response_ms = (completion_ns - release_ns) / 1e6
+            yield self._counter(process, completion_ns, "response_ms", response_ms)
+        for index, stage in enumerate(stages):
+            yield from self._stage(process, row, index, stage, last=index == len(stages) - 1)
+
+    def _stage(
+        self,
+        process: int,
+        row: Mapping[str, Any],
+        index: int,
+        stage: Mapping[str, Any],
+        last: bool,
+    ) -> Iterator[Event]:
+        start_ns, end_ns, variant = stage["start_ns"], stage["end_ns"], stage["variant"]
+        before = self._variants.get(row["task"])
+        if before is not None and before != variant:
+            yield self._instant(process, start_ns, f"variant {before} -> {variant}")
+        self._variants[row["task"]] = variant
+        ts = self._us(start_ns)
+        slice_ = {"ph": "X", "cat": "stage", "ts": ts, "dur": (end_ns - start_ns) / 1e3}
+        slice_["args"] = {"sequence": row["sequence"], "variant": variant}
+        if stage["clocks"]:
+            slice_["args"]["clocks"] = stage["clocks"]
+        yield {**slice_, "name": stage["name"], "pid": process, "tid": STAGES}
+        worker = {"pid": self._workers_process, "tid": self._place(start_ns, end_ns)}
+        yield {**slice_, **worker, "name": f"{row['task']} {stage['name']}"}
+        if not (index == 0 and last):
+            arrow = {**worker, "name": "job", "cat": "job", "id": self._jobs, "ts": ts}
+            phase = "s" if index == 0 else "f" if last else "t"
+            yield {**arrow, "ph": phase, **({"bp": "e"} if phase == "f" else {})}
+
+    def clocks(self, rows: list[dict[str, Any]]) -> Iterator[Event]:
+        """Changes of the clocks, seen where stages began."""
+        seen = sorted((stage["start_ns"], stage["clocks"]) for r in rows for stage in r["stages"])
+        for start_ns, text in seen:
+            if text and text != self._clocks and start_ns >= self._clocks_ns:
+                self._clocks, self._clocks_ns = text, start_ns
+                yield self._instant(self._clocks_process, start_ns, text)
+                for domain, megahertz in _FREQUENCY.findall(text):
+                    value = float(megahertz or 0.0)
+                    yield self._counter(self._clocks_process, start_ns, f"{domain} MHz", value)
+
+    def names(self) -> Iterator[Event]:
+        """Names of processes and tracks, in the order in which they are to be shown."""
+        processes = {f"task {task}": number for task, number in self._processes.items()}
+        processes["workers"] = self._workers_process
+        if self._clocks:
+            processes["clocks"] = self._clocks_process
+        for name, number in processes.items():
+            yield _name(number, 0, "process_name", name=self._name + name)
+            yield _name(number, 0, "process_sort_index", sort_index=number)
+        for number in self._processes.values():
+            for track, name in _TRACKS.items():
+                yield _name(number, track, "thread_name", name=name)
+        for index in range(len(self._workers)):
+            yield _name(
+                self._workers_process, 1 + index, "thread_name", name=f"worker {1 + index}"
+            )
+
+    def _place(self, start_ns: int, end_ns: int) -> int:
+        for index, worker in enumerate(self._workers):
+            if worker.take(start_ns, end_ns):
+                return 1 + index
+        self._workers.append(_Worker())
+        self._workers[-1].take(start_ns, end_ns)
+        return len(self._workers)
+
+    def _us(self, time_ns: int) -> float:
+        return (time_ns - self._origin_ns) / 1e3
+
+    def _instant(self, process: int, time_ns: int, name: str) -> Event:
+        place = {"pid": process, "tid": EVENTS, "ts": self._us(time_ns)}
+        return {"name": name, "ph": "i", "s": "t", "cat": "event", **place}
+
+    def _counter(self, process: int, time_ns: int, name: str, value: float) -> Event:
+        place = {"pid": process, "tid": EVENTS, "ts": self._us(time_ns)}
+        return {"name": name, "ph": "C", **place, "args": {"value": value}}
+
+
+class _Worker:
+    """A track on which no two slices overlap."""
+
+    def __init__(self) -> None:
+        self._starts_ns: list[int] = []
+        self._ends_ns: list[int] = []
+
+    def take(self, start_ns: int, end_ns: int) -> bool:
+        """Lay a slice where nothing is; False when something is."""
+        index = bisect_right(self._starts_ns, start_ns)
+        if index and self._ends_ns[index - 1] > start_ns:
+            return False
+        if index < len(self._starts_ns) and self._starts_ns[index] < end_ns:
+            return False
+        self._starts_ns.insert(index, start_ns)
+        self._ends_ns.insert(index, end_ns)
+        if len(self._starts_ns) > _REMEMBERED:
+            del self._starts_ns[0], self._ends_ns[0]
+        return True
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", encoding="utf-8")
+    return path.open("w", encoding="utf-8")
+
+
+def _name(process: int, track: int, kind: str, **args: Any) -> Event:
+    return {"name": kind, "ph": "M", "pid": process, "tid": track, "args": args}
+
+
+def _describe(trace: Trace) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads(trace.metadata.to_json())
+    return metadata

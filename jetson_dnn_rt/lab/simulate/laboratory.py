@@ -1,0 +1,286 @@
+"""From a scenario to its worlds, one for each seed, and to what profiling would find there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.board_model import BoardModel
+from jetson_dnn_rt.lab.simulate.network import Floats
+from jetson_dnn_rt.lab.simulate.noise import draw_noise, make_generator
+from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
+from jetson_dnn_rt.lab.simulate.world import World, WorldTask
+from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
+from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.tasks import TaskParameters
+
+PROFILE_SEED = 20_200_715
+"""Of the profile: no seed that anything is simulated with."""
+
+PROFILED_FRAMES = 256
+"""Frames whose stage times a table holds."""
+
+PROFILE_RUNS = 64
+"""Runs whose median is the measured slow-down at one clock configuration."""
+
+POWER_ERROR = 0.01
+"""Standard deviation of a measured power: resolution and averaging of an INA3221."""
+
+_BOARDS: dict[str, tuple[Callable[[], ClockSpace], str, str, str]] = {
+    "tx2": (tx2_space, "tx2", "MAXN", "MAXQ"),
+    "xavier": (xavier_space, "agx-xavier", "MAXN", "15W"),
+}
+"""Clock space, and the presets that Max-N and Max-Q stand for (the paper: 15 W on Xavier)."""
+
+
+class Laboratory:
+    """Makes the worlds of a scenario, and profiles its tasks.
+
+    What is slow (the clock table of ten thousands of configurations) is done once.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        One with tasks; see `jetson_dnn_rt.lab.simulate.recording` for one with a recording.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        As given.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        if scenario.recording is not None:
+            raise ConfigurationError(f"scenario {scenario.name} is recorded, it has no model")
+        self.scenario = scenario
+        self._space, self._presets = _clock_space(scenario.board.space)
+
+    # -- what policies are given ---------------------------------------------------------------
+
+    @cached_property
+    def clock_table(self) -> ClockTable:
+        """The configurations that policies choose from."""
+        scenario = self.scenario
+        everything = np.arange(len(self._space), dtype=np.int64)
+        model = BoardModel(scenario.board, self._space, everything)
+        table = ClockTable(self._space, everything, model.idle_w, *self._presets)
+        tables = [self._true_table(model, task) for task in self._different_tasks]
+        if scenario.clocks == "reduced":
+            return reduce_clocks(table, tables)[0]
+        slowness = np.zeros(len(everything))
+        for task_table in tables:
+            slowness += np.log(task_table.slowdown).mean(axis=(0, 1))
+        return table.take(np.lexsort((everything, -slowness)).tolist())
+
+    @cached_property
+    def tables(self) -> list[TaskTable]:
+        """What profiling each task alone on the board finds, with the errors of measuring.
+
+        Stage times at the fastest clocks are those of frames of another seed; slow-downs and
+        powers have the error of a median of some runs. Co-runners and heat are not profiled.
+        """
+        generator = make_generator(PROFILE_SEED, "profile", self.scenario.name)
+        return [self._profile(task, generator) for task in self.scenario.tasks]
+
+    @cached_property
+    def true_tables(self) -> list[TaskTable]:
+        """The same without any error and noise: for the oracle only."""
+        return [self._true_table(self._models[0], task) for task in self.scenario.tasks]
+
+    @cached_property
+    def interference(self) -> tuple[float, ...]:
+        """Slow-down with 1, 2, ... stages side by side, measured as ratio of two medians."""
+        generator = make_generator(PROFILE_SEED, "interference", self.scenario.name)
+        error = self._median_error * np.sqrt(2.0)
+        return tuple(
+            factor if factor == 1.0 else factor * float(np.exp(error * generator.normal()))
+            for factor in self.scenario.interference
+        )
+
+    # -- the truth -----------------------------------------------------------------------------
+
+    def world(self, seed: int, frames: int | None = None) -> World:
+        """Everything that happens, for one seed.
+
+        Parameters
+        ----------
+        seed : int
+            >= 0.
+        frames : int, optional
+            Of the task with the shortest period; the others have theirs in the same time.
+        """
+        scenario = self.scenario
+        count = scenario.frames if frames is None else frames
+        duration_ns = count * min(task.period_ns for task in scenario.tasks)
+        tasks = tuple(self._make_task(task, seed, duration_ns) for task in scenario.tasks)
+        return World(
+            tasks=tasks,
+            clock_table=self.clock_table,
+            workers=scenario.workers,
+            discipline=scenario.discipline,
+            interference=scenario.interference,
+            idle_w=np.stack([model.idle_w for model in self._models]),
+            dynamic_w=np.stack([model.dynamic_w for model in self._models]),
+            end_ns=duration_ns + max(task.deadline_ns for task in scenario.tasks),
+            co_runners=scenario.co_runners,
+            thermal=scenario.board.thermal,
+        )
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @cached_property
+    def _models(self) -> list[BoardModel]:
+        """The board as it is, and as it is while it throttles."""
+        board, indices = self.scenario.board, self.clock_table.indices
+        models = [BoardModel(board, self._space, indices)]
+        if board.thermal is not None:
+            caps_hz = {name: mhz * 1e6 for name, mhz in board.thermal.cap_mhz.items()}
+            unknown = [name for name in caps_hz if name not in self._space.names]
+            if unknown:
+                raise ConfigurationError(
+                    f"scenario {self.scenario.name}: thermal.cap_mhz: {board.space} has no domain "
+                    f"{unknown[0]!r}, but {', '.join(self._space.names)}"
+                )
+            models.append(BoardModel(board, self._space, indices, caps_hz))
+        return models
+
+    @property
+    def _different_tasks(self) -> list[SimulatedTask]:
+        return list({task.network: task for task in self.scenario.tasks}.values())
+
+    @property
+    def _median_error(self) -> float:
+        """Standard error of the logarithm of a median of `PROFILE_RUNS` stage times."""
+        noise = self.scenario.board.noise
+        sigma = float(np.hypot(noise.frame_sigma, noise.stage_sigma))
+        return float(np.sqrt(np.pi / 2.0)) * sigma / float(np.sqrt(PROFILE_RUNS))
+
+    def _base_ns(self, model: BoardModel, task: SimulatedTask) -> Floats:
+        board, networks = self.scenario.board, self.scenario.networks
+        alone_ns = board.alone_share * board.deadline_ms[task.network] * 1e6
+        weights = model.stage_weights(networks.networks[task.network])
+        return np.asarray(np.outer(networks.times(), alone_ns * weights))
+
+    def _physics(self, model: BoardModel, task: SimulatedTask) -> tuple[Floats, Floats, Floats]:
+        """Slow-down [V, K, C], activity [V, K, C, 3] and power alone [V, K, C]."""
+        networks = self.scenario.networks
+        shares = model.shares(networks.networks[task.network])
+        slowdown, activity = model.slowdown(shares), model.activity(shares)
+        power = model.idle_w + (activity * model.dynamic_w).sum(axis=-1)
+        variants = len(networks.variants)
+
+        def repeat(array: Floats) -> Floats:
+            return np.broadcast_to(array, (variants, *array.shape))
+
+        return repeat(slowdown), repeat(activity), repeat(power)
+
+    def _true_table(self, model: BoardModel, task: SimulatedTask) -> TaskTable:
+        networks = self.scenario.networks
+        slowdown, _, power = self._physics(model, task)
+        return TaskTable(
+            task=task.name,
+            stages=tuple(stage.name for stage in networks.networks[task.network].stages),
+            variants=tuple(variant.name for variant in networks.variants),
+            deadline_ns=task.deadline_ns,
+            period_ns=task.period_ns,
+            times_ns=_to_ns(self._base_ns(model, task))[:, :, np.newaxis],
+            slowdown=slowdown,
+            power_w=power,
+            loss=networks.losses(task.network),
+        )
+
+    def _profile(self, task: SimulatedTask, generator: np.random.Generator) -> TaskTable:
+        truth = self._true_table(self._models[0], task)
+        noise = draw_noise(
+            self.scenario.board.noise, generator, PROFILED_FRAMES, len(truth.stages)
+        )
+        times = self._base_ns(self._models[0], task)[:, :, np.newaxis] * noise.T
+        error = np.exp(self._median_error * generator.standard_normal(truth.slowdown.shape))
+        # Relative to the fastest clocks: there it is 1 whatever was measured.
+        error[:, :, self.clock_table.fastest] = 1.0
+        misread = np.exp(POWER_ERROR * generator.standard_normal(truth.power_w.shape))
+        return TaskTable(
+            truth.task,
+            truth.stages,
+            truth.variants,
+            truth.deadline_ns,
+            truth.period_ns,
+            _to_ns(times),
+            truth.slowdown * error,
+            truth.power_w * misread,
+            truth.loss,
+        )
+
+    def _make_task(self, task: SimulatedTask, seed: int, duration_ns: int) -> WorldTask:
+        physics = [self._physics(model, task) for model in self._models]
+        networks = self.scenario.networks
+        stages = tuple(stage.name for stage in networks.networks[task.network].stages)
+        variants = tuple(variant.name for variant in networks.variants)
+        arrivals = self._arrivals(task, seed, duration_ns)
+        noise = draw_noise(
+            self.scenario.board.noise,
+            make_generator(seed, "noise", task.name),
+            max((sequence for _, _, sequence in arrivals), default=-1) + 1,
+            len(stages),
+        )
+        return WorldTask(
+            parameters=TaskParameters(
+                name=task.name,
+                deadline_ns=task.deadline_ns,
+                period_ns=task.period_ns,
+                stages=stages,
+                variants=variants,
+                variant=task.variant,
+                budget_quantile=self.scenario.budget_quantile,
+            ),
+            spans={variant: (1,) * len(stages) for variant in variants},
+            arrivals=arrivals,
+            base_ns=self._base_ns(self._models[0], task),
+            noise=noise[[sequence for _, _, sequence in arrivals]],
+            slowdown=np.stack([slowdown for slowdown, _, _ in physics]),
+            activity=np.stack([activity for _, activity, _ in physics]),
+            loss=networks.losses(task.network),
+            overhead_ns=np.zeros((len(arrivals), len(stages)), np.int64),
+            wake_ns=np.zeros(len(arrivals), np.int64),
+        )
+
+    def _arrivals(
+        self, task: SimulatedTask, seed: int, duration_ns: int
+    ) -> tuple[tuple[int, int, int], ...]:
+        """Release, capture and sequence of the frames that a task gets of its camera."""
+        camera = self.scenario.cameras[task.camera]
+        generator = make_generator(seed, "camera", task.camera)
+        period_ns = round(camera.period_ms * 1e6)
+        offset_ns = int(generator.integers(period_ns))
+        if camera.offset_ms is not None:
+            offset_ns = round(camera.offset_ms * 1e6)
+        count = max(0, -(-(duration_ns - offset_ns) // period_ns))
+        jitter = generator.integers(0, round(camera.jitter_ms * 1e6) + 1, count)
+        releases: Integers = offset_ns + period_ns * np.arange(count) + jitter
+        until_ns = task.until_ns or duration_ns
+        return tuple(
+            (release, release, sequence)
+            for sequence, release in enumerate(releases.tolist())
+            if task.from_ns <= release < until_ns
+        )
+
+
+def _to_ns(times: Floats) -> Integers:
+    return np.maximum(np.rint(times), 1.0).astype(np.int64)
+
+
+def _clock_space(name: str) -> tuple[ClockSpace, tuple[int, int]]:
+    if name == "fixed":
+        return ClockSpace(()), (0, 0)
+    if name not in _BOARDS:
+        raise ConfigurationError(
+            f"space of a board must be one of {', '.join((*_BOARDS, 'fixed'))}: {name!r}"
+        )
+    make, board, max_n, max_q = _BOARDS[name]
+    space = make()
+    return space, (preset_index(board, max_n, space), preset_index(board, max_q, space))

@@ -1,0 +1,169 @@
+"""`oracle`: what `horizon` would do if it knew every execution time and clocks changed at once.
+
+The same plans and the same objective, but the time of a plan is that of the very frame, noise and
+co-runners included, in place of a quantile; the clocks may change at every boundary, without
+delay; nothing needs to be held in reserve, and while nothing runs the board is at its most frugal
+clocks. What stays an estimate is how many stages will run side by side until a deadline, since
+that depends on everybody's later decisions; it is made as `horizon` makes it.
+
+It exists in the simulator only: it is the bound that every table of results is read against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import Integers
+from jetson_dnn_rt.coordinator.policies.horizon.ladder import IMPOSSIBLE, plan_costs
+from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
+from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
+from jetson_dnn_rt.coordinator.policies.horizon.windows import find_window
+from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.lab.simulate.world import World
+
+Floats = npt.NDArray[np.float64]
+
+SPARE_NS = 1_000.0
+"""Held back for rounding to whole nanoseconds."""
+
+
+class _NoPressure(PressureGauge):
+    """Nothing has to be learnt: the frame's own times are known."""
+
+    def trust(self, index: int, member: Member, memory: Memory) -> float:
+        """All of it."""
+        return 1.0
+
+
+class Oracle(Horizon):
+    """See the module.
+
+    Parameters
+    ----------
+    clock_table, tables, settings, workers, interference
+        As for every policy; the tables and the interference without any error.
+    world : World
+        What happens.
+    """
+
+    clocks_at_boundaries = True
+    response = 1.0
+    """Its frames end at their deadlines: there is nothing that it has to hold back."""
+    deviations = 2.0
+    """Twice the reserve for others: it has no other one, and shall keep its deadlines."""
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        settings: PolicySettings,
+        *,
+        workers: int,
+        interference: Sequence[float],
+        world: World,
+    ) -> None:
+        super().__init__(clock_table, tables, settings, workers=workers, interference=interference)
+        self._gauge = _NoPressure(self._own_tables, self._interference, self._inner)
+        self._world = world
+        self._sleep = int(self.clocks.idle_w.argmin())
+        self._costs: dict[int, list[tuple[Floats, Floats]]] = {}
+        self._stages_ns: dict[int, list[Floats]] = {}
+        self._rescue_ns: dict[int, list[Floats]] = {}
+        for table, outlook in zip(self._own_tables, self._outlooks, strict=True):
+            if id(outlook) in self._costs:
+                continue
+            objective = outlook.objective
+            self._costs[id(outlook)] = [
+                (
+                    plan_costs(rest, objective, objective.joules),
+                    plan_costs(rest, objective, objective.shared_joules),
+                )
+                for rest in outlook.rests
+            ]
+            base_ns = table.median_ns[:, :, None] * table.slowdown
+            fastest = table.median_ns.argmin(axis=0)
+            plans = [rest.plans for rest in outlook.rests]
+            self._stages_ns[id(outlook)] = [
+                _by_stage(of_rest, base_ns, stage) for stage, of_rest in enumerate(plans)
+            ]
+            self._rescue_ns[id(outlook)] = [
+                _by_stage(_rescued(of_rest, fastest[stage:]), base_ns, stage)
+                for stage, of_rest in enumerate(plans)
+            ]
+
+    def show(self, world: World) -> None:
+        """Decide in another world of the same scenario from now on."""
+        self._world = world
+
+    def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+        """See the module."""
+        members, deciding = cohort.members, cohort.deciding
+        variants = tuple(member.variant for member in members)
+        active = [index for index, member in enumerate(members) if member.active]
+        if not active:
+            return Decision(variants, self._outer[self._sleep])
+        windows = [find_window(member, now_ns, self.response) for member in members]
+        target = self._inner[cohort.clocks]
+        allotted, _ = self._allot(members, self._gauge.start, windows, active, target, deciding)
+        times_ns = dict(zip(active, allotted, strict=True))
+        needs = {index: self._need_ns(index, members[index]) for index in active}
+        total = np.zeros(len(self.clocks))
+        for index in active:
+            outlook, stage = self._outlooks[index], members[index].stage
+            shared = self._costs[id(outlook)][stage][1]
+            own = self._costs[id(outlook)][stage][0]
+            time_ns = max(1.0, times_ns[index] - SPARE_NS)
+            fits = needs[index] <= time_ns
+            if members[index].running_since_ns is not None:
+                # Its next stage is under way: nothing can be chosen there any more.
+                fits &= outlook.rests[stage].plans[:, :1] == members[index].variant
+            plan = np.where(fits, own, np.inf).argmin(axis=0)
+            columns = np.arange(len(total))
+            late = needs[index].min(axis=0)
+            unit = IMPOSSIBLE * outlook.objective.reference_j
+            total += np.where(fits.any(axis=0), shared[plan, columns], unit * late / time_ns)
+        if self._forbidden is not None:
+            total += self._forbidden
+        clocks = int(total.argmin())
+        if deciding >= 0:
+            need = needs[deciding][:, clocks]
+            outlook, stage = self._outlooks[deciding], members[deciding].stage
+            own = self._costs[id(outlook)][stage][0][:, clocks]
+            fits = need <= max(1.0, times_ns[deciding] - SPARE_NS)
+            row = int(np.where(fits, own, np.inf).argmin() if fits.any() else need.argmin())
+            chosen = list(variants)
+            chosen[deciding] = int(outlook.rests[stage].plans[row, 0])
+            variants = tuple(chosen)
+        return Decision(variants, self._outer[clocks])
+
+    def _need_ns(self, index: int, member: Member) -> Floats:
+        """Time without which a plan of the present frame is not begun, [P, C].
+
+        Its true time; and, where others run side by side, that of its next stage and the fastest
+        rest with the reserve that `horizon` has for them.
+        """
+        outlook, stage = self._outlooks[index], member.stage
+        factors = np.asarray(
+            self._world.stage_factors(member.table.task, member.release_ns)[stage:]
+        )
+        true_ns = np.tensordot(factors, self._stages_ns[id(outlook)][stage], axes=(0, 0))
+        if outlook.reserve == 1.0:
+            return np.asarray(true_ns)
+        rescue_ns = np.tensordot(factors, self._rescue_ns[id(outlook)][stage], axes=(0, 0))
+        return np.asarray(np.maximum(true_ns, outlook.reserve * rescue_ns))
+
+
+def _by_stage(plans: Integers, base_ns: Floats, stage: int) -> Floats:
+    """Times of each stage of each plan, [K - stage, P, C]."""
+    return np.stack([base_ns[plans[:, i], stage + i] for i in range(plans.shape[1])])
+
+
+def _rescued(plans: Integers, fastest: Integers) -> Integers:
+    """The plans with everything after their next stage in its fastest variant."""
+    rest = np.tile(fastest[1:], (len(plans), 1))
+    return np.column_stack([plans[:, :1], rest])

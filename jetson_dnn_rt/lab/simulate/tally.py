@@ -1,0 +1,204 @@
+"""What a simulated run came to: misses with their confidence, accuracy, energy, responses."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.summary import order_statistic, summarize_ms
+
+Z95 = 1.959963984540054
+"""Quantile of the normal distribution for 95 %, two-sided."""
+
+T95 = (
+    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
+    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
+    2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
+)  # fmt: skip
+"""The same of Student's t with 1, 2, ... degrees of freedom; beyond them see `student`."""
+
+_COMPLETED = (Outcome.MET, Outcome.LATE)
+
+
+@dataclass(slots=True)
+class TaskTally:
+    """Counts of one task."""
+
+    released: int = 0
+    met: int = 0
+    accuracy_sum: float = 0.0
+    energy_j: float = 0.0
+    """While its stages ran, divided among the stages side by side."""
+    outcomes: list[tuple[int, bool]] = field(default_factory=list)
+    """Sequence of each frame, and whether it was met; in the order of their ends."""
+    response_ns: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, frame: SimulatedFrame) -> None:
+        """Take one more frame."""
+        record = frame.record
+        met = record.outcome is Outcome.MET
+        self.outcomes.append((record.sequence, met))
+        self.released += 1
+        self.energy_j += frame.energy_j
+        if met:
+            self.met += 1
+            self.accuracy_sum += frame.accuracy
+        if record.outcome in _COMPLETED:
+            self.response_ns.append(record.response_time_ns)
+
+    @property
+    def max_burst(self) -> int:
+        """Most frames in a row, as they came from the camera, that were not met."""
+        longest = burst = 0
+        for _, met in sorted(self.outcomes):
+            burst = 0 if met else burst + 1
+            longest = max(longest, burst)
+        return longest
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one run; several runs of one seed may be put together with `merge`.
+
+    Attributes
+    ----------
+    tasks : dict of str to TaskTally
+        By the task's name.
+    energy_j : float
+        Of the board over the whole run, idle time included.
+    decision_ns : array of int
+        Real time of each decision of the policy.
+    wall_s : float
+        Real time of the simulation.
+    clock_changes, switches : int
+        How often the clocks changed, and how often a frame went on in another variant.
+    """
+
+    tasks: dict[str, TaskTally] = field(default_factory=dict)
+    energy_j: float = 0.0
+    decision_ns: array[int] = field(default_factory=lambda: array("q"))
+    wall_s: float = 0.0
+    clock_changes: int = 0
+    switches: int = 0
+
+    def add(self, frame: SimulatedFrame) -> None:
+        """Take one more frame."""
+        task = self.tasks.get(frame.record.task)
+        if task is None:
+            task = self.tasks[frame.record.task] = TaskTally()
+        task.add(frame)
+
+    def merge(self, other: Tally, prefix: str = "") -> None:
+        """Count a run of other tasks too; a name that both have gets the prefix."""
+        for name, task in other.tasks.items():
+            if name in self.tasks and prefix + name in self.tasks:
+                raise ValueError(f"task {prefix + name!r} is counted already")
+            self.tasks[prefix + name if name in self.tasks else name] = task
+        self.energy_j += other.energy_j
+        self.decision_ns.extend(other.decision_ns)
+        self.wall_s += other.wall_s
+        self.clock_changes += other.clock_changes
+        self.switches += other.switches
+
+    @property
+    def released(self) -> int:
+        """Frames that arrived."""
+        return sum(task.released for task in self.tasks.values())
+
+    @property
+    def met(self) -> int:
+        """Frames whose result was there in time."""
+        return sum(task.met for task in self.tasks.values())
+
+    @property
+    def miss_ratio(self) -> float:
+        """Share of the frames that were not met: late, skipped, aborted or superseded."""
+        return 1.0 - self.met / self.released if self.released else 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean accuracy of the frames that were met; None without any."""
+        total = sum(task.accuracy_sum for task in self.tasks.values())
+        return total / self.met if self.met else None
+
+
+def summarize(tallies: Sequence[Tally]) -> dict[str, object]:
+    """The JSON of ``jetson-dnn-rt simulate``, of one tally for each seed.
+
+    Ratios, accuracy and responses are those of all frames together; ``energy_j`` is the mean of
+    the seeds, ``max_burst`` the most frames in a row that one task missed in any of them.
+
+    Parameters
+    ----------
+    tallies : sequence of Tally
+        At least one.
+    """
+    if not tallies:
+        raise ValueError("tallies must hold at least one")
+    released = sum(tally.released for tally in tallies)
+    met = sum(tally.met for tally in tallies)
+    energy_j = sum(tally.energy_j for tally in tallies)
+    tasks = [task for tally in tallies for task in tally.tasks.values()]
+    accuracy = sum(task.accuracy_sum for task in tasks)
+    decisions = sorted(time for tally in tallies for time in tally.decision_ns)
+    wall_s = sum(tally.wall_s for tally in tallies)
+    return {
+        "miss_ratio": 1.0 - met / released if released else None,
+        "miss_ratio_ci95": miss_ratio_ci95(tallies),
+        "max_burst": max((task.max_burst for task in tasks), default=0),
+        "accuracy": accuracy / met if met else None,
+        "energy_j": energy_j / len(tallies),
+        "energy_per_met_frame_j": energy_j / met if met else None,
+        "response_ms": summarize_ms(time for task in tasks for time in task.response_ns),
+        "decision_us": {
+            "p50": order_statistic(decisions, 0.50) / 1e3 if decisions else None,
+            "p99": order_statistic(decisions, 0.99) / 1e3 if decisions else None,
+        },
+        "frames_per_s": released / wall_s if wall_s else None,
+    }
+
+
+def miss_ratio_ci95(tallies: Sequence[Tally]) -> tuple[float, float] | None:
+    """Interval that covers the miss ratio with 95 % confidence; None without a frame.
+
+    Of several seeds: Student's t over the seeds, since the misses of one seed come together. Of
+    one seed, or where all seeds agree: Wilson's score interval, which takes frames as independent
+    (Wilson, JASA 1927).
+    """
+    released = sum(tally.released for tally in tallies)
+    if not released:
+        return None
+    ratios = [tally.miss_ratio for tally in tallies if tally.released]
+    mean = sum(ratios) / len(ratios)
+    spread = sum((ratio - mean) ** 2 for ratio in ratios)
+    if len(ratios) == 1 or spread == 0.0:
+        return wilson(released - sum(tally.met for tally in tallies), released)
+    error = math.sqrt(spread / (len(ratios) - 1) / len(ratios))
+    half = student(len(ratios) - 1) * error
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def student(degrees: int) -> float:
+    """Quantile of Student's t for 95 %, two-sided.
+
+    From the table, beyond it by the first terms of its expansion around the normal quantile
+    (Abramowitz & Stegun 26.7.5).
+    """
+    if degrees <= len(T95):
+        return T95[degrees - 1]
+    return Z95 + (Z95**3 + Z95) / (4 * degrees)
+
+
+def wilson(count: int, total: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a share."""
+    share = count / total
+    scale = 1.0 + z * z / total
+    centre = (share + z * z / (2 * total)) / scale
+    half = z / scale * math.sqrt(share * (1.0 - share) / total + z * z / (4 * total * total))
+    low = max(0.0, centre - half) if count else 0.0
+    high = min(1.0, centre + half) if count < total else 1.0
+    return low, high

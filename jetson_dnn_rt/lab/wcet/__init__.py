@@ -1,0 +1,1 @@
+"""Extreme-value statistics of execution times."""

@@ -1,0 +1,172 @@
+"""Say what the worst case of every campaign in a trace is, with the confidence it deserves.
+
+A campaign is one task, variant and clock configuration. Each gets a verdict: supported (the
+sample itself reaches to the bound), extrapolated (the bound rests on a tail law that passed its
+tests) or unproven (a test failed: what, and what to do), and never a number without it.
+
+With --validate the bounds are held against a second campaign, measured apart from the first: how
+many of its frames exceed them, and how many they claim. The exit code is 1 when one is refuted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.wcet.campaigns import (
+    add_sample_arguments,
+    count_cut_off,
+    describe_platform,
+    read_campaigns,
+)
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.lab.wcet.samples import Sample
+    from jetson_dnn_rt.lab.wcet.statement import Campaign
+    from jetson_dnn_rt.lab.wcet.validation import Validation
+
+HELP = "what the worst case is, with the confidence it deserves"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("traces", nargs="+", type=Path, metavar="TRACE", help="folders or files of job traces")
+    add(
+        "--exceedance",
+        type=parse_exceedances,
+        default=(1e-3, 1e-4, 1e-6),
+        metavar="P,...",
+        help="probabilities per frame (default 1e-3,1e-4,1e-6)",
+    )
+    add(
+        "--validate",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TRACE",
+        help="a second campaign to hold the bounds against; may be repeated",
+    )
+    add_sample_arguments(parser)
+
+
+def parse_exceedances(text: str) -> tuple[float, ...]:
+    """Split at commas; each in (0, 0.5].
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When one is none.
+    """
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} must be numbers with commas") from error
+    if not all(0.0 < value <= 0.5 for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r} must be probabilities in (0, 0.5]")
+    return values
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Judge every campaign.
+
+    Raises
+    ------
+    ConfigurationError
+        When a trace cannot be read, or has no finished job.
+    """
+    from jetson_dnn_rt.lab.wcet.evt import judge
+    from jetson_dnn_rt.lab.wcet.validation import validate
+
+    samples, traces = read_campaigns(args.traces, args.by, args.times)
+    platform = describe_platform(traces)
+    second: dict[object, Sample] = {}
+    if args.validate:
+        others, _ = read_campaigns(args.validate, args.by, args.times)
+        second = {sample.key: sample for sample in others}
+        if not any(sample.key in second for sample in samples):
+            raise ConfigurationError("the traces of --validate have no campaign of the first")
+    results: list[dict[str, Any]] = []
+    refuted = False
+    for place, sample in enumerate(samples):
+        print(f"wcet: {place + 1} of {len(samples)}: {sample.title}", file=sys.stderr)
+        campaign = judge(
+            sample.times_ns,
+            title=sample.title,
+            exceedances=args.exceedance,
+            confidence=args.confidence,
+            seed=args.seed,
+            platform=platform,
+            cut_off=count_cut_off(traces, sample, args.times),
+        )
+        found: list[Validation] = []
+        if sample.key in second:
+            found = validate(campaign, second[sample.key].times_ns)
+        refuted = refuted or any(one.refuted for one in found)
+        results.append(_to_dict(sample, campaign, found))
+        if not args.json:
+            print(format_campaign(campaign, found), end="\n\n")
+    if args.json:
+        print(json.dumps({"platform": platform, "campaigns": results}))
+    return 1 if refuted else 0
+
+
+def _to_dict(sample: Sample, campaign: Campaign, found: list[Validation]) -> dict[str, Any]:
+    result = {**dict(sample.key), **campaign.to_dict()}
+    result["warm_up"] = len(sample.warm_up_ns)
+    result["validation"] = [
+        {
+            "exceedance": one.exceedance,
+            "upper_ms": one.upper_ns / 1e6,
+            "claimed": one.claimed,
+            "counted": one.counted,
+            "p_value": one.p_value,
+            "refuted": one.refuted,
+        }
+        for one in found
+    ]
+    return result
+
+
+def format_campaign(campaign: Campaign, found: list[Validation]) -> str:
+    """A campaign in text: what was seen, bounds, tests, and what to do."""
+    lines = [
+        f"{campaign.title}: {campaign.statement}",
+        f"  seen: {campaign.count:,} frames, best {campaign.best_ns / 1e6:.3f}, p50"
+        f" {campaign.p50_ns / 1e6:.3f}, p99 {campaign.p99_ns / 1e6:.3f}, high-water mark"
+        f" {campaign.hwm_ns / 1e6:.3f} ms",
+        f"  without a model: above the high-water mark with less than"
+        f" {campaign.rule_of_three:.2g} per frame; longest burst above p99"
+        f" {campaign.longest_burst}",
+        "",
+    ]
+    header = ("p per frame", "estimate ms", f"{campaign.confidence:.0%} upper ms", "by", "verdict")
+    rows = []
+    for bound in campaign.bounds:
+        given = bound.upper_ns == bound.upper_ns
+        figures = (bound.estimate_ns, bound.upper_ns)
+        cells = [f"{one / 1e6:.3f}" if given else "-" for one in figures]
+        rows.append((f"{bound.exceedance:g}", *cells, bound.method, bound.support.value))
+    lines += _indent(format_rows(header, rows))
+    lines.append("")
+    for test in campaign.tests:
+        p_value = "" if test.p_value != test.p_value else f" (p {test.p_value:.2g})"
+        mark = "passed" if test.passed else "FAILED"
+        lines.append(f"  {mark}  {test.name}: {test.meaning}{p_value}")
+    for one in found:
+        verdict = "REFUTED" if one.refuted else "holds"
+        lines.append(
+            f"  {verdict}: {one.counted} frames of the second campaign above"
+            f" {one.upper_ns / 1e6:.3f} ms, {one.claimed:.2g} claimed (p {one.p_value:.2g})"
+        )
+    lines += [f"  next: {advice}" for advice in campaign.advice]
+    return "\n".join(lines)
+
+
+def _indent(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]

@@ -1,0 +1,296 @@
+"""Did an update make the tail worse? Two campaigns of the same work, before and after."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.lab.wcet.extreme_value import Floats
+from jetson_dnn_rt.lab.wcet.statement import TestResult
+from jetson_dnn_rt.lab.wcet.stationarity import check_same_law, spread_ties
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+TAIL = 0.9
+"""Quantiles from here on decide; lower ones are shown."""
+LEAST_ABOVE = 10
+"""Values above a quantile that both samples must have, else it says more of luck."""
+
+_RESAMPLES = 400
+_DIFFERENT = 0.01
+
+
+class Change(str, enum.Enum):
+    """What became of the tail."""
+
+    WORSE = "worse"
+    """By more than the tolerance, at the confidence."""
+    NO_WORSE = "no worse"
+    """Not by more than the tolerance, at the confidence."""
+    UNDECIDED = "undecided"
+    """Both are possible: measure more."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One quantile before and after.
+
+    Attributes
+    ----------
+    quantile : float
+        As 0.99.
+    before_ns, after_ns : float
+        Order statistics of the samples.
+    change : float
+        after / before - 1.
+    lower, upper : float
+        One-sided confidence bounds of `change`, each at the confidence.
+    verdict : Change
+        Against the tolerance.
+    """
+
+    quantile: float
+    before_ns: float
+    after_ns: float
+    change: float
+    lower: float
+    upper: float
+    verdict: Change
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two campaigns, and what follows.
+
+    Attributes
+    ----------
+    title : str
+        What was measured.
+    before_count, after_count : int
+        Sizes of the samples.
+    before_hwm_ns, after_hwm_ns : float
+        High-water marks; they grow with the samples, so nothing is concluded from them.
+    test : TestResult
+        Anderson-Darling: do both look drawn from one law? Passed = they do.
+    differences : tuple of Difference
+        By quantile.
+    tolerance, confidence : float
+        What was asked.
+    verdict : Change
+        Worse as soon as one tail quantile is; undecided where none is but one may be.
+    statement : str
+        In a sentence.
+    """
+
+    title: str
+    before_count: int
+    after_count: int
+    before_hwm_ns: float
+    after_hwm_ns: float
+    test: TestResult
+    differences: tuple[Difference, ...]
+    tolerance: float
+    confidence: float
+    verdict: Change
+    statement: str
+
+    @property
+    def worse(self) -> bool:
+        """Whether the tail became worse by more than the tolerance."""
+        return self.verdict is Change.WORSE
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: times in milliseconds, changes as shares."""
+        return {
+            "title": self.title,
+            "verdict": self.verdict.value,
+            "statement": self.statement,
+            "before": {
+                "count": self.before_count,
+                "high_water_mark_ms": self.before_hwm_ns / 1e6,
+            },
+            "after": {"count": self.after_count, "high_water_mark_ms": self.after_hwm_ns / 1e6},
+            "anderson_darling": {
+                "statistic": self.test.statistic,
+                "p_value": self.test.p_value,
+                "same_law": self.test.passed,
+                "meaning": self.test.meaning,
+            },
+            "quantiles": [
+                {
+                    "quantile": one.quantile,
+                    "before_ms": one.before_ns / 1e6,
+                    "after_ms": one.after_ns / 1e6,
+                    "change": one.change,
+                    "change_lower": one.lower,
+                    "change_upper": one.upper,
+                    "verdict": one.verdict.value,
+                }
+                for one in self.differences
+            ],
+            "tolerance": self.tolerance,
+            "confidence": self.confidence,
+        }
+
+
+def compare(
+    before_ns: npt.ArrayLike,
+    after_ns: npt.ArrayLike,
+    *,
+    title: str = "",
+    quantiles: Sequence[float] = QUANTILES,
+    confidence: float = 0.95,
+    tolerance: float = 0.05,
+    seed: int = 0,
+) -> Comparison:
+    """Compare the tails of two campaigns.
+
+    Confidence bounds come from resampled blocks of both series, so frames that follow each other
+    may resemble each other. Tail quantiles are decided together: each gets its share of
+    1 - confidence.
+
+    Parameters
+    ----------
+    before_ns, after_ns : array of int or float [N]
+        In the order of measurement, without warm-up.
+    quantiles : sequence of float
+        In (0, 1), at least one from `TAIL` on; those that the samples do not reach are left out.
+    confidence : float
+        In [0.5, 1).
+    tolerance : float
+        Share by which a tail quantile may grow.
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range, or a sample has less than 100 times.
+    ConfigurationError
+        When scipy is missing.
+    """
+    before, after = (np.asarray(one, dtype=np.float64) for one in (before_ns, after_ns))
+    _check(before, after, quantiles, confidence, tolerance)
+    random = np.random.default_rng(seed)
+    least = min(len(before), len(after))
+    kept = sorted(one for one in set(quantiles) if least * (1.0 - one) >= LEAST_ABOVE - 1e-9)
+    if not kept or kept[-1] < TAIL:
+        raise ValueError(
+            f"{least} times do not reach a quantile from {TAIL} on: {LEAST_ABOVE} must be above it"
+        )
+    share = (1.0 - confidence) / sum(one >= TAIL for one in kept)
+    # Resampled quantiles beyond the last few are noise, so the tails of the resamples hold 4.
+    count = max(_RESAMPLES, math.ceil(4.0 / share))
+    levels = np.array(kept)
+    first, second = (_resample(one, levels, count, random) for one in (before, after))
+    ratios = second / first - 1.0
+    differences = []
+    for place, quantile in enumerate(kept):
+        pair = _percentile(before, quantile), _percentile(after, quantile)
+        lower, upper = np.quantile(ratios[:, place], [share, 1.0 - share])
+        verdict = Change.UNDECIDED
+        if lower > tolerance:
+            verdict = Change.WORSE
+        elif upper <= tolerance:
+            verdict = Change.NO_WORSE
+        change = pair[1] / pair[0] - 1.0
+        differences.append(
+            Difference(quantile, *pair, change, float(lower), float(upper), verdict)
+        )
+    test = _test(before, after, random)
+    verdict, statement = _conclude(differences, tolerance, confidence)
+    return Comparison(
+        title=title,
+        before_count=len(before),
+        after_count=len(after),
+        before_hwm_ns=float(before.max()),
+        after_hwm_ns=float(after.max()),
+        test=test,
+        differences=tuple(differences),
+        tolerance=tolerance,
+        confidence=confidence,
+        verdict=verdict,
+        statement=statement,
+    )
+
+
+def _check(
+    before: Floats,
+    after: Floats,
+    quantiles: Sequence[float],
+    confidence: float,
+    tolerance: float,
+) -> None:
+    for name, times in (("before_ns", before), ("after_ns", after)):
+        if times.ndim != 1 or len(times) < 100:
+            raise ValueError(f"{name} must be one row of 100 times at least: {times.size}")
+        if not (np.isfinite(times).all() and (times > 0.0).all()):
+            raise ValueError(f"{name} must be positive and finite")
+    if not all(0.0 < one < 1.0 for one in quantiles):
+        raise ValueError(f"quantiles must be in (0, 1): {tuple(quantiles)}")
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be in [0.5, 1): {confidence}")
+    if tolerance < 0.0:
+        raise ValueError(f"tolerance must be 0 or more: {tolerance}")
+
+
+def _percentile(times: Floats, quantile: float) -> float:
+    place = math.ceil(quantile * len(times)) - 1
+    return float(np.partition(times, place)[place])
+
+
+def _resample(times: Floats, quantiles: Floats, count: int, random: np.random.Generator) -> Floats:
+    """Quantiles [R, Q] of resampled blocks; a resample is how often it holds each block."""
+    total = len(times)
+    length = max(1, round(total ** (1.0 / 3.0)))
+    blocks = -(-total // length)
+    order = np.argsort(times, kind="stable")
+    ordered, owner = times[order], order // length
+    found = np.empty((count, len(quantiles)))
+    for row in range(count):
+        drawn = np.bincount(random.integers(0, blocks, blocks), minlength=blocks)
+        passed = np.cumsum(drawn[owner])
+        found[row] = ordered[np.searchsorted(passed, np.ceil(quantiles * passed[-1]))]
+    return found
+
+
+def _test(before: Floats, after: Floats, random: np.random.Generator) -> TestResult:
+    both, _step = spread_ties(np.concatenate([before, after]), random)
+    statistic, p_value = check_same_law(both[: len(before)], both[len(before) :])
+    passed = p_value >= _DIFFERENT
+    meaning = (
+        "both campaigns look drawn from one law"
+        if passed
+        else "the campaigns differ somewhere (in dependent series also by chance)"
+    )
+    return TestResult("Anderson-Darling", statistic, p_value, passed, meaning)
+
+
+def _conclude(
+    differences: list[Difference], tolerance: float, confidence: float
+) -> tuple[Change, str]:
+    tail = [one for one in differences if one.quantile >= TAIL]
+    asked = f"at {confidence:.0%} confidence"
+    for verdict in (Change.WORSE, Change.UNDECIDED):
+        which = [one for one in tail if one.verdict is verdict]
+        if not which:
+            continue
+        one = max(which, key=lambda each: each.lower)
+        name = f"p{100.0 * one.quantile:g}"
+        text = (
+            f"{name} {one.before_ns / 1e6:.3f} -> {one.after_ns / 1e6:.3f} ms ({one.change:+.1%}"
+        )
+        if verdict is Change.WORSE:
+            return verdict, f"worse: {text}, by {one.lower:.1%} at least {asked})"
+        return verdict, (
+            f"undecided: {text}, between {one.lower:+.1%} and {one.upper:+.1%} {asked});"
+            f" tolerance {tolerance:.1%}: measure more"
+        )
+    worst = max(one.upper for one in tail)
+    return Change.NO_WORSE, (
+        f"no worse: no tail quantile grew by more than {worst:.1%} {asked},"
+        f" tolerance {tolerance:.1%}"
+    )

@@ -1,0 +1,284 @@
+"""Execution and response times out of traces, as the arrays that statistics work on.
+
+One campaign = one (task, variant, clocks): times of different ones are never mixed. Warm-up jobs
+are kept apart. Jobs that changed their variant inside the frame are campaigns of their own name
+(``full@x+tucker@x``), and so are those that ran together with others (``full@x (batch of 2)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.traces.reader import Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Integers = npt.NDArray[np.int64]
+
+KEYS = ("task", "variant", "stage", "clocks")
+"""What times can be told apart by; the task always is one."""
+
+EXECUTION, RESPONSE = "execution", "response"
+FINISHED = ("met", "late")
+
+_TIMES = ("release_ns", "completion_ns", "absolute_deadline_ns")
+_COLUMNS = ("task", "variant", "outcome", "warm_up", "batch", "stages", *_TIMES)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Times of one campaign, in the order in which they were measured.
+
+    Attributes
+    ----------
+    key : tuple of (str, str)
+        As ``(("task", "detector"), ("variant", "full@torch-fp32"))``.
+    times_ns : int64 [N]
+        Of one stage, or of whole jobs.
+    release_ns : int64 [N]
+        When their jobs were released: the order, and gaps in it.
+    warm_up_ns : int64 [M]
+        Times of the jobs that were marked as warm-up; not in `times_ns`.
+    deadline_ns : int
+        The usual relative deadline of the task; 0 = unknown.
+    """
+
+    key: tuple[tuple[str, str], ...]
+    times_ns: Integers
+    release_ns: Integers
+    warm_up_ns: Integers
+    deadline_ns: int = 0
+
+    def __len__(self) -> int:
+        return len(self.times_ns)
+
+    @property
+    def title(self) -> str:
+        """``detector, full@torch-fp32``."""
+        return ", ".join(value or "clocks not read" for _, value in self.key)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Parts of a sample, one of each batch that had some."""
+
+    times_ns: list[Integers] = field(default_factory=list)
+    release_ns: list[Integers] = field(default_factory=list)
+    deadline_ns: list[Integers] = field(default_factory=list)
+    warm_up_ns: list[Integers] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Times of a batch: of its finished jobs, or of its stages. All arrays are [N]."""
+
+    keys: list[tuple[list[str], Integers]]
+    times_ns: Integers
+    release_ns: Integers
+    deadline_ns: Integers
+    warm_up: npt.NDArray[np.bool_]
+
+
+def read_samples(
+    traces: Iterable[Trace], by: Sequence[str] = ("task", "variant"), times: str = EXECUTION
+) -> list[Sample]:
+    """Times of finished jobs, grouped.
+
+    Parameters
+    ----------
+    traces : iterable of Trace
+        One after the other: where campaigns of the same key are in several, they follow each
+        other.
+    by : sequence of str
+        Some of `KEYS`; with ``stage`` the times are those of single stages, of all jobs that ran
+        them.
+    times : str
+        ``execution`` (without waiting) or ``response`` (release to completion); of stages there
+        is the execution only.
+
+    Returns
+    -------
+    list of Sample
+        Sorted by their keys.
+
+    Raises
+    ------
+    ValueError
+        For an unknown key or kind of time.
+    """
+    unknown = [name for name in by if name not in KEYS]
+    if unknown:
+        raise ValueError(f"by must be some of {', '.join(KEYS)}: {unknown[0]!r}")
+    if times not in (EXECUTION, RESPONSE):
+        raise ValueError(f"times must be {EXECUTION} or {RESPONSE}: {times!r}")
+    names = [name for name in KEYS if name == "task" or name in by]
+    gathered: dict[tuple[str, ...], _Gathered] = {}
+    for trace in traces:
+        for batch in trace.batches(_COLUMNS):
+            make = _stage_rows if "stage" in names else _job_rows
+            _gather(make(batch, names, times), gathered)
+    return [_finish(key, names, found) for key, found in sorted(gathered.items())]
+
+
+def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
+    finished = np.isin(np.array(batch.column("outcome").to_pylist(), np.str_), FINISHED)
+    columns = {name: _numbers(batch, name) for name in _TIMES}
+    release_ns = columns["release_ns"]
+    stages, offsets = _stages(batch)
+    if times == RESPONSE:
+        times_ns = columns["completion_ns"] - release_ns
+    else:
+        ends_ns = np.concatenate([[0], np.cumsum(stages["end_ns"] - stages["start_ns"])])
+        times_ns = ends_ns[offsets[1:]] - ends_ns[offsets[:-1]]
+    keys = []
+    for name in names:
+        if name == "clocks":
+            texts, codes = _join_clocks(*_encode(stages["clocks"]), offsets)
+        else:
+            texts, codes = _encode(campaign_names(batch, name))
+        keys.append((texts, codes[finished]))
+    return _Rows(
+        keys,
+        times_ns[finished],
+        release_ns[finished],
+        (columns["absolute_deadline_ns"] - release_ns)[finished],
+        _flags(batch)[finished],
+    )
+
+
+def _stage_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
+    stages, offsets = _stages(batch)
+    jobs = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
+    sizes = _batch_sizes(batch)
+    keys = []
+    for name in names:
+        if name == "task":
+            texts, codes = _encode(batch.column("task"))
+            keys.append((texts, codes[jobs]))
+        elif name == "variant" and sizes is not None:
+            keys.append(_encode(_mark(stages["variant"], sizes[jobs])))
+        else:
+            keys.append(_encode(stages["name" if name == "stage" else name]))
+    times_ns = stages["end_ns"] - stages["start_ns"]
+    return _Rows(
+        keys,
+        times_ns,
+        _numbers(batch, "release_ns")[jobs],
+        np.zeros_like(times_ns),
+        _flags(batch)[jobs],
+    )
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Integers:
+    return np.asarray(batch.column(name).to_numpy(), np.int64)
+
+
+def campaign_names(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of texts; of variants those of jobs that ran in a batch are told apart.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        Rows of a trace, with its column ``batch`` where the trace has one.
+    name : str
+        Of the column.
+    """
+    sizes = _batch_sizes(batch) if name == "variant" else None
+    column = batch.column(name)
+    return column if sizes is None else _mark(column, sizes)
+
+
+def _batch_sizes(batch: pa.RecordBatch) -> Integers | None:
+    """Frames that each job's network ran for at once; None where each ran alone."""
+    if "batch" not in batch.schema.names:
+        return None
+    sizes = np.asarray(batch.column("batch").fill_null(1).to_numpy(), np.int64)
+    return sizes if (sizes > 1).any() else None
+
+
+def _mark(variants: pa.Array, sizes: Integers) -> pa.Array:
+    from jetson_dnn_rt.traces.schema import require_pyarrow
+
+    marked = [
+        variant if size == 1 else f"{variant} (batch of {size})"
+        for variant, size in zip(variants.to_pylist(), sizes.tolist(), strict=True)
+    ]
+    return require_pyarrow().array(marked)
+
+
+def _flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    return np.asarray(batch.column("warm_up").to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
+    """Stages of all jobs one after the other, and where those of each job begin: [jobs + 1]."""
+    column = batch.column("stages")
+    offsets = np.asarray(column.offsets.to_numpy(), np.int64)
+    values = column.flatten()
+    arrays = dict(zip([f.name for f in values.type], values.flatten(), strict=True))
+    for name in ("start_ns", "end_ns"):
+        arrays[name] = np.asarray(arrays[name].to_numpy(), np.int64)
+    return arrays, offsets - offsets[0]
+
+
+def _encode(column: pa.Array) -> tuple[list[str], Integers]:
+    """Distinct texts of a column, and for each row the number of its text."""
+    encoded = column.dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices.to_numpy(), np.int64)
+
+
+def _join_clocks(
+    texts: list[str], codes: Integers, offsets: Integers
+) -> tuple[list[str], Integers]:
+    """Clocks of whole jobs: where they changed between stages, all of them joined by ``+``."""
+    known: dict[str, int] = {"": 0}
+    joined = np.zeros(len(offsets) - 1, np.int64)
+    starts, ends = offsets[:-1], offsets[1:]
+    # Between two changes all stages have the same; a job is inside such a stretch, or not.
+    stretch = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])]) if len(codes) else codes
+    some = np.flatnonzero(ends > starts)
+    same = stretch[starts[some]] == stretch[ends[some] - 1]
+    numbers = np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
+    alike, mixed = some[same], some[~same]
+    joined[alike] = numbers[codes[starts[alike]]]
+    for job in mixed.tolist():
+        distinct = dict.fromkeys(texts[code] for code in codes[starts[job] : ends[job]].tolist())
+        text = "+".join(filter(None, distinct))
+        joined[job] = known.setdefault(text, len(known))
+    return list(known), joined
+
+
+def _gather(rows: _Rows, gathered: dict[tuple[str, ...], _Gathered]) -> None:
+    group = np.zeros(len(rows.times_ns), np.int64)
+    for texts, codes in rows.keys:
+        group = group * len(texts) + codes
+    order = np.argsort(group, kind="stable")
+    bounds = np.flatnonzero(np.diff(group[order])) + 1
+    for chosen in np.split(order, bounds):
+        if not len(chosen):
+            continue
+        key = tuple(texts[codes[chosen[0]]] for texts, codes in rows.keys)
+        found = gathered.setdefault(key, _Gathered())
+        warm = chosen[rows.warm_up[chosen]]
+        usual = chosen[~rows.warm_up[chosen]]
+        found.warm_up_ns.append(rows.times_ns[warm])
+        found.times_ns.append(rows.times_ns[usual])
+        found.release_ns.append(rows.release_ns[usual])
+        found.deadline_ns.append(rows.deadline_ns[usual])
+
+
+def _finish(key: tuple[str, ...], names: list[str], found: _Gathered) -> Sample:
+    deadlines_ns = np.concatenate(found.deadline_ns)
+    return Sample(
+        tuple(zip(names, key, strict=True)),
+        np.concatenate(found.times_ns),
+        np.concatenate(found.release_ns),
+        np.concatenate(found.warm_up_ns),
+        int(np.median(deadlines_ns)) if len(deadlines_ns) else 0,
+    )

@@ -1,0 +1,150 @@
+"""Whether times were drawn alike and independently: tests that need no law of the times.
+
+Every function returns (statistic, p value) and takes the values in the order of measurement.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jetson_dnn_rt.lab.wcet.extreme_value import Floats, require_scipy
+
+
+def rank(values: Floats) -> Floats:
+    """Ranks from 1; equal values must have been told apart before (`spread_ties`)."""
+    ranks = np.empty(len(values))
+    ranks[np.argsort(values, kind="stable")] = np.arange(1, len(values) + 1)
+    return ranks
+
+
+def spread_ties(values: Floats, random: np.random.Generator) -> tuple[Floats, float]:
+    """Undo the rounding of a timer: each value is moved at random within its step.
+
+    Tests and fits of continuous laws reject rounded times for being rounded. The step is the
+    greatest common divisor of all differences, or, where more than a tenth of the values are
+    ties all the same, the median distance of neighbouring distinct values.
+
+    Returns
+    -------
+    spread : float64 [N]
+        Values + uniform in (-step / 2, step / 2).
+    step : float
+        In the unit of the values.
+    """
+    distinct = np.unique(values)
+    if len(distinct) < 2:
+        return values.astype(float), 0.0
+    gaps = np.diff(distinct)
+    whole = np.all(distinct == np.round(distinct))
+    step = float(np.gcd.reduce(gaps.astype(np.int64))) if whole else 0.0
+    if len(distinct) < 0.9 * len(values):
+        step = max(step, float(np.median(gaps)))
+    return values + random.uniform(-0.5, 0.5, len(values)) * step, step
+
+
+def check_level(values: Floats) -> tuple[float, float]:
+    """KPSS: whether the level is constant, or drifts or wanders.
+
+    Kwiatkowski, Phillips, Schmidt & Shin 1992, Journal of Econometrics 54, with their lag
+    4 (N / 100)^(1/4). The statistic has the limit of Cramér-von Mises, so the p value is exact
+    where tables end at 0.01.
+    """
+    count = len(values)
+    residual = values - values.mean()
+    lags = int(4.0 * (count / 100.0) ** 0.25)
+    variance = residual @ residual / count
+    for lag in range(1, lags + 1):
+        weight = 1.0 - lag / (lags + 1.0)
+        variance += 2.0 * weight * float(residual[lag:] @ residual[:-lag]) / count
+    total = np.cumsum(residual)
+    statistic = float(total @ total / (count**2 * max(variance, 1e-300)))
+    return statistic, cramer_survival(statistic)
+
+
+def cramer_survival(statistic: float) -> float:
+    """P(omega^2 > x) of the Cramér-von Mises limit; Csörgő & Faraway 1996, equation 1.3."""
+    if statistic <= 0.0:
+        return 1.0
+    special = require_scipy().special
+    total = 0.0
+    for term in range(40):
+        odd = 4 * term + 1
+        argument = odd**2 / (16.0 * statistic)
+        factor = math.exp(special.gammaln(term + 0.5) - special.gammaln(term + 1.0))
+        # kve(x) = kv(x) e^x, so that large arguments do not underflow one by one.
+        part = factor * math.sqrt(odd) * math.exp(-2.0 * argument) * special.kve(0.25, argument)
+        total += part
+        if part < 1e-12:
+            break
+    # The series alternates in sign with (-1)^j inside binomial(-1/2, j): all terms are positive.
+    probability = total / (math.pi**1.5 * math.sqrt(statistic))
+    return float(min(max(1.0 - probability, 0.0), 1.0))
+
+
+def correlate(values: Floats, lags: int) -> Floats:
+    """Autocorrelations at lags 1 to `lags`, by the fast Fourier transform."""
+    residual = values - values.mean()
+    size = 1 << (len(values) + lags).bit_length()
+    spectrum = np.fft.rfft(residual, size)
+    products = np.fft.irfft(spectrum * spectrum.conj(), size)
+    return np.asarray(products[1 : lags + 1] / max(products[0], 1e-300))
+
+
+def check_correlation(values: Floats, lags: int) -> tuple[float, float]:
+    """Ljung-Box: whether a value says something about the next ones.
+
+    Ljung & Box 1978, Biometrika 65. Given the ranks it does not depend on the law.
+    """
+    count = len(values)
+    correlations = correlate(values, lags)
+    weights = 1.0 / (count - np.arange(1, lags + 1))
+    statistic = float(count * (count + 2.0) * (weights @ correlations**2))
+    return statistic, float(require_scipy().special.chdtrc(lags, statistic))
+
+
+def check_runs(values: Floats) -> tuple[float, float]:
+    """Wald & Wolfowitz 1940: runs above and below the median, by the normal limit, two-sided."""
+    above = values > np.median(values)
+    count, high = len(values), int(above.sum())
+    low = count - high
+    if not high or not low:
+        return 0.0, 1.0
+    runs = 1 + int(np.count_nonzero(above[1:] != above[:-1]))
+    product = 2.0 * high * low
+    mean = 1.0 + product / count
+    variance = product * (product - count) / (count**2 * (count - 1.0))
+    statistic = (runs - mean) / math.sqrt(variance)
+    return statistic, float(2.0 * require_scipy().special.ndtr(-abs(statistic)))
+
+
+def check_same_law(first: Floats, second: Floats) -> tuple[float, float]:
+    """Anderson-Darling with two samples: whether they were drawn from one law.
+
+    Pettitt 1976, Biometrika 63; the limit is that of one sample, for which Marsaglia & Marsaglia
+    2004, Journal of Statistical Software 9(2), give a formula that also holds far out.
+    """
+    few, many = len(first), len(first) + len(second)
+    order = np.argsort(np.concatenate([first, second]), kind="stable")
+    seen = np.cumsum(order < few)[:-1]
+    place = np.arange(1, many)
+    terms = (seen * float(many) - few * place) ** 2 / (place * (many - place).astype(float))
+    statistic = float(terms.sum() / (few * float(many - few)))
+    return statistic, anderson_survival(statistic)
+
+
+def anderson_survival(statistic: float) -> float:
+    """P(A^2 > z) in the limit of many values of a known law (Marsaglia & Marsaglia 2004)."""
+    z = statistic
+    if z <= 0.0:
+        return 1.0
+    if z < 2.0:
+        inner = 0.0347962 - (0.011672 - 0.00168691 * z) * z
+        inner = 2.00012 + (0.247105 - (0.0649821 - inner * z) * z) * z
+        return float(1.0 - math.exp(-1.2337141 / z) / math.sqrt(z) * inner)
+    # Beyond 10 the polynomial has left its range; the tail is exponential.
+    edge = min(z, 10.0)
+    inner = 0.082433 - (0.008056 - 0.0003146 * edge) * edge
+    power = 1.0776 - (2.30695 - (0.43424 - inner * edge) * edge) * edge
+    return float(-math.expm1(-math.exp(power)) * math.exp(-1.0 * (z - edge)))

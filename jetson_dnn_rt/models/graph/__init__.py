@@ -1,0 +1,1 @@
+"""Networks as graphs: tracing, folding, splitting into stages, mixed precision."""

@@ -1,0 +1,363 @@
+"""FP16 as TVM's automatic mixed precision gives it, written into an ONNX graph.
+
+Every operator has a colour. ALLOW is computed in FP16: there it pays. DENY stays in FP32: there it
+would hurt. FOLLOW is computed in FP16 where everything that reaches it is FP16 already, so that
+no operator is worth a conversion by itself. An operator without a colour is denied.
+
+The colours are TVM's (``relay.transform.mixed_precision``, paper 003), listed in
+`models.graph.mixed_precision_lists` and ``config/amp.yaml``, with two rules for constants,
+which TVM does not look at:
+
+- an operator whose weights FP16 cannot hold (beyond 65504, or too small to keep 10 bits of them)
+  stays in FP32;
+- arithmetic with a constant above `LARGEST_FOLLOWED` stays in FP32: such constants are positions
+  in pixels (anchors, grids, strides), and from 512 pixels on FP16 counts in halves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.graph.mixed_precision_lists import (
+    ALLOW,
+    ARITHMETIC,
+    DEFAULT,
+    DENY,
+    FOLLOW,
+    Colours,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "ALLOW",
+    "DENY",
+    "FOLLOW",
+    "LARGEST_FOLLOWED",
+    "MixedPrecision",
+    "convert_to_fp16",
+    "explain_unfit",
+]
+
+logger = logging.getLogger(__name__)
+
+LARGEST_FOLLOWED = 64.0
+"""Largest constant that arithmetic in FP16 may meet; up to twice that the step is 1/16."""
+
+_LARGEST_ERROR = 2.0**-10
+"""Relative error (2-norm) of weights in FP16; rounding alone gives at most 2^-11."""
+
+_INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
+"""They take either type, and their result has nothing of it."""
+
+# Numbers of onnx.TensorProto, which is imported on use.
+_FLOAT, _FLOAT16 = 1, 10
+_SUFFIXES = {_FLOAT: "__fp32", _FLOAT16: "__fp16"}
+
+
+@dataclass(frozen=True)
+class MixedPrecision:
+    """A network in two precisions.
+
+    Attributes
+    ----------
+    onnx : bytes
+        The serialized model; its inputs and outputs have the types they had.
+    fp16, fp32 : tuple of str
+        Names of the operators on floats, by what they are computed in.
+    kept : dict of str to str
+        Operators whose colour would be FP16, and why their constants keep them in FP32.
+    casts : int
+        Conversions that were put in.
+    """
+
+    onnx: bytes
+    fp16: tuple[str, ...]
+    fp32: tuple[str, ...]
+    kept: dict[str, str]
+    casts: int
+
+
+def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
+    """Colour a network and convert what is coloured FP16; weights are converted here, once.
+
+    Doing it again changes nothing.
+
+    Parameters
+    ----------
+    data : bytes
+        A serialized ONNX model.
+    colours : Colours
+        What may be computed in FP16.
+
+    Raises
+    ------
+    ModelError
+        When it cannot be read.
+    BackendUnavailableError
+        When the package onnx is missing.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"FP16 is written with the package onnx ({error}): pip install onnx"
+        ) from error
+    try:
+        model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
+    except Exception as error:  # protobuf's DecodeError, and what onnx's own code raises
+        raise ModelError(f"the ONNX model cannot be read: {error}") from error
+    converter = _Converter(model, colours)
+    converter.convert()
+    for name, reason in converter.kept.items():
+        logger.warning("%s stays in fp32: %s", name, reason)
+    return MixedPrecision(
+        model.SerializeToString(deterministic=True),
+        tuple(converter.computed[_FLOAT16]),
+        tuple(converter.computed[_FLOAT]),
+        converter.kept,
+        converter.casts,
+    )
+
+
+def explain_unfit(values: np.ndarray[Any, Any]) -> str:
+    """Why an array loses too much in FP16; empty when it does not."""
+    exact = values[np.isfinite(values)].astype(np.float64)
+    largest = float(np.abs(exact).max(initial=0.0))
+    if largest > float(np.finfo(np.float16).max):
+        return f"a constant reaches {largest:.3g}, fp16 ends at 65504"
+    lost = float(np.linalg.norm(exact - exact.astype(np.float16)))
+    if lost > _LARGEST_ERROR * float(np.linalg.norm(exact)):
+        return f"a constant of at most {largest:.3g} is too small for fp16"
+    return ""
+
+
+class _Converter:
+    """One pass over the nodes in their order, which in ONNX is an order of computation."""
+
+    def __init__(self, model: onnx.ModelProto, colours: Colours) -> None:
+        self._colours = colours
+        self.computed: dict[int, list[str]] = {_FLOAT: [], _FLOAT16: []}
+        self.kept: dict[str, str] = {}
+        self.casts = 0
+        self._graph = model.graph
+        if model.ir_version < 4:
+            model.ir_version = 4  # from 4 on initializers need not be inputs
+        self._versions = {entry.domain: entry.version for entry in model.opset_import}
+        self._types = {value.name: _element(value) for value in _typed_values(model.graph)}
+        # Types change now; what was inferred of them does not hold any more.
+        del model.graph.value_info[:]
+        self._constants = _gather_constants(model.graph)
+        self._types |= {name: tensor.data_type for name, tensor in self._constants.items()}
+        self._before = dict(self._types)
+        # Results, and what subgraphs name of the graph around them, keep name and type.
+        self._outside = {value.name for value in model.graph.output}
+        self._outside.update(_captured_names(model.graph.node))
+        self._names: dict[tuple[str, int], str] = {}
+        self._nodes: list[onnx.NodeProto] = []
+
+    def convert(self) -> None:
+        """Rewrite nodes and constants."""
+        for node in list(self._graph.node):
+            self._add(node)
+        del self._graph.node[:]
+        self._graph.node.extend(self._nodes)
+        used = {name for node in self._nodes for name in node.input} | self._outside
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(
+            tensor for name, tensor in self._constants.items() if name in used
+        )
+
+    def _add(self, node: onnx.NodeProto) -> None:
+        floats, bound = self._find_floats(node)
+        for index, name in enumerate(node.input):
+            # An operator unknown here, or an input that is FP32 by definition.
+            if index not in floats and node.op_type not in _INDIFFERENT and name in self._before:
+                node.input[index] = self._convert_value(name, self._before[name])
+        if not floats or node.op_type in _INDIFFERENT:
+            self._nodes.append(node)
+            return
+        target = _FLOAT16 if self._is_fp16(node, floats) else _FLOAT
+        self.computed[target].append(node.name or node.output[0])
+        for index in floats:
+            node.input[index] = self._convert_value(node.input[index], target)
+        changed = [node.output[i] for i in bound if self._types[node.output[i]] != target]
+        self._types.update(dict.fromkeys(changed, target))
+        back = self._outside.intersection(changed)
+        for index, name in enumerate(node.output):
+            if name in back:
+                # The outside keeps its name; everything inside reads what was computed.
+                node.output[index] = self._names[name, target] = self._make_name(name, target)
+                self._names[name, self._before[name]] = name
+        self._nodes.append(node)
+        for name in sorted(back):
+            self._cast(self._names[name, target], name, self._before[name])
+
+    def _find_floats(self, node: onnx.NodeProto) -> tuple[list[int], list[int]]:
+        """Inputs that may be of either type, and outputs that are of the type of these."""
+        import onnx
+
+        version = self._versions.get(node.domain)
+        if version is None or not onnx.defs.has(node.op_type, version, node.domain):
+            return [], []
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        free = {
+            constraint.type_param_str
+            for constraint in schema.type_constraints
+            if "tensor(float16)" in constraint.allowed_type_strs
+            and "tensor(float)" in constraint.allowed_type_strs
+        }
+        inputs = [
+            (index, _formal(schema.inputs, index))
+            for index, name in enumerate(node.input)
+            if name and self._types.get(name) in (_FLOAT, _FLOAT16)
+        ]
+        used = {formal for _, formal in inputs if formal in free}
+        outputs = [
+            index
+            for index, name in enumerate(node.output)
+            if name
+            and self._types.get(name) in (_FLOAT, _FLOAT16)
+            and _formal(schema.outputs, index) in used
+        ]
+        return [index for index, formal in inputs if formal in used], outputs
+
+    def _is_fp16(self, node: onnx.NodeProto, floats: list[int]) -> bool:
+        colours = self._colours
+        if (
+            node.domain not in ("", "ai.onnx")
+            or node.op_type not in colours.allow | colours.follow
+        ):
+            return False
+        names = [node.input[index] for index in floats]
+        computed = [name for name in names if name not in self._constants]
+        if node.op_type in colours.follow and not (
+            computed and all(self._types[name] == _FLOAT16 for name in computed)
+        ):
+            return False
+        for name in names:
+            if name in self._constants and (reason := self._explain_constant(node, name)):
+                self.kept[f"{node.op_type} {node.name or node.output[0]!r}"] = reason
+                return False
+        return True
+
+    def _explain_constant(self, node: onnx.NodeProto, name: str) -> str:
+        from onnx import numpy_helper
+
+        values = numpy_helper.to_array(self._constants[name])
+        if node.op_type in ARITHMETIC:
+            largest = float(np.abs(values.astype(np.float64)).max(initial=0.0))
+            if LARGEST_FOLLOWED < largest < np.inf:
+                return (
+                    f"a constant reaches {largest:.3g}, beyond {LARGEST_FOLLOWED:g} fp16 is coarse"
+                )
+        return explain_unfit(values)
+
+    def _convert_value(self, name: str, target: int) -> str:
+        """The name under which a value is to be had in a type; converted on first use."""
+        if (name, target) in self._names:
+            return self._names[name, target]
+        if self._types[name] == target:
+            return name
+        found = self._names[name, target] = self._make_name(name, target)
+        if name in self._constants:
+            self._constants[found] = _convert_tensor(self._constants[name], found, target)
+        else:
+            source = self._names.get((name, self._types[name]), name)
+            self._cast(source, found, target)
+        return found
+
+    def _cast(self, source: str, result: str, target: int) -> None:
+        from onnx import helper
+
+        name = f"{source}_to{_SUFFIXES[target]}"
+        self._nodes.append(helper.make_node("Cast", [source], [result], name=name, to=target))
+        self.casts += 1
+
+    def _make_name(self, name: str, target: int) -> str:
+        name += _SUFFIXES[target]
+        while name in self._types:
+            name += "_"
+        self._types[name] = target
+        return name
+
+
+def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.input
+    yield from graph.value_info
+    yield from graph.output
+
+
+def _element(value: onnx.ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)  # 0 for what is no tensor
+
+
+def _formal(parameters: Any, index: int) -> str:
+    """The formal type of a parameter; the last one may stand for many."""
+    return str(parameters[min(index, len(parameters) - 1)].type_str)
+
+
+def _gather_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Take the constants out of inputs and nodes: all of them become initializers."""
+    import onnx
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    nodes = []
+    for node in graph.node:
+        tensor = _read_constant(node) if node.op_type == "Constant" else None
+        if tensor is None:
+            nodes.append(node)
+            continue
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        copy.name = node.output[0]
+        constants[copy.name] = copy
+    for field, values in ((graph.input, inputs), (graph.node, nodes)):
+        kept: list[Any] = [type(value).FromString(value.SerializeToString()) for value in values]
+        del field[:]
+        field.extend(kept)
+    return constants
+
+
+def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    from onnx import numpy_helper
+
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return attribute.t
+    types: dict[str, type[np.generic]] = {
+        **dict.fromkeys(("value_float", "value_floats"), np.float32),
+        **dict.fromkeys(("value_int", "value_ints"), np.int64),
+    }
+    if attribute.name not in types:
+        return None
+    from onnx import helper
+
+    value = np.asarray(helper.get_attribute_value(attribute), types[attribute.name])
+    return numpy_helper.from_array(value)
+
+
+def _captured_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """Every name that a subgraph mentions; names of its own among them do no harm."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                for inner in graph.node:
+                    yield from inner.input
+                yield from (value.name for value in graph.output)
+                yield from _captured_names(graph.node)
+
+
+def _convert_tensor(tensor: onnx.TensorProto, name: str, target: int) -> onnx.TensorProto:
+    from onnx import numpy_helper
+
+    kind = np.float16 if target == _FLOAT16 else np.float32
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(kind), name)

@@ -1,0 +1,198 @@
+"""From a module to its graph of operators (torch.fx), with the shapes of all values."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.modules import lift_modules
+
+LEAF_ATTRIBUTE = "fx_leaf"
+"""A module whose class has this attribute, and it is true, stays one node of the graph."""
+
+
+class TraceError(ModelError):
+    """A network has no static graph; the message says why."""
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: torch.nn.Module, qualified_name: str) -> bool:
+        own = bool(getattr(module, LEAF_ATTRIBUTE, False))
+        return own or bool(super().is_leaf_module(module, qualified_name))
+
+
+def trace(module: torch.nn.Module) -> fx.GraphModule:
+    """Give the graph of a module in evaluation mode; a graph is copied as it is.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Of one image, ``[1, 3, H, W]``, to a tensor or a tuple of tensors. One that wraps a graph
+        says so by an attribute ``static_graph``.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        With weights of its own.
+
+    Raises
+    ------
+    TraceError
+        When the control flow depends on values, or the graph has another form.
+    """
+    module = copy.deepcopy(getattr(module, "static_graph", module))
+    graph = module if isinstance(module, fx.GraphModule) else _trace(module)
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    used = [node for node in inputs if node.users]
+    if len(used) != 1:
+        raise TraceError(f"its graph has {len(used)} inputs, needed is one image")
+    for node in inputs:
+        if not node.users:
+            graph.graph.erase_node(node)
+    output_names(graph)
+    # Graphs of torch.export flatten their arguments in a wrapper; here there is but one.
+    graph.graph.set_codegen(fx.graph.CodeGen())
+    lift_modules(graph)
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    return graph.eval()
+
+
+def _trace(module: torch.nn.Module) -> fx.GraphModule:
+    try:
+        return fx.GraphModule(module, _Tracer().trace(module))
+    except Exception as error:  # whatever the module does with a value that is not there
+        reason = (str(error).splitlines() or [""])[0]
+        raise TraceError(f"it cannot be traced: {type(error).__name__}: {reason[:200]}") from error
+
+
+def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
+    """Names of the values that a graph returns, in their order.
+
+    Raises
+    ------
+    TraceError
+        When it returns anything but tensors.
+    """
+    (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if not results or not all(isinstance(node, fx.Node) for node in results):
+        raise TraceError(f"it returns {type(result).__name__}, needed are tensors")
+    return tuple(node.name for node in results)
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a graph and notes what came out of every node."""
+
+    def __init__(self, graph: fx.GraphModule, note: Callable[[fx.Node, Any], None]) -> None:
+        super().__init__(graph)
+        self._note = note
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self._note(n, value)
+        return value
+
+
+def _record(
+    graph: fx.GraphModule, image: torch.Tensor, note: Callable[[fx.Node, Any], None]
+) -> None:
+    try:
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of operators that onnx2torch writes as it does
+            _Recorder(graph, note).run(image)
+    except Exception as error:  # a foreign graph may raise anything
+        reason = (str(error).splitlines() or [""])[0]
+        raise TraceError(f"its graph cannot be run: {reason}") from error
+
+
+def find_types(
+    graph: fx.GraphModule, image: torch.Tensor
+) -> dict[str, tuple[torch.dtype, tuple[int, ...]] | None]:
+    """Type and shape of every value of a graph for this image; None where it is no tensor.
+
+    Raises
+    ------
+    TraceError
+        When the graph cannot be run.
+    """
+    types: dict[str, tuple[torch.dtype, tuple[int, ...]] | None] = {}
+
+    def note(node: fx.Node, value: Any) -> None:
+        is_tensor = isinstance(value, torch.Tensor)
+        types[node.name] = (value.dtype, tuple(value.shape)) if is_tensor else None
+
+    _record(graph, image, note)
+    return types
+
+
+def fold_shapes(graph: fx.GraphModule, image: torch.Tensor) -> None:
+    """Put constants in the place of what follows from shapes alone: those of a network are fixed.
+
+    What reads the shape of a value in one stage and uses it in the next would forbid the cut
+    between them, and costs time in every run.
+
+    Raises
+    ------
+    TraceError
+        When the graph cannot be run.
+    """
+    values: dict[fx.Node, Any] = {}
+    _record(graph, image, values.__setitem__)
+    static: set[fx.Node] = set()
+    for node in list(graph.graph.nodes):
+        if node.op in ("placeholder", "output"):
+            continue
+        is_static = _reads_shape(node, graph) or all(n in static for n in node.all_input_nodes)
+        if not is_static or not _is_constant(values[node]):
+            continue
+        # What the network returns stays a value of its own.
+        if not any(user.op == "output" for user in node.users):
+            static.add(node)
+    for node in [n for n in graph.graph.nodes if n in static and n.op != "get_attr"]:
+        if not any(user not in static for user in node.users):
+            continue
+        replacement = values[node]
+        if isinstance(replacement, torch.Tensor):
+            name = f"_folded_{node.name}"
+            graph.register_buffer(name, replacement.detach().clone())
+            with graph.graph.inserting_before(node):
+                replacement = graph.graph.get_attr(name)
+        elif isinstance(replacement, torch.Size):
+            replacement = tuple(replacement)
+        for user in list(node.users):
+            swap = functools.partial(_swap, node, replacement)
+            user.args = fx.node.map_arg(user.args, swap)
+            user.kwargs = fx.node.map_arg(user.kwargs, swap)
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+
+
+def _swap(node: fx.Node, replacement: Any, argument: fx.Node) -> Any:
+    return replacement if argument is node else argument
+
+
+def _reads_shape(node: fx.Node, graph: fx.GraphModule) -> bool:
+    if node.op == "call_function" and node.target is getattr:
+        return bool(node.args[1] == "shape")
+    if node.op == "call_method":
+        return node.target in ("size", "dim")
+    if node.op == "call_module":
+        return type(graph.get_submodule(str(node.target))).__name__ == "OnnxShape"
+    return False
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether it is a tensor, or can stand in a graph as a literal."""
+    if isinstance(value, (tuple, list)):
+        return all(isinstance(item, int) for item in value)
+    return isinstance(value, (torch.Tensor, int, float, bool))

@@ -1,0 +1,1 @@
+"""From raw outputs to boxes and masks."""

@@ -1,0 +1,141 @@
+"""Names of classes: the usual data sets', a file's, or ``class_N``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.safety import small_files
+
+_MAX_FILE_BYTES = 1 << 20
+
+# torchvision's detectors count as COCO's annotations do: 0 is the background, and 10 numbers of
+# the 90 were never used.
+COCO_91 = tuple(
+    """__background__|person|bicycle|car|motorcycle|airplane|bus|train|truck|boat|traffic light
+fire hydrant|N/A|stop sign|parking meter|bench|bird|cat|dog|horse|sheep|cow|elephant|bear|zebra
+giraffe|N/A|backpack|umbrella|N/A|N/A|handbag|tie|suitcase|frisbee|skis|snowboard|sports ball
+kite|baseball bat|baseball glove|skateboard|surfboard|tennis racket|bottle|N/A|wine glass|cup
+fork|knife|spoon|bowl|banana|apple|sandwich|orange|broccoli|carrot|hot dog|pizza|donut|cake|chair
+couch|potted plant|bed|N/A|dining table|N/A|N/A|toilet|N/A|tv|laptop|mouse|remote|keyboard
+cell phone|microwave|oven|toaster|sink|refrigerator|N/A|book|clock|vase|scissors|teddy bear
+hair drier|toothbrush""".replace("\n", "|").split("|")
+)
+COCO_80 = tuple(name for name in COCO_91 if name not in ("__background__", "N/A"))
+VOC_21 = tuple(
+    """__background__|aeroplane|bicycle|bird|boat|bottle|bus|car|cat|chair|cow|diningtable|dog
+horse|motorbike|person|pottedplant|sheep|sofa|train|tvmonitor""".replace("\n", "|").split("|")
+)
+
+
+def imagenet() -> tuple[str, ...]:
+    """The 1000 classes of ImageNet, from torchvision's description of its weights."""
+    from torchvision.models import ResNet18_Weights
+
+    return tuple(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Read names from a file.
+
+    Parameters
+    ----------
+    path : Path
+        ``.yaml``/``.yml``: a list, a mapping from index to name, or either under ``names`` (as
+        data set files of Ultralytics have it). Anything else: one name per line.
+
+    Raises
+    ------
+    ModelError
+        When the file is missing, too large, or holds no names.
+    """
+    try:
+        text = small_files.read_text(path, _MAX_FILE_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"labels: cannot read {path}: {error}") from error
+    if path.suffix not in (".yaml", ".yml"):
+        names = tuple(line.strip() for line in text.splitlines() if line.strip())
+    else:
+        names = _names_of_yaml(path, text)
+    if not names:
+        raise ModelError(f"labels: {path} holds no names")
+    return names
+
+
+def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
+    import yaml
+
+    from jetson_dnn_rt.safety import yaml_files as safe_yaml
+
+    try:
+        data = safe_yaml.parse(text)
+    except yaml.YAMLError as error:
+        raise ModelError(f"labels: {path} is not YAML: {error}") from error
+    if isinstance(data, dict) and "names" in data:
+        data = data["names"]
+    if isinstance(data, dict):
+        return names_of_mapping(data)
+    if isinstance(data, list):
+        return tuple(_text_of(name) for name in data)
+    raise ModelError(f"labels: {path} holds neither a list nor a mapping of names")
+
+
+def names_of_mapping(data: dict[object, object]) -> tuple[str, ...]:
+    """Order the names of ``{index: name}``; a gap is filled with ``class_N``."""
+    if not all(isinstance(key, int) and 0 <= key < 100_000 for key in data):
+        raise ModelError("labels: the keys of the mapping must be indices from 0")
+    by_index = {int(str(key)): _text_of(name) for key, name in data.items()}
+    return tuple(by_index.get(i, f"class_{i}") for i in range(max(by_index, default=-1) + 1))
+
+
+def _text_of(name: object) -> str:
+    if isinstance(name, list | tuple | dict | set):
+        raise ModelError("labels: a name must be a text, not a list or a mapping")
+    return str(name)
+
+
+def default_labels(kind: str, classes: int) -> tuple[str, ...]:
+    """Names for a model that brings none, by the number of its classes."""
+    known = {("detection", 80): COCO_80, ("detection", 91): COCO_91, ("segmentation", 21): VOC_21}
+    if (kind, classes) in known:
+        return known[kind, classes]
+    if (kind, classes) == ("classification", 1000):
+        return imagenet()
+    return tuple(f"class_{i}" for i in range(classes))
+
+
+def resolve_labels(
+    labels: str | Sequence[str] | None, embedded: Sequence[str] | None, kind: str, classes: int
+) -> tuple[str, ...]:
+    """Decide on the names: the user's, else the model's own, else the usual ones.
+
+    Parameters
+    ----------
+    labels : str, sequence of str or None
+        ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's path, or the names.
+    embedded : sequence of str or None
+        What the model file says.
+    kind, classes : str, int
+        The task, and how many classes the outputs have.
+
+    Raises
+    ------
+    ModelError
+        When the user gives fewer names than the model has classes.
+    """
+    if labels is None or (not isinstance(labels, str) and not labels):
+        if embedded and len(embedded) >= classes:
+            return tuple(embedded)
+        return default_labels(kind, classes)
+    if isinstance(labels, str):
+        sets = {"coco80": COCO_80, "coco91": COCO_91, "voc21": VOC_21}
+        if labels in sets:
+            names = sets[labels]
+        else:
+            names = imagenet() if labels == "imagenet" else read_labels(Path(labels).expanduser())
+    else:
+        names = tuple(labels)
+    if len(names) < classes:
+        raise ModelError(f"labels: {len(names)} names for a model of {classes} classes")
+    return names

@@ -1,0 +1,75 @@
+"""Results as values for lines of JSON, with the names of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+
+_NOTHING: dict[str, tuple[str, object]] = {
+    "detection": ("boxes", []),
+    "segmentation": ("class_shares", {}),
+    "classification": ("classes", []),
+}
+
+
+def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) -> dict[str, object]:
+    """What was found in a frame: ``boxes``, ``class_shares`` or ``classes``.
+
+    Parameters
+    ----------
+    result : Result or None
+        None where a job has none: the same key then, with nothing in it.
+    kind : str
+        Of the task.
+    labels : sequence of str
+        Names of the classes, by index.
+    """
+    if isinstance(result, Detections):
+        return {"boxes": _list_boxes(result, labels)}
+    if isinstance(result, Segmentation):
+        return {"class_shares": _share_classes(result, labels)}
+    if isinstance(result, Classification):
+        return {"classes": _list_classes(result, labels)}
+    key, nothing = _NOTHING[kind]
+    return {key: nothing}
+
+
+def _name(labels: Sequence[str], class_id: int) -> str:
+    return labels[class_id] if class_id < len(labels) else f"class_{class_id}"
+
+
+def _list_boxes(result: Detections, labels: Sequence[str]) -> list[dict[str, object]]:
+    return [
+        {
+            "class_id": str(class_id),
+            "label": _name(labels, class_id),
+            "score": round(score, 5),
+            "xyxy": [round(value, 2) for value in corners],
+        }
+        for class_id, score, corners in zip(
+            result.class_ids.tolist(), result.scores.tolist(), result.boxes.tolist(), strict=True
+        )
+    ]
+
+
+def _list_classes(result: Classification, labels: Sequence[str]) -> list[dict[str, object]]:
+    return [
+        {"class_id": str(class_id), "label": _name(labels, class_id), "score": round(score, 5)}
+        for class_id, score in zip(result.class_ids.tolist(), result.scores.tolist(), strict=True)
+    ]
+
+
+def _share_classes(result: Segmentation, labels: Sequence[str]) -> dict[str, float]:
+    # OpenCV's histogram keeps neither the interpreter's lock nor a copy of the mask.
+    mask = np.ascontiguousarray(result.mask)
+    counts = cv2.calcHist([mask], [0], None, [256], [0, 256]).ravel().tolist()
+    return {
+        _name(labels, class_id): round(count / mask.size, 6)
+        for class_id, count in enumerate(counts)
+        if count
+    }

@@ -1,0 +1,1 @@
+"""From a picture to the input tensor, in one pass."""

@@ -1,0 +1,1 @@
+"""Where networks come from: built-in, ONNX, torchvision, exported programs, null."""

@@ -1,0 +1,45 @@
+"""Loads an exported program, and runs it once, in a child process without rights.
+
+See `jetson_dnn_rt.safety.sandbox`. What is imported here is imported before rights are given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from pathlib import Path
+
+import torch
+import torch._export.serde.serialize
+import torch.export
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.sources.exported import find_input_size, unlift
+
+with contextlib.suppress(ImportError):  # torch 2.7 and older have another layout
+    import torch.export.pt2_archive._package
+with contextlib.suppress(ImportError):
+    import torchvision  # noqa: F401  # registers its operators
+
+
+def load_and_run(data: bytes) -> int:
+    """Load a program as `jetson_dnn_rt.models.sources.exported` does, and run it on an image.
+
+    What takes too long, or too much memory, comes to light here, under the limits of a child.
+
+    Returns
+    -------
+    int
+        Its number of nodes.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(io.BytesIO(data))
+        module = unlift(program)
+        # One with other inputs is not run: its user refuses it, and says what it takes.
+        with contextlib.suppress(ModelError):
+            size = find_input_size(Path("program"), program)
+            with torch.inference_mode():
+                module(torch.zeros(1, 3, *size))
+    return len(program.graph.nodes)

@@ -1,0 +1,136 @@
+"""Reading model files that nobody vouches for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.safety.trust import open_code
+
+if TYPE_CHECKING:
+    import torch
+
+# A protobuf message cannot be larger; networks for a robot's camera are a hundredth of it.
+MAX_MODEL_BYTES = (1 << 31) - 1
+
+
+def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
+    """Read a file whole; what is hashed is what is run, whatever happens to the file later.
+
+    Parameters
+    ----------
+    path : Path
+    is_code : bool
+        What is in it is run: others must not be able to change it, see `safety.trust`.
+
+    Raises
+    ------
+    ModelError
+        When it is missing, no file, unreadable, empty or too large.
+    UntrustedError
+        When it is code that others may change.
+    """
+    path = path.expanduser()
+    try:
+        if is_code:
+            descriptor, path = open_code(path)
+        else:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise ModelError(f"model file {path} is not a regular file")
+        with open(descriptor, "rb") as file:
+            if status.st_size == 0:
+                raise ModelError(f"model file {path} is empty")
+            if status.st_size > MAX_MODEL_BYTES:
+                raise ModelError(
+                    f"model file {path} has {status.st_size} bytes, at most {MAX_MODEL_BYTES}"
+                )
+            return file.read(status.st_size)
+    except FileNotFoundError as error:
+        raise ModelError(f"model file {path} does not exist") from error
+    except (OSError, ValueError) as error:  # ValueError: no name that a file can have
+        raise ModelError(f"model file {path} cannot be read: {error}") from error
+
+
+def hash_bytes(data: bytes) -> str:
+    """SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def hash_state(state: dict[str, torch.Tensor], name: str) -> str:
+    """SHA-256 over the names, shapes and values of weights, and over the architecture's name."""
+    digest = hashlib.sha256(name.encode())
+    for key in sorted(state):
+        tensor = state[key].detach().cpu().contiguous()
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Load a state dictionary without running anything that is in the file.
+
+    Parameters
+    ----------
+    path : Path
+        ``.safetensors``, or a file of ``torch.save`` (read with ``weights_only=True``).
+
+    Raises
+    ------
+    ModelError
+        When the file is damaged, holds code, or something else than named tensors.
+    """
+    import torch
+
+    data = read_model_file(path)
+    if path.suffix == ".safetensors":
+        import safetensors
+        import safetensors.torch
+
+        try:
+            return cast("dict[str, torch.Tensor]", safetensors.torch.load(data))
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise ModelError(f"weights {path} are damaged: {error}") from error
+    state = unpickle_tensors(data, f"weights {path}")
+    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+        state = state["state_dict"]
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise ModelError(f"weights {path} are no state dictionary (names to tensors)")
+    return state
+
+
+def unpickle_tensors(data: bytes, name: str) -> object:
+    """Read what ``torch.save`` wrote, with ``weights_only=True``.
+
+    Raises
+    ------
+    ModelError
+        When there is more than tensors in it, which is not run, or it is damaged.
+    """
+    import io
+    import pickle
+    import warnings
+
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickles older or newer than torch's own
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"{name}: refused, the file holds more than tensors and may run code when read, or is "
+            f"no file of weights; save it as safetensors. {_first_line(error)}"
+        ) from error
+    except Exception as error:  # a damaged archive shows as whatever the reader stumbles over
+        raise ModelError(f"{name}: damaged. {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]

@@ -1,0 +1,104 @@
+"""A model that computes nothing and takes the times of a script: for tests and for overhead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.models.heads.kinds import Kind
+
+if TYPE_CHECKING:
+    import torch
+
+STAGES = ("preprocess", "inference", "decode")
+_FORM = (
+    "null:MS, null:MS/MS/... (one per run, from the start again at the end) or "
+    "null:preprocess=MS;inference=MS;decode=MS, then ',detection', ',segmentation', "
+    "',classification' and ',spin' as wanted"
+)
+
+
+@dataclass(frozen=True)
+class NullScript:
+    """How long each run of a stage takes.
+
+    Attributes
+    ----------
+    times_ns : dict of str to tuple of int
+        Times per stage, taken in turn; a stage that is missing takes what it takes.
+    spin : bool
+        Burn the time on the processor, as a network would, instead of sleeping.
+    """
+
+    times_ns: dict[str, tuple[int, ...]]
+    spin: bool = False
+
+    @staticmethod
+    def parse(text: str) -> tuple[NullScript, Kind]:
+        """Read what follows ``null:``.
+
+        Raises
+        ------
+        ConfigurationError
+            When it does not have the form of the module's messages.
+        """
+        times, *words = text.split(",")
+        kind: Kind = "detection"
+        spin = False
+        for word in words:
+            if word == "spin":
+                spin = True
+            elif word in get_args(Kind):
+                kind = word  # type: ignore[assignment]
+            else:
+                raise ConfigurationError(f"null:{text}: {word!r} is unknown; the form is {_FORM}")
+        script: dict[str, tuple[int, ...]] = {}
+        for part in times.split(";"):
+            stage, equals, values = part.rpartition("=")
+            if equals and stage not in STAGES:
+                raise ConfigurationError(f"null:{text}: no stage {stage!r}; the form is {_FORM}")
+            try:
+                milliseconds = [float(value) for value in values.split("/")]
+            except ValueError as error:
+                raise ConfigurationError(f"null:{text}: {error}; the form is {_FORM}") from error
+            if not all(0.0 <= value <= 3.6e6 for value in milliseconds):
+                raise ConfigurationError(f"null:{text}: times must be in [0, 3600000] ms")
+            script[stage or "inference"] = tuple(round(value * 1e6) for value in milliseconds)
+        return NullScript(script, spin), kind
+
+
+class NullOrigin:
+    """Outputs of zeros in the layout of a task.
+
+    Parameters
+    ----------
+    script : NullScript
+        The times.
+    kind : str
+        The task.
+    """
+
+    def __init__(self, script: NullScript, kind: Kind) -> None:
+        self.script = script
+        shapes: dict[Kind, tuple[tuple[int, ...], ...]] = {
+            "detection": ((1, 8, 4), (1, 8, 2)),
+            "segmentation": ((1, 2, 8, 8),),
+            "classification": ((1, 2),),
+        }
+        self._shapes = shapes[kind]
+
+    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+        """The outputs, whatever the size."""
+        return tuple(np.zeros(shape, np.float32) for shape in self._shapes)
+
+    def torch_module(self) -> torch.nn.Module:
+        """There is none."""
+        raise BackendUnavailableError("a null: model runs on the null back end only (full@null)")
+
+    def onnx_model(self) -> bytes:
+        """There is none."""
+        raise BackendUnavailableError("a null: model runs on the null back end only (full@null)")

@@ -1,0 +1,221 @@
+"""ONNX files: checked, and handed as they are to the back ends that run ONNX natively."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.heads.labels import names_of_mapping
+from jetson_dnn_rt.models.model import make_probe_input
+from jetson_dnn_rt.models.sources.files import read_model_file
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+_MAX_NAMES_CHARACTERS = 1 << 16
+
+
+class OnnxOrigin:
+    """A network in a single ONNX file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    input_size : tuple of int, optional
+        Height and width, where the file leaves them open.
+
+    Raises
+    ------
+    ModelError
+        When the file is missing, empty, damaged, split in several files, or its input is not one
+        float32 image ``[1, 3, H, W]``.
+    """
+
+    def __init__(self, path: Path, input_size: tuple[int, int] | None = None) -> None:
+        self._path = path
+        data = read_model_file(path)
+        model = _parse(path, data)
+        self.input_name, height, width = _check_input(path, model, input_size)
+        self.input_size = (height, width)
+        # Open dimensions are fixed once, here, so that every back end sees the same shapes.
+        self._data = model.SerializeToString() if _fix_input(model, height, width) else data
+        self.names = _read_names(model)
+
+    def onnx_model(self) -> bytes:
+        """The file's content."""
+        return self._data
+
+    def torch_module(self) -> torch.nn.Module:
+        """The graph as torch operators, by onnx2torch."""
+        return convert_to_torch(self._data, str(self._path))
+
+    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+        """Run once, on ONNX Runtime where it is installed, else on torch."""
+        image = make_probe_input(height, width)
+        if importlib.util.find_spec("onnxruntime") is None:
+            from jetson_dnn_rt.models.sources.torch import run_module
+
+            return run_module(self.torch_module(), [image], str(self._path))
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(
+                self._data, options, providers=["CPUExecutionProvider"]
+            )
+            return tuple(session.run(None, {self.input_name: image}))
+        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+            raise ModelError(f"{self._path} cannot be run: {error}") from error
+
+
+def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
+    """Make torch operators of a serialized ONNX model, by onnx2torch.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When onnx2torch is missing.
+    ModelError
+        When it does not know an operator; `name` says of which network.
+    """
+    try:
+        import onnx
+        import onnx2torch
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
+            f"imported ({error}): pip install onnx2torch"
+        ) from error
+    from jetson_dnn_rt.models.graph.onnx_graph import bypass_copies, fix_slices
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = bypass_copies(onnx.load_model_from_string(data))
+            module = onnx2torch.convert(model)
+    except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"{name} holds operators that onnx2torch cannot convert ({error}); "
+            "use the onnxruntime or openvino back end"
+        ) from error
+    return fix_slices(module).eval()
+
+
+def _parse(path: Path, data: bytes) -> onnx.ModelProto:
+    try:
+        import onnx
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"an ONNX file needs the package onnx ({error}): pip install onnx"
+        ) from error
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise ModelError(f"{path} is damaged or no ONNX file: {error}") from error
+    for tensor in _find_tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+            raise ModelError(
+                f"{path} keeps the tensor {tensor.name[:100]!r} in another file: save it as a "
+                "single file"
+            )
+    if not model.graph.node or not model.graph.output:
+        raise ModelError(f"{path} is damaged or no ONNX file: it holds no graph")
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{path} is damaged or no valid ONNX: {error}") from error
+    return model
+
+
+def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor, wherever it is: attributes of nodes, branches, functions, sparse values."""
+    import onnx
+
+    # By the schema of the message, not by a list of places, which grows from release to release.
+    waiting: list[Any] = [model]
+    while waiting:
+        message = waiting.pop()
+        if isinstance(message, onnx.TensorProto):
+            yield message
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is None:
+                continue
+            if hasattr(value, "ListFields"):
+                waiting.append(value)
+            else:
+                waiting.extend(value)
+
+
+def _check_input(
+    path: Path, model: onnx.ModelProto, input_size: tuple[int, int] | None
+) -> tuple[str, int, int]:
+    import onnx
+
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    if len(inputs) != 1:
+        raise ModelError(f"{path} has {len(inputs)} inputs, needed is one image")
+    tensor = inputs[0].type.tensor_type
+    shape = [d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim]
+    if tensor.elem_type != onnx.TensorProto.FLOAT:
+        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        raise ModelError(f"{path} takes {name}, needed is a float32 input")
+    if len(shape) != 4 or shape[0] not in (0, 1) or shape[1] not in (0, 3):
+        raise ModelError(f"{path} takes {shape} (0 = open), needed is [1, 3, H, W]")
+    size = input_size or (shape[2], shape[3])
+    if 0 in size:
+        raise ModelError(f"{path} leaves its input size open: give input_size")
+    if any(fixed not in (0, wanted) for fixed, wanted in zip(shape[2:], size, strict=True)):
+        raise ModelError(
+            f"{path} takes {shape[2]}x{shape[3]}, input_size says {size[0]}x{size[1]}"
+        )
+    return inputs[0].name, size[0], size[1]
+
+
+def _fix_input(model: onnx.ModelProto, height: int, width: int) -> bool:
+    """Write the sizes into the graph; True where something was open."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    value = next(v for v in model.graph.input if v.name not in weights)
+    dimensions = value.type.tensor_type.shape.dim
+    if all(d.HasField("dim_value") and d.dim_value > 0 for d in dimensions):
+        return False
+    for dimension, size in zip(dimensions, (1, 3, height, width), strict=True):
+        dimension.dim_value = size
+    # What the file says of the shapes behind the input may contradict the fixed sizes.
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        for dimension in output.type.tensor_type.shape.dim:
+            if not dimension.HasField("dim_value"):
+                dimension.Clear()
+    return True
+
+
+def _read_names(model: onnx.ModelProto) -> tuple[str, ...] | None:
+    """Class names that Ultralytics' exports carry, ``{0: 'person', ...}`` as text."""
+    text = next((p.value for p in model.metadata_props if p.key == "names"), "")
+    if not text or len(text) > _MAX_NAMES_CHARACTERS:
+        return None
+    try:
+        names = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(names, dict):
+        return None
+    try:
+        return names_of_mapping(names)
+    except ModelError:
+        return None

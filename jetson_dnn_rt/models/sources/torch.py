@@ -1,0 +1,188 @@
+"""Networks that come as torch modules, and their way to ONNX."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+import io
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.model import PROBE_VALUE, make_probe_input
+from jetson_dnn_rt.models.sources.files import MAX_MODEL_BYTES
+
+if TYPE_CHECKING:
+    import torch
+
+_OPSET = 17  # the newest that the exporter of torch 2.1 (JetPack 6) writes
+_EXPORT_TOLERANCE = 1e-3
+
+
+def run_module(
+    module: torch.nn.Module, inputs: Sequence[npt.NDArray[np.float32]], name: str
+) -> tuple[npt.NDArray[Any], ...]:
+    """Run a module once on the CPU.
+
+    Raises
+    ------
+    ModelError
+        When it fails or returns anything but tensors.
+    """
+    import torch
+
+    try:
+        with torch.inference_mode():
+            outputs = module(*map(torch.from_numpy, inputs))
+    except Exception as error:  # a foreign module may raise anything
+        shapes = ", ".join(str(list(value.shape)) for value in inputs)
+        raise ModelError(f"{name} cannot be run on {shapes}: {error}") from error
+    if isinstance(outputs, torch.Tensor):
+        outputs = (outputs,)
+    if not isinstance(outputs, (tuple, list)) or not all(
+        isinstance(output, torch.Tensor) for output in outputs
+    ):
+        raise ModelError(f"{name} returns {type(outputs).__name__}, needed are tensors")
+    return tuple(output.cpu().numpy() for output in outputs)
+
+
+class TorchOrigin:
+    """A network in a module.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    make_module : callable
+        Returns a module of the caller's own, in evaluation mode.
+    input_size : tuple of int
+        Height and width.
+    """
+
+    def __init__(
+        self, name: str, make_module: Callable[[], torch.nn.Module], input_size: tuple[int, int]
+    ) -> None:
+        self._name = name
+        self._make_module = make_module
+        self._input_size = input_size
+        self._onnx: bytes | None = None
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def of_module(name: str, module: torch.nn.Module, input_size: tuple[int, int]) -> TorchOrigin:
+        """Hand out copies of `module`."""
+        module.eval()
+        return TorchOrigin(name, lambda: copy.deepcopy(module), input_size)
+
+    def torch_module(self) -> torch.nn.Module:
+        """A module of one's own."""
+        return self._make_module()
+
+    def onnx_model(self) -> bytes:
+        """Export on the first call; see `export_onnx`."""
+        with self._lock:
+            if self._onnx is None:
+                module = self._make_module()
+                self._onnx = export_onnx(module, ((1, 3, *self._input_size),), self._name)
+            return self._onnx
+
+    def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
+        """Run once on torch."""
+        return run_module(self._make_module(), [make_probe_input(height, width)], self._name)
+
+
+def export_onnx(
+    module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
+) -> bytes:
+    """Serialize a module as ONNX, and compare with torch where ONNX Runtime is installed.
+
+    The TorchScript exporter is taken where torch still has it: it needs no other package, and
+    writes the same opset on torch 2.1 and later. The newer one needs onnxscript.
+
+    Raises
+    ------
+    ModelError
+        When the exporter fails, or what it wrote computes something else.
+    BackendUnavailableError
+        When neither exporter can be used.
+    """
+    import torch
+
+    values = tuple(torch.full(shape, PROBE_VALUE) for shape in input_shapes)
+    names = ["image"] if len(values) == 1 else [f"input_{i}" for i in range(len(values))]
+    keywords: dict[str, Any] = {"input_names": names}
+    if _has_old_exporter():
+        keywords["opset_version"] = _OPSET
+        if "dynamo" in inspect.signature(torch.onnx.export).parameters:
+            keywords["dynamo"] = False
+    elif importlib.util.find_spec("onnxscript") is None:
+        raise BackendUnavailableError(
+            f"{name} must be exported to ONNX for this back end, which this torch does with "
+            "onnxscript: pip install onnxscript"
+        )
+    export: Any = torch.onnx.export
+    buffer = io.BytesIO()
+    try:
+        # The exporter warns of every Python branch it traces through; the result is compared.
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore")
+            program = export(module, values, buffer, **keywords)
+            if not buffer.getbuffer().nbytes and program is not None:
+                program.save(buffer)
+    except Exception as error:  # the exporter raises what the traced module raises
+        raise ModelError(f"{name} cannot be exported to ONNX: {error}") from error
+    data = buffer.getvalue()
+    if len(data) > MAX_MODEL_BYTES:
+        raise ModelError(f"{name} as ONNX is larger than {MAX_MODEL_BYTES} bytes")
+    if importlib.util.find_spec("onnxruntime") is not None:
+        _check_export(data, module, input_shapes, name)
+    return data
+
+
+def _has_old_exporter() -> bool:
+    import torch
+
+    return "training" in inspect.signature(torch.onnx.export).parameters
+
+
+def _check_export(
+    data: bytes, module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
+) -> None:
+    """Compare the exported network with the module on noise.
+
+    Raises
+    ------
+    ModelError
+        When they disagree by more than a thousandth of the largest value.
+    """
+    import onnxruntime
+
+    generator = np.random.default_rng(0)
+    noise = [generator.random(shape, np.float32) for shape in input_shapes]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+        found = session.run(None, dict(zip(names, noise, strict=True)))
+    except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+        raise ModelError(f"{name} exported to ONNX cannot be run: {error}") from error
+    expected = run_module(module, noise, name)
+    if any(output.ndim == 1 for output in expected):
+        # Lists of boxes, already thinned out: with noise for a picture their order and length
+        # hang on rounding. That they can be run is all that can be asked here.
+        return
+    for one, other in zip(expected, found, strict=True):
+        gap = float(np.abs(one - other).max()) if one.shape == other.shape else np.inf
+        limit = _EXPORT_TOLERANCE * max(1.0, float(np.abs(one).max()))
+        if not gap <= limit:
+            raise ModelError(
+                f"{name} exported to ONNX differs from torch by {gap:.3g}, allowed is {limit:.3g}"
+            )

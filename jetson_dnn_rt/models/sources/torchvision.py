@@ -1,0 +1,203 @@
+"""Architectures of torchvision: detection, segmentation and classification.
+
+The networks are fed by our preprocessing alone: the detectors' own resize and normalisation are
+taken out and folded into it. Where torchvision resizes the shorter side and keeps the aspect
+ratio, the input here has a fixed size into which the frame is letterboxed; `input_size` changes
+it. Classifiers get the whole frame, stretched, instead of a crop of its middle.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.parse import urlparse
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.labels import COCO_91, VOC_21, imagenet
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.model import Opened, SourceOptions
+from jetson_dnn_rt.models.sources.files import hash_state, load_weights
+from jetson_dnn_rt.models.sources.torch import TorchOrigin
+
+if TYPE_CHECKING:
+    import torch
+
+_MAX_DIVISOR = 32  # what torchvision's detectors round the sides of their input up to
+
+
+def open_torchvision(name: str, options: SourceOptions) -> Opened:
+    """Build an architecture with its weights.
+
+    Raises
+    ------
+    ConfigurationError
+        When the name is unknown.
+    ModelError
+        When the weights cannot be had, are refused, or are of another network.
+    """
+    kind = find_kind(name)
+    module = _build(name, kind, options)
+    preprocessing = _find_preprocessing(name, kind, module, options.input_size)
+    size = (preprocessing.height, preprocessing.width)
+    state = module.state_dict()
+    return Opened(
+        TorchOrigin.of_module(f"torchvision:{name}", _wrap(module, kind, size), size),
+        hash_state(state, f"torchvision:{name}"),
+        size,
+        preprocessing,
+        _find_labels(name, kind, options),
+    )
+
+
+def find_kind(name: str) -> Kind:
+    """The task of an architecture."""
+    try:
+        import torchvision
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"torchvision:{name} needs torchvision ({error}): pip install torchvision"
+        ) from error
+    models = torchvision.models
+    kinds: dict[Kind, list[str]] = {
+        "detection": models.list_models(module=models.detection),
+        "segmentation": models.list_models(module=models.segmentation),
+        "classification": models.list_models(module=models),
+    }
+    for kind, names in kinds.items():
+        if name in names:
+            return kind
+    known = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())
+    raise ConfigurationError(f"torchvision:{name} is unknown, known are {known}")
+
+
+def _build(name: str, kind: Kind, options: SourceOptions) -> torch.nn.Module:
+    import torch
+    from torchvision.models import get_model, get_model_weights
+
+    pretrained = None
+    keywords: dict[str, Any] = {} if kind == "classification" else {"weights_backbone": None}
+    if options.weights == "DEFAULT":
+        pretrained = get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
+        _check_cache(pretrained.url)
+    elif options.labels is not None and not isinstance(options.labels, str):
+        keywords["num_classes"] = len(options.labels)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")  # of initialisations that take long
+        torch.manual_seed(0)  # `none` gives the same random weights each time
+        module: torch.nn.Module = get_model(name, weights=pretrained, **keywords)
+    if options.weights not in ("DEFAULT", "none"):
+        _fill(module, load_weights(Path(options.weights)), options.weights)
+    return module.eval()
+
+
+def _check_cache(url: str) -> None:
+    """Fetch the weights into torchvision's cache where they are not, and check the file.
+
+    torchvision reads its cache with a full unpickler; so what is there is read once with the
+    restricted one before.
+    """
+    import torch
+
+    cache = Path(torch.hub.get_dir()) / "checkpoints"
+    path = cache / Path(urlparse(url).path).name
+    if not path.exists():
+        found = re.search(r"-([a-f0-9]{8,})\.", path.name)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(
+                url, str(path), found.group(1) if found else None, progress=False
+            )
+        except (URLError, OSError, RuntimeError) as error:
+            raise ModelError(
+                f"weights DEFAULT are not in the cache and cannot be fetched ({error}): put "
+                f"{url} to {path}, or set weights to a file or to none"
+            ) from error
+    load_weights(path)
+
+
+def _fill(module: torch.nn.Module, state: dict[str, torch.Tensor], path: str) -> None:
+    """Load weights; parts that inference does not use may differ."""
+
+    def matters(key: str) -> bool:
+        return not key.startswith("aux_classifier.") and not key.endswith("num_batches_tracked")
+
+    state = {key: value for key, value in state.items() if not key.startswith("aux_classifier.")}
+    try:
+        missing, unexpected = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ModelError(
+            f"weights {path} are of another network: {str(error).splitlines()[1].strip()}; "
+            "where only the number of classes differs, give labels as a list of their names"
+        ) from error
+    wrong = [key for key in (*missing, *unexpected) if matters(key)]
+    if wrong:
+        raise ModelError(
+            f"weights {path} are of another network: {len(wrong)} names differ, first {wrong[0]!r}"
+        )
+
+
+def _find_labels(name: str, kind: Kind, options: SourceOptions) -> tuple[str, ...] | None:
+    """The names that belong to the weights; None where the user gives names."""
+    if options.labels is not None and not isinstance(options.labels, str):
+        return None
+    if options.weights == "DEFAULT":
+        from torchvision.models import get_model_weights
+
+        meta = get_model_weights(name).DEFAULT.meta  # type: ignore[attr-defined]
+        return tuple(meta["categories"])
+    if kind == "detection":
+        return ("no person", "person") if name.startswith("keypoint") else COCO_91
+    return VOC_21 if kind == "segmentation" else imagenet()
+
+
+def _find_preprocessing(
+    name: str, kind: Kind, module: torch.nn.Module, input_size: tuple[int, int] | None
+) -> Preprocessing:
+    if kind == "detection":
+        transform: Any = module.transform
+        fixed = transform.fixed_size
+        height, width = input_size or (
+            (fixed[1], fixed[0])
+            if fixed
+            else (_round_up(transform.min_size[-1]), _round_up(transform.max_size))
+        )
+        return Preprocessing(
+            height, width, "stretch" if fixed else "letterbox_topleft", 114, "rgb",
+            mean=_three(transform.image_mean), std=_three(transform.image_std),
+        )  # fmt: skip
+    from torchvision.models import get_model_weights
+
+    meta = get_model_weights(name).DEFAULT.transforms()  # type: ignore[attr-defined]
+    if kind == "segmentation":
+        side = int(meta.resize_size[-1])
+        mode = "letterbox_topleft"
+    else:
+        side = int(meta.crop_size[-1])
+        mode = "stretch"
+    height, width = input_size or (side, side)
+    return Preprocessing(
+        height, width, mode, 114, "rgb", mean=_three(meta.mean), std=_three(meta.std)  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _round_up(side: int) -> int:
+    return -(-side // _MAX_DIVISOR) * _MAX_DIVISOR
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    first, second, third = (float(value) for value in values)
+    return first, second, third
+
+
+def _wrap(module: torch.nn.Module, kind: Kind, size: tuple[int, int]) -> torch.nn.Module:
+    """Give the network the form ``[1, 3, H, W]`` to tensors."""
+    from jetson_dnn_rt.models.sources.torchvision_modules import SegmentationModule, wrap_detector
+
+    if kind == "detection":
+        return wrap_detector(module, size)
+    return SegmentationModule(module, size) if kind == "segmentation" else module

@@ -1,0 +1,305 @@
+"""The camera node: a frame source as a ROS camera, and as a direct source for tasks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from jetson_dnn_rt.cameras.camera import Camera
+from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
+from jetson_dnn_rt.cameras.sources import open_source
+from jetson_dnn_rt.frames import Allocate, Frame
+from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
+from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet, parameter
+from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, QOS_NAMES, make_qos
+from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
+from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
+from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
+from jetson_dnn_rt.nodes.tasks.fanout import Fanout
+from jetson_dnn_rt.nodes.tasks.host import Host, RealtimeItems
+from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
+from jetson_dnn_rt.runtime.realtime import Realtime
+
+PUBLISH_SLOTS = 4
+"""Frames that wait for being published; at 30 Hz a tenth of a second."""
+
+
+@dataclass(frozen=True)
+class CameraParameters:
+    """Parameters of the camera node."""
+
+    source: str = parameter(
+        "synthetic",
+        "synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN or gstreamer:PIPELINE",
+    )
+    loop: bool = parameter(True, "Start a video or a folder anew at its end")
+    rate: float = parameter(
+        0.0, "Rate of the frames; 0 = the source's own", unit="Hz", limits=(0.0, 1000.0)
+    )
+    width: int = parameter(
+        0, "Width asked of a device or synthetic; 0 = its own", unit="pixels", limits=(0, 16384)
+    )
+    height: int = parameter(
+        0, "Height asked of a device or synthetic; 0 = its own", unit="pixels", limits=(0, 16384)
+    )
+    seed: int = parameter(1, "Which synthetic drive", limits=(0, 1 << 31))
+    frame_limit: int = parameter(0, "End after so many frames; 0 = never", limits=(0, 1 << 40))
+    frame_id: str = parameter("camera", "Coordinate frame in the headers")
+    camera_info_url: str = parameter("", "Calibration file; empty = not calibrated")
+    output_qos: str = parameter("DEFAULT", "Quality of service of images", choices=QOS_NAMES)
+    output_qos_depth: int = parameter(2, "Depth of the publishers' queue", limits=(1, 100))
+    output_qos_deadline_ms: float = parameter(
+        0.0,
+        "DEADLINE offered with the images; 0 = none",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+    )
+    jpeg_quality: int = parameter(
+        90, "Quality of image_raw/compressed", unit="percent", limits=(1, 100), dynamic=True
+    )
+    expected_frequency: float = parameter(
+        0.0, "Rate for diagnostics; 0 = the camera's", unit="Hz", limits=(0.0, 1000.0)
+    )
+    tolerance: float = parameter(
+        0.1, "Share by which the rate may differ from the expected one", limits=(0.0, 1.0)
+    )
+
+
+@dataclass(frozen=True)
+class CameraProcessParameters(RealtimeItems):
+    """Parameters of a camera that has a process of its own."""
+
+    autostart: bool = parameter(
+        False, "Configure and activate by itself when the process starts", read_only=True
+    )
+
+
+class CameraNode(ManagedNode):
+    """Publishes ``image_raw``, ``image_raw/compressed`` and ``camera_info``.
+
+    In a composed process the tasks get the frames by a direct call on the camera's thread; the
+    topics are filled on another thread, and only while somebody subscribes.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    host : callable, optional
+        Returns what it shares with the tasks of its process; without it the camera is alone.
+    on_ended : callable, optional
+        Called on the camera's thread at the end of the stream.
+    options : dict
+        Keyword arguments of `rclpy.node.Node`.
+    """
+
+    def __init__(
+        self,
+        name: str = "camera",
+        *,
+        host: Callable[[], Host] | None = None,
+        on_ended: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        self._declared = ParameterSet(
+            self, CameraParameters, is_fixed=lambda: not self.is_unconfigured
+        )
+        if host is None:
+            process = ParameterSet(
+                self, CameraProcessParameters, is_fixed=lambda: not self.is_unconfigured
+            )
+            self._own_realtime = Realtime(process.value.realtime())
+            self._own_realtime.apply_to_process()
+        self._host = host
+        self._on_ended = on_ended
+        self.fanout = Fanout(lambda *frame: host().submit(*frame) if host else None)
+        self.ended = threading.Event()
+        self._camera: Camera | None = None
+        self._device_tasks: set[str] = set()
+        self._arrivals = Arrivals()
+        self._topics: list[Any] = []
+        self._mailbox: Mailbox[Frame] | None = None
+        self._diagnostics = DiagnosticsPublisher(
+            self, {"camera_status": self._make_status}, process=host is None
+        )
+
+    @property
+    def parameters(self) -> CameraParameters:
+        """The present values."""
+        return self._declared.value
+
+    @property
+    def camera(self) -> Camera | None:
+        """The running camera; None while unconfigured."""
+        return self._camera
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the frames; None while unconfigured."""
+        return None if self._camera is None else self._camera.size
+
+    @property
+    def rate_hz(self) -> float:
+        """Rate at which frames are due; 0 where nobody knows."""
+        return 0.0 if self._camera is None else self._camera.rate_hz
+
+    @property
+    def frames(self) -> int:
+        """Frames delivered since it was configured."""
+        return 0 if self._camera is None else self._camera.state.frames
+
+    def use_memory(self, task: str, allocate: Allocate) -> None:
+        """Let the next frames lie in other memory, which the device of a task reads."""
+        assert self._camera is not None, "the camera is not configured"
+        self._device_tasks.add(task)
+        # Of each task one frame runs and one waits; one is read and one is next.
+        self._camera.use_memory(allocate, 2 * len(self._device_tasks) + 2)
+
+    # -- lifecycle -----------------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Open the source, make the publishers."""
+        values = self.parameters
+        self._camera = Camera(
+            self._open,
+            self._deliver,
+            rate_hz=values.rate,
+            frame_id=values.frame_id,
+            limit=values.frame_limit or None,
+            stamp=self._stamp_ns,
+            on_start=self._enter_thread,
+            on_end=self._end_stream,
+            name=f"camera {self.get_name()}",
+        )
+        height, width = self._camera.size
+        self._info = make_camera_info(values.camera_info_url, height, width)
+        qos = make_qos(values.output_qos, values.output_qos_depth, values.output_qos_deadline_ms)
+        image_topic = self.resolve_topic_name("image_raw")
+        self._writer = ImageWriter(ENCODING)
+        self._image_publisher = self._advertise(Image, "image_raw", qos)
+        self._compressed_publisher = self._advertise(
+            CompressedImage, f"{image_topic}/compressed", qos
+        )
+        self._info_publisher = self._advertise(CameraInfo, "camera_info", qos)
+        self._mailbox = Mailbox("camera-publish", self._publish, slots=PUBLISH_SLOTS)
+        self.get_logger().info(f"{values.source}: {width}x{height} pixels at {self.rate_hz:g} Hz")
+
+    def activate(self) -> None:
+        """Let the frames come."""
+        assert self._camera is not None
+        self.ended.clear()
+        self._camera.start()
+
+    def deactivate(self) -> None:
+        """Stop the frames."""
+        if self._camera is not None and not self._camera.stop():
+            self.get_logger().error("the source does not return: its thread is left behind")
+
+    def cleanup(self) -> None:
+        """Close the source, drop the publishers."""
+        if self._camera is None:
+            return
+        self._camera.close()
+        self._camera = None
+        self._device_tasks.clear()
+        self._close_mailbox()
+        while self._topics:
+            self.destroy_publisher(self._topics.pop())
+
+    def end(self) -> None:
+        """Stop and close; a source that blocks is left to the process's end."""
+        if self._camera is not None:
+            self._camera.close(timeout_s=0.2)
+        # Its thread would keep the node and its DDS participant alive.
+        self._close_mailbox()
+
+    def _close_mailbox(self) -> None:
+        if self._mailbox is not None:
+            self._mailbox.close(timeout_s=0.2)
+            self._mailbox = None
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def _open(self) -> FrameSource:
+        values = self.parameters
+        return open_source(
+            values.source,
+            loop=values.loop,
+            width=values.width,
+            height=values.height,
+            rate_hz=values.rate,
+            seed=values.seed,
+        )
+
+    def _enter_thread(self) -> None:
+        realtime = self._own_realtime if self._host is None else self._host().realtime
+        if realtime is not None:
+            realtime.apply_to_io()
+
+    def _stamp_ns(self, capture_ns: int) -> int:
+        """The node's clock at the moment of capture."""
+        return int(self.get_clock().now().nanoseconds) - (time.monotonic_ns() - capture_ns)
+
+    def _deliver(self, frame: Frame, capture_ns: int) -> None:
+        self.fanout.deliver(frame, capture_ns)
+        self._arrivals.observe(capture_ns, frame.stamp_ns, capture_ns)
+        if not any(publisher.get_subscription_count() for publisher in self._topics):
+            return
+        if self.fanout:
+            # The tasks of this process are not to wait for what others want to see.
+            assert self._mailbox is not None
+            self._mailbox.put(frame)
+        else:
+            self._publish(frame)
+
+    def _end_stream(self) -> None:
+        assert self._camera is not None
+        self.get_logger().info(f"the stream ended after {self._camera.state.frames} frames")
+        self.ended.set()
+        self._on_ended()
+
+    # -- topics --------------------------------------------------------------------------------
+
+    def _advertise(self, kind: Any, topic: str, qos: Any) -> Any:
+        publisher = self.create_publisher(kind, topic, qos, qos_overriding_options=OVERRIDABLE())
+        self._topics.append(publisher)
+        return publisher
+
+    def _publish(self, frame: Frame) -> None:
+        if self._image_publisher.get_subscription_count():
+            self._image_publisher.publish(self._writer.write(frame.image, frame))
+        if self._compressed_publisher.get_subscription_count():
+            quality = [cv2.IMWRITE_JPEG_QUALITY, self.parameters.jpeg_quality]
+            _, data = cv2.imencode(".jpg", frame.image, quality)
+            message = CompressedImage(format=f"{ENCODING}; jpeg compressed {ENCODING}")
+            fill_header(message.header, frame)
+            message.data = data.tobytes()
+            self._compressed_publisher.publish(message)
+        if self._info_publisher.get_subscription_count():
+            fill_header(self._info.header, frame)
+            self._info_publisher.publish(self._info)
+
+    def _make_status(self) -> Any:
+        values = self.parameters
+        state = None if self._camera is None else self._camera.state
+        return camera_status(
+            self.get_name(),
+            self._arrivals.snapshot(time.monotonic_ns()),
+            expected_hz=values.expected_frequency or self.rate_hz,
+            tolerance=values.tolerance,
+            node_state=self.state_name,
+            error=(state.error if state is not None else "") or self.fault,
+            ended=state is not None and state.ended,
+            extra={
+                "source": values.source,
+                "frames": self.frames,
+                "reopened": 0 if state is None else state.reopened,
+            },
+        )

@@ -1,0 +1,1 @@
+"""The coordinator node and the clock thread."""

@@ -1,0 +1,1 @@
+"""A ROS process: start, spin, lifecycle, parameters, end."""

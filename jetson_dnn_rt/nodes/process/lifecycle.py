@@ -1,0 +1,323 @@
+"""A lifecycle node whose failures are said, and that can bring itself up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rclpy.clock import Clock, ClockType
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+
+from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.nodes.process.guard import (
+    guard,
+    guard_client,
+    guard_parameters,
+    guard_service,
+    name_of,
+)
+from jetson_dnn_rt.nodes.process.parameters import CommonParameters, ParameterSet, gate_of
+from jetson_dnn_rt.nodes.process.qos import (
+    EventPoller,
+    PublisherEventCallbacks,
+    SubscriptionEventCallbacks,
+    UnsupportedEventTypeError,
+    make_events,
+)
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text
+
+EVENT_PERIOD_S = 0.5
+
+LONGEST_REASON = 2000
+"""Characters of the reason why a transition failed: it is repeated in diagnostics."""
+
+SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
+"""What a configuration may say of all nodes, though not each has it."""
+
+SUCCESS = TransitionCallbackReturn.SUCCESS
+FAILURE = TransitionCallbackReturn.FAILURE
+
+
+class ManagedNode(LifecycleNode):
+    """Base of the package's nodes.
+
+    Subclasses define `configure`, `activate`, `deactivate`, `cleanup` and `end`; an error that
+    they raise leaves the node in the state it came from, with the reason in the log and in
+    `fault` (rclpy itself would swallow the exception).
+
+    Every callback is guarded (`nodes.process.guard`): of subscriptions, timers, services,
+    QoS events, parameter checks and the futures of clients, those of rclpy's own services too.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    options : dict
+        Keyword arguments of `rclpy.node.Node`.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._events = EventPoller(self)  # Node's constructor already creates publishers
+        self._live_timers: set[Any] = set()
+        super().__init__(name, **options)
+        # Those of the life cycle, which rclpy makes without `create_service`.
+        for service in self._services:
+            if not hasattr(service.callback, "__wrapped__"):
+                service.callback = self._guard_service(
+                    service.callback, service.srv_type, service.srv_name
+                )
+        self.fault = ""
+        self._locked = ParameterSet(self, CommonParameters).value.lock_configuration
+        gate_of(self).locked = self._locked
+        self._was_configured = self._inside = False
+        self.create_timer(
+            EVENT_PERIOD_S, self._events.poll, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def create_publisher(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
+        """Create a publisher that says when a subscription does not fit."""
+        events = make_events(
+            PublisherEventCallbacks,
+            lambda policy: self.get_logger().warning(
+                f"{topic}: a subscription requests another {policy} than is offered: it gets "
+                "nothing; change output_qos, or qos_overrides of either side"
+            ),
+        )
+        options.setdefault("event_callbacks", events)
+        create = super().create_publisher
+        try:
+            publisher = create(msg_type, topic, *args, **options)
+        except UnsupportedEventTypeError:
+            options["event_callbacks"] = PublisherEventCallbacks(use_default_callbacks=False)
+            publisher = create(msg_type, topic, *args, **options)
+        return self._events.watch(publisher)
+
+    def create_subscription(
+        self,
+        msg_type: Any,
+        topic: str,
+        callback: Callable[..., Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        """Create a subscription whose events are polled."""
+        callback = guard(callback, f"{self.get_name()}: subscription {topic}")
+        none = SubscriptionEventCallbacks(use_default_callbacks=False)
+        options.setdefault("event_callbacks", none)
+        create = super().create_subscription
+        try:
+            subscription = create(msg_type, topic, callback, *args, **options)
+        except UnsupportedEventTypeError:
+            options["event_callbacks"] = none
+            subscription = create(msg_type, topic, callback, *args, **options)
+        return self._events.watch(subscription)
+
+    def create_timer(
+        self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
+    ) -> Any:
+        """Create a timer that stays silent when it was destroyed with its event already queued."""
+        callback = guard(callback, f"{self.get_name()}: timer {name_of(callback)}")
+
+        def call_live() -> None:
+            if timer in self._live_timers:
+                callback()
+
+        timer = super().create_timer(timer_period_sec, call_live, *args, **options)
+        self._live_timers.add(timer)
+        return timer
+
+    def create_service(
+        self,
+        srv_type: Any,
+        srv_name: str,
+        callback: Callable[..., Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        """Create a service that always answers."""
+        callback = self._guard_service(callback, srv_type, srv_name)
+        return super().create_service(srv_type, srv_name, callback, *args, **options)
+
+    def _guard_service(
+        self, callback: Callable[..., Any], srv_type: Any, srv_name: str
+    ) -> Callable[..., Any]:
+        return guard_service(callback, srv_type, f"{self.get_name()}: service {srv_name}")
+
+    def create_client(self, srv_type: Any, srv_name: str, *args: Any, **options: Any) -> Any:
+        """Create a client whose futures have guarded callbacks."""
+        client = super().create_client(srv_type, srv_name, *args, **options)
+        return guard_client(client, f"{self.get_name()}: answer of {srv_name}")
+
+    def add_on_set_parameters_callback(self, callback: Callable[..., Any]) -> None:
+        """Add a check of new parameters; they are refused when it raises."""
+        place = f"{self.get_name()}: parameters, {name_of(callback)}"
+        super().add_on_set_parameters_callback(guard_parameters(callback, place))
+
+    def destroy_timer(self, timer: Any) -> bool:
+        """Destroy a timer."""
+        self._live_timers.discard(timer)
+        return super().destroy_timer(timer)
+
+    def destroy_node(self) -> None:
+        """Destroy the node with all that it made."""
+        self._live_timers.clear()
+        super().destroy_node()
+
+    def destroy_publisher(self, publisher: Any) -> bool:
+        """Destroy a publisher."""
+        self._events.forget(publisher)
+        return super().destroy_publisher(publisher)
+
+    def destroy_subscription(self, subscription: Any) -> bool:
+        """Destroy a subscription."""
+        self._events.forget(subscription)
+        return super().destroy_subscription(subscription)
+
+    # -- what subclasses do --------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Load, build, warm up."""
+
+    def activate(self) -> None:
+        """Begin to take frames."""
+
+    def deactivate(self) -> None:
+        """Stop taking frames."""
+
+    def cleanup(self) -> None:
+        """Give everything back that `configure` took; called for a half-done one too."""
+
+    def end(self) -> None:
+        """The process ends: stop threads within a fraction of a second."""
+
+    def restore_clocks(self) -> None:
+        """The process ends: bring changed clocks back at once.
+
+        Called before `end`, on a thread that is not the ROS thread, which may be busy.
+        """
+
+    # -- states --------------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """``unconfigured``, ``inactive``, ``active`` or ``finalized``, or a transition's name."""
+        return str(self._state_machine.current_state[1])
+
+    @property
+    def is_unconfigured(self) -> bool:
+        """Whether nothing was loaded yet."""
+        return self.state_name == "unconfigured"
+
+    def autostart(self) -> bool:
+        """Configure and activate, from whatever state; False when one of them failed."""
+        if self.state_name == "unconfigured" and self.trigger_configure() != SUCCESS:
+            return False
+        return self.state_name == "active" or (
+            self.state_name == "inactive" and self.trigger_activate() == SUCCESS
+        )
+
+    def trigger_shutdown(self) -> TransitionCallbackReturn:
+        """Shut down, from any state; a node that is shut down stays so (rclpy would raise)."""
+        return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
+
+    def trigger_configure(self) -> TransitionCallbackReturn:
+        """Configure on behalf of this process, whatever `lock_configuration` says."""
+        return self._from_inside(super().trigger_configure)
+
+    def trigger_cleanup(self) -> TransitionCallbackReturn:
+        """Clean up on behalf of this process, whatever `lock_configuration` says."""
+        return self._from_inside(super().trigger_cleanup)
+
+    def _from_inside(
+        self, transition: Callable[[], TransitionCallbackReturn]
+    ) -> TransitionCallbackReturn:
+        self._inside = True
+        try:
+            return transition()
+        finally:
+            self._inside = False
+
+    def _refuses(self, what: str) -> bool:
+        """Whether a request of another process to configure anew is refused."""
+        if self._inside or not self._locked or not self._was_configured:
+            return False
+        FAULTS.note_dropped(
+            f"{self.get_name()}: life cycle",
+            f"a request to {what}: lock_configuration is set, so this node is configured once; "
+            "start it anew instead",
+        )
+        return True
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Configure; on an error what was taken is given back."""
+        if self._refuses("configure"):
+            return FAILURE
+        self._warn_of_unknown_parameters()
+        done = self._attempt("configure", self.configure, self.cleanup)
+        self._was_configured |= done == SUCCESS
+        return done
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Activate; on an error what was begun is stopped."""
+        return self._attempt("activate", self.activate, self.deactivate)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Deactivate."""
+        return self._attempt("deactivate", self.deactivate)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Clean up."""
+        if self._refuses("clean up"):
+            return FAILURE
+        return self._attempt("clean up", self.cleanup)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop, from any state."""
+        return self._attempt("shut down", self.end)
+
+    def _warn_of_unknown_parameters(self) -> None:
+        """Say which values of the configuration name no parameter: rclpy drops them in silence."""
+        for name in self._parameter_overrides:
+            shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
+            if not shared and not self.has_parameter(name):
+                self.get_logger().warning(f"there is no parameter {name}: its value is not used")
+
+    def _attempt(
+        self, what: str, action: Callable[[], None], undo: Callable[[], None] | None = None
+    ) -> TransitionCallbackReturn:
+        try:
+            action()
+        # sys.exit() in a library, too: the state machine would stay between two states for ever.
+        except BaseException as error:
+            self.fault = _reason(error)
+            self.get_logger().error(f"cannot {what}: {self.fault}")
+            if undo is not None:
+                guard(undo, f"{self.get_name()}: {undo.__name__} after a failed {what}")()
+            return FAILURE
+        self.fault = ""
+        return SUCCESS
+
+
+def _reason(error: BaseException) -> str:
+    """The text of errors raised on purpose; others with their type and place."""
+    if isinstance(error, JetsonDnnRtError):
+        return safe_text(error, LONGEST_REASON)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        place = f" ({code.co_filename}:{trace.tb_lineno} in {code.co_name})"
+    return f"{type(error).__name__}: {safe_text(error, LONGEST_REASON)}{place}"
+
+
+def overrides_to_parameters(values: dict[str, Any]) -> list[Any]:
+    """Parameters for `Node(parameter_overrides=...)`; an empty list keeps its default."""
+    from rclpy.parameter import Parameter
+
+    return [
+        Parameter(name, value=list(value) if isinstance(value, (tuple, list)) else value)
+        for name, value in values.items()
+        if not (isinstance(value, Sequence) and not value and not isinstance(value, str))
+    ]

@@ -1,0 +1,238 @@
+"""Parameters of a node, from their declaration (`jetson_dnn_rt.nodes.process.declaration`).
+
+From it come the ROS descriptor, the check of a new value with a reason, and the value the node
+works with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.process import guard
+from jetson_dnn_rt.nodes.process.declaration import Item, Values, describe, parameter
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+
+LOCKED = (
+    "lock_configuration is set, so it keeps the value that the node was started with; change the "
+    "configuration and start the node anew"
+)
+
+SIM_TIME = "use_sim_time"
+"""Declared by rclpy on every node: it exchanges the clock that stamps are compared with."""
+
+_GATE = "jetson_dnn_rt_parameter_gate"
+"""Attribute of a node: a map by node would keep alive what its callbacks refer to."""
+
+__all__ = ["ParameterSet", "describe", "make_descriptor", "parameter", "read_parameters"]
+
+
+def make_descriptor(item: Item) -> ParameterDescriptor:
+    """Describe a parameter for ``ros2 param describe``."""
+    descriptor = ParameterDescriptor(description=item.description, read_only=item.read_only)
+    if item.choices:
+        descriptor.additional_constraints = "one of " + ", ".join(item.choices)
+    if item.words:
+        descriptor.additional_constraints = "a number, or " + ", ".join(item.words)
+    if item.limits is not None and item.kind is int:
+        low, high = item.limits
+        descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
+    elif item.limits is not None:
+        low, high = item.limits
+        descriptor.floating_point_range = [
+            FloatingPointRange(from_value=float(low), to_value=float(high))
+        ]
+    # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
+    descriptor.dynamic_typing = item.kind in (float, tuple[float, ...]) or bool(item.words)
+    return descriptor
+
+
+@dataclasses.dataclass(frozen=True)
+class CommonParameters:
+    """Parameters of every node of the package."""
+
+    lock_configuration: bool = parameter(
+        False,
+        "Refuse changes of all parameters that are not dynamic, and cleaning up and configuring "
+        "again, from the start of the node on: for networks where not everybody is trusted",
+        read_only=True,
+    )
+
+
+class ParameterSet(Generic[Values]):
+    """Declares the parameters of a dataclass on a node and keeps its checked value.
+
+    Parameters
+    ----------
+    node : Node
+        Where they are declared.
+    declaration : type
+        A frozen dataclass whose fields are made by `parameter`; its ``__post_init__`` raises
+        `ConfigurationError` for combinations that cannot be used.
+    defaults : mapping, optional
+        Defaults of this node that differ from the dataclass'.
+    is_fixed : callable
+        Whether parameters that are not dynamic may not change now.
+    on_change : callable
+        Called with the value before and the new one, once all parameters of a request have been
+        checked. It raises `ConfigurationError` to refuse the new value before it has changed
+        anything; after any other error it is called the other way round, to undo what it did.
+
+    Raises
+    ------
+    ConfigurationError
+        When the configuration holds a value that cannot be used.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        declaration: type[Values],
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        is_fixed: Callable[[], bool] = lambda: False,
+        on_change: Callable[[Values, Values], None] = lambda before, after: None,
+    ) -> None:
+        self._declaration = declaration
+        self._items = {item.name: item for item in describe(declaration)}
+        self._is_fixed, self.on_change = is_fixed, on_change
+        values: dict[str, Any] = {}
+        try:
+            for item in self._items.values():
+                default = (defaults or {}).get(item.field, item.default)
+                declared = node.declare_parameter(
+                    item.name, item.to_ros(default), make_descriptor(item)
+                )
+                values[item.field] = item.check(declared.value)
+            self.value: Values = declaration(**values)
+        except (ConfigurationError, ValueError) as error:
+            raise ConfigurationError(f"{node.get_name()}: {error}") from error
+        gate_of(node).add(self)
+
+    def check(self, parameters: Sequence[Parameter], locked: bool) -> Values:
+        """The value with these parameters, those of other sets left out; changes nothing.
+
+        Parameters
+        ----------
+        parameters : sequence of Parameter
+            What is to be set.
+        locked : bool
+            Whether only dynamic ones may change.
+
+        Raises
+        ------
+        ConfigurationError, ValueError
+            When one of them, or all together, cannot be used.
+        """
+        changes: dict[str, Any] = {}
+        for changed in parameters:
+            item = self._items.get(changed.name)
+            if item is None:
+                continue
+            value = item.check(changed.value)
+            if value == getattr(self.value, item.field):
+                continue
+            if locked and not item.dynamic:
+                raise ConfigurationError(f"{item.name} is locked: {LOCKED}")
+            if not item.dynamic and self._is_fixed():
+                raise ConfigurationError(
+                    f"{item.name} is read when the node is configured: clean it up first"
+                )
+            changes[item.field] = value
+        return dataclasses.replace(self.value, **changes) if changes else self.value  # type: ignore
+
+
+class ParameterGate:
+    """All parameter sets of one node: a request to set parameters changes all of them or none.
+
+    rclpy asks one callback after the other and applies nothing when one refuses, so a callback
+    that has already acted on its part would be left with what ROS never took over. Here one
+    callback has everything checked first, then lets everything take effect.
+
+    Parameters
+    ----------
+    node : Node
+        Whose parameters they are.
+
+    Attributes
+    ----------
+    locked : bool
+        Parameters that are not dynamic keep the values that the node was started with.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._sets: list[ParameterSet[Any]] = []
+        self._place = f"{node.get_name()}: parameters"
+        self.locked = False
+        # Called after callbacks that are added later, and before rclpy's own for `use_sim_time`,
+        # which refuses nothing that the parameter's declared type has let through.
+        node.add_on_set_parameters_callback(self._on_set)
+
+    def add(self, parameters: ParameterSet[Any]) -> None:
+        """Check requests against this set, too."""
+        self._sets.append(parameters)
+
+    def _on_set(self, parameters: list[Parameter]) -> SetParametersResult:
+        try:
+            if self.locked and any(changed.name == SIM_TIME for changed in parameters):
+                raise ConfigurationError(f"{SIM_TIME} is locked: {LOCKED}")
+            wanted = [(one, one.value, one.check(parameters, self.locked)) for one in self._sets]
+            self._apply([entry for entry in wanted if entry[1] != entry[2]])
+        except (ConfigurationError, ValueError) as error:
+            return SetParametersResult(successful=False, reason=safe_text(error))
+        except Exception as error:  # undone, and the node goes on as it was
+            FAULTS.note(self._place, error)
+            return SetParametersResult(
+                successful=False, reason=f"{guard.describe(error)}; nothing was changed"
+            )
+        return SetParametersResult(successful=True)
+
+    def _apply(self, changes: Sequence[tuple[ParameterSet[Any], Any, Any]]) -> None:
+        begun: list[tuple[ParameterSet[Any], Any, Any]] = []
+        try:
+            for one, before, after in changes:
+                begun.append((one, before, after))
+                one.on_change(before, after)
+        except Exception as error:
+            if isinstance(error, ConfigurationError):
+                begun.pop()  # a refusal: it has changed nothing
+            for one, before, after in reversed(begun):
+                try:
+                    one.on_change(after, before)
+                except Exception as second:
+                    FAULTS.note(self._place, second)
+            raise
+        for one, _, after in changes:
+            one.value = after
+
+
+def gate_of(node: Node) -> ParameterGate:
+    """The one gate of a node, made at the first call."""
+    gate = getattr(node, _GATE, None)
+    if gate is None:
+        gate = ParameterGate(node)
+        setattr(node, _GATE, gate)
+    return gate
+
+
+def read_parameters(node: Node) -> dict[str, Any]:
+    """All parameters of a node, with values as JSON has them."""
+    values = {}
+    for name, held in node.get_parameters_by_prefix("").items():
+        value = held.value
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        values[name] = value if plain else list(value)
+    return values

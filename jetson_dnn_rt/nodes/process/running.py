@@ -1,0 +1,347 @@
+"""Starting and ending a ROS process: contexts, executors, signals.
+
+rclpy's own signal handlers invalidate the context at once, so that no lifecycle transition can run
+any more. Here the handlers only set an event; the node is shut down with a valid context and the
+process ends with exit code 0. The main thread does nothing but wait for the signal: a transition
+that is busy inside a library (loading a model) then cannot delay the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.nodes.process.end_watcher import start_end_watcher
+from jetson_dnn_rt.nodes.process.endings import (
+    BAD_CONFIGURATION,
+    SIGNAL,
+    SPIN_FAILED,
+    START_FAILED,
+    Ending,
+)
+from jetson_dnn_rt.nodes.process.guard import describe
+from jetson_dnn_rt.runtime.realtime import set_library_defaults
+from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
+
+if TYPE_CHECKING:
+    from rclpy.context import Context
+    from rclpy.executors import Executor
+
+    from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
+
+    MakeNode = Callable[[Context, list[str]], ManagedNode]
+
+logger = logging.getLogger(__name__)
+
+CLOCKS_LIMIT_S = 0.2
+"""After a signal: clocks that are not restored by then are left to their guardian."""
+
+SHUTDOWN_LIMIT_S = 0.4
+"""After a signal: what is not shut down by then is left to the operating system."""
+
+END_LIMIT_S = 0.9
+"""After a signal: the process is gone by then if it can end itself, whatever hangs."""
+
+FLUSH_LIMIT_S = 0.1
+"""What was printed and is not read by then is lost."""
+
+KILL_LIMIT_S = 1.2
+"""After a signal: a process that cannot end itself is killed by its watcher then."""
+
+LONGEST_TEXT = 4000
+"""Characters of what is wrong with a configuration."""
+
+SPIN_TIMEOUT_S = 0.2
+"""A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
+
+
+FAILURES_IN_A_ROW, FAILING_S = 100, 5.0
+"""`spin_once` may fail so often and for so long with no success between. Every node of the package
+has a timer of half a second: where none is served for so long, nothing is."""
+
+
+def make_executor(context: Context) -> Executor:
+    """Make the fastest single-threaded executor of this ROS distribution.
+
+    A MultiThreadedExecutor loses images and has tails of 40 to 200 ms; images need one thread.
+    """
+    try:
+        from rclpy.experimental import EventsExecutor
+    except ImportError:  # Humble and Jazzy
+        from rclpy.executors import SingleThreadedExecutor
+
+        return SingleThreadedExecutor(context=context)
+    return EventsExecutor(context=context)
+
+
+class Spinner:
+    """Spins an executor on a thread of its own until stopped.
+
+    Parameters
+    ----------
+    context : Context
+        Initialised.
+    on_end : callable
+        Called on the thread at its end, with the error that ended it or None.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        on_end: Callable[[BaseException | None], None] = lambda error: None,
+    ) -> None:
+        self._on_end, self.context = on_end, context
+        self.executor = make_executor(context)
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        self._running = True
+        self._calls: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to spin."""
+        self._thread = start_thread(self._run, "ros-spin")
+
+    def call(self, function: Callable[[], Any], timeout_s: float | None = None) -> Any:
+        """Run a function on the spinning thread, between two callbacks, and return its value.
+
+        Raises
+        ------
+        TimeoutError
+            When it is not done in time; it goes on all the same.
+        RuntimeError
+            When the spinning thread has ended.
+        """
+        done = threading.Event()
+        outcome: list[Any] = [None, None]
+
+        def run() -> None:
+            try:
+                outcome[0] = function()
+            except BaseException as error:
+                outcome[1] = error
+            finally:
+                done.set()
+
+        with self._lock:
+            if not self._running or self.ended.is_set():
+                raise RuntimeError("the ROS thread has ended")
+            self._calls.append(run)
+        self.executor.wake()
+        if not done.wait(timeout_s):
+            raise TimeoutError(f"the ROS thread was busy for {timeout_s} s")
+        if outcome[1] is not None:
+            raise outcome[1]
+        return outcome[0]
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop spinning; False when a callback still runs after `timeout_s`."""
+        with self._lock:
+            self._running = False
+        self.executor.wake()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        from rclpy.exceptions import InvalidHandle
+
+        failures, first_s = 0, 0.0
+        try:
+            while self._running or self._calls:
+                with self._lock:
+                    calls, self._calls = self._calls, []
+                for run in calls:
+                    run()
+                if not self._running:
+                    continue
+                try:
+                    self.executor.spin_once(timeout_sec=SPIN_TIMEOUT_S)
+                    failures = 0
+                except BaseException as error:
+                    # Callbacks are guarded: this is rclpy itself, or the callback of a node that
+                    # is none of the package's.
+                    if not self.context.ok():
+                        raise
+                    # A message was queued when its subscription was destroyed: no fault. rclpy's
+                    # own executors pass over that, Kilted's EventsExecutor raises.
+                    if not isinstance(error, InvalidHandle):
+                        FAULTS.note("spinning", error)
+                    now_s = time.monotonic()
+                    first_s = first_s if failures else now_s
+                    failures += 1
+                    if failures > FAILURES_IN_A_ROW and now_s - first_s >= FAILING_S:
+                        raise
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.ended.set()
+            self._on_end(self.error)
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
+    """Let SIGINT and SIGTERM set an event, however often they come; main thread only.
+
+    The interpreter itself writes the signal's number into a socket. A handler in Python would have
+    to wait for the main thread, which is not woken when the system gives the signal to another
+    one: seen once in about ten starts of a process that has just forked. The numbers of these two
+    signals stay in the socket, which is what the context gives: others may look there, too.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    read_end, write_end = socket.socketpair()
+    write_end.setblocking(False)
+
+    def forward() -> None:
+        while seen := read_end.recv(64, socket.MSG_PEEK):
+            if set(seen) & set(numbers):
+                stop.set()
+                return
+            read_end.recv(len(seen))
+
+    # Without it nobody could end the process in order any more.
+    thread = start_thread(forward, "signals", wanted=lambda: True)
+    before_end = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield read_end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_end)
+        write_end.close()
+        thread.join()
+        read_end.close()
+
+
+def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
+    """Run one lifecycle node until a signal comes; the body of every executable.
+
+    Parameters
+    ----------
+    make_node : callable
+        Makes the node from the context and the command line's arguments; the node has the
+        parameter ``autostart``.
+    args : sequence of str
+        Command line without the program's name.
+
+    Returns
+    -------
+    int
+        Never: the process exits with the code of one of `jetson_dnn_rt.nodes.process.endings`.
+    """
+    set_library_defaults()
+    stop = threading.Event()
+    with stop_on_signals(stop) as signals:
+        start_end_watcher(signals, KILL_LIMIT_S)
+        process = _Process(make_node, list(args), stop)
+        start_thread(process.start, "start")
+        stop.wait()
+        # What hangs without the interpreter's lock is ended here, with the stacks of all threads
+        # on stderr and exit code 1 (`endings.END_HANGS`); what hangs with it by the watcher.
+        faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
+        end = start_thread(process.end, "end")
+        end.join(END_LIMIT_S - 0.2)
+        # What is left is the interpreter's own end: a second Ctrl-C must not spoil it, and
+        # neither threads that hang in a library nor their destructors may delay it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        start_thread(_flush, "flush").join(FLUSH_LIMIT_S)
+        os._exit(process.code)
+
+
+def _flush() -> None:
+    """Write out what was printed; waits for whoever reads it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+class _Process:
+    """A node, its context and its spinning thread, from the first import to the end.
+
+    The start runs on a thread of its own: imports, too, must not delay the end.
+    """
+
+    def __init__(self, make_node: MakeNode, args: list[str], stop: threading.Event) -> None:
+        self._make_node, self._args, self._stop = make_node, args, stop
+        self._spinner: Spinner | None = None
+        self._node: ManagedNode | None = None
+        self._context: Context | None = None
+        self.code = SIGNAL.code
+
+    def start(self) -> None:
+        """Make the node, spin it, bring it up where it is told to; sets `stop` on a failure."""
+        try:
+            self._start()
+        except ConfigurationError as error:
+            self._fail(BAD_CONFIGURATION, safe_text(error, LONGEST_TEXT))
+        except BaseException as error:  # sys.exit() too: nobody would wait for anything then
+            logger.exception("the node could not be started")
+            self._fail(START_FAILED, describe(error))
+
+    def end(self) -> None:
+        """Restore the clocks, then shut the node down as far as that is possible at once."""
+        spinner, node, context = self._spinner, self._node, self._context
+        if node is not None:
+            # First, and behind nothing else: the ROS thread may be busy, or have ended.
+            start_thread(node.restore_clocks, "restore clocks").join(CLOCKS_LIMIT_S)
+        if spinner is None or node is None or context is None or spinner.ended.is_set():
+            return
+
+        def shut_down() -> None:
+            node.trigger_shutdown()
+            # The last node takes the DDS participant with it: others see at once that it is gone.
+            node.destroy_node()
+
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            spinner.call(shut_down, SHUTDOWN_LIMIT_S)
+            if spinner.stop(0.1):
+                context.try_shutdown()
+
+    def _start(self) -> None:
+        import rclpy
+        from rclpy.exceptions import ParameterException
+        from rclpy.signals import SignalHandlerOptions
+
+        from jetson_dnn_rt.nodes.process.logging import use_ros_logging
+
+        context = rclpy.Context()
+        rclpy.init(
+            args=self._args, context=context, signal_handler_options=SignalHandlerOptions.NO
+        )
+        use_ros_logging()
+        try:
+            node = self._make_node(context, self._args)
+        except ParameterException as error:
+            raise ConfigurationError(str(error)) from error
+        spinner = Spinner(context, self._on_spin_end)
+        for one in (node, *getattr(node, "children", ())):
+            spinner.executor.add_node(one)
+        self._context, self._node, self._spinner = context, node, spinner
+        spinner.start()
+        if node.get_parameter("autostart").value:
+            with contextlib.suppress(RuntimeError):
+                spinner.call(node.autostart)
+
+    def _on_spin_end(self, error: BaseException | None) -> None:
+        # Shutting the context down makes a spinning thread raise: that is no fault.
+        if error is not None and not self._stop.is_set():
+            self._fail(SPIN_FAILED, f"the ROS thread ended: {describe(error)}")
+
+    def _fail(self, ending: Ending, text: str) -> None:
+        self.code = ending.code
+        print(text, file=sys.stderr)
+        self._stop.set()

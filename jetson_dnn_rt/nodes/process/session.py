@@ -1,0 +1,298 @@
+"""The composed graph inside the calling process, from its start to its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.runtime.executor import TaskSnapshot
+from jetson_dnn_rt.runtime.realtime import Setting
+from jetson_dnn_rt.scheduling.analysis import Verdict
+from jetson_dnn_rt.tasks import JobRecord, Work
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+
+    from jetson_dnn_rt.nodes.perception import PerceptionNode
+
+Overrides = Mapping[str, Mapping[str, object]]
+
+DRAIN_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task as it starts.
+
+    Attributes
+    ----------
+    name, kind, model : str
+        The task, ``detection`` or ``segmentation``, and its model's source.
+    labels : tuple of str
+        Names of the classes.
+    deadline_ms, frequency_hz : float
+        Relative deadline and expected rate.
+    variants : tuple of str
+        Those that are ready.
+    variant : str
+        The one that runs first.
+    camera : str
+        The in-process camera it looks at; empty where frames come from a topic.
+    model_hash : str
+        SHA-256 of the model.
+    stages : tuple of str
+        Their names.
+    """
+
+    name: str
+    kind: Kind
+    model: str
+    labels: tuple[str, ...]
+    deadline_ms: float
+    frequency_hz: float
+    variants: tuple[str, ...]
+    variant: str
+    camera: str
+    model_hash: str
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CameraReport:
+    """A camera: source, size in pixels, rate and the frames that it delivered."""
+
+    name: str
+    source: str
+    width: int
+    height: int
+    rate_hz: float
+    frames: int
+    error: str
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """What is known when everything is active and the first frame is about to come.
+
+    `parameters` are those of every node, as they are now; `clocks_at` says which clock
+    configuration the hardware had at a steady time in ns, also when all has ended.
+    """
+
+    tasks: dict[str, TaskInfo]
+    cameras: dict[str, CameraReport]
+    verdict: Verdict
+    settings: tuple[Setting, ...]
+    parameters: dict[str, dict[str, Any]]
+    clocks_at: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class SessionReport:
+    """What is known at the end.
+
+    `counts` are the executor's figures of each task; every released frame is among its outcomes.
+    `seconds` runs from the first frame's release to the last job's end, without the set-up.
+    """
+
+    tasks: dict[str, TaskInfo]
+    cameras: dict[str, CameraReport]
+    counts: dict[str, TaskSnapshot]
+    verdict: Verdict
+    settings: tuple[Setting, ...]
+    seconds: float
+
+
+def run_session(
+    params_file: Path | None,
+    overrides: Overrides,
+    *,
+    frames: int | None,
+    seconds: float | None,
+    observer: Callable[[JobRecord, Work], None],
+    on_ready: Callable[[SessionInfo], None] | None = None,
+    stop: threading.Event | None = None,
+) -> SessionReport:
+    """Run the nodes of ``perception`` in this process.
+
+    Parameters
+    ----------
+    params_file : Path or None
+        A ROS parameter file.
+    overrides : mapping
+        Parameters by node, above the file's: ``{"camera": {"source": "video:x.mp4"}}``.
+    frames : int or None
+        End after so many frames of each camera of this process.
+    seconds : float or None
+        End after so long.
+    observer : callable
+        Sees every job that ends, on the delivery thread.
+    on_ready : callable, optional
+        Called when all tasks are active, before the first frame.
+    stop : threading.Event, optional
+        Set from outside to end early.
+
+    Returns
+    -------
+    SessionReport
+        After every frame is accounted for.
+
+    Raises
+    ------
+    ConfigurationError
+        When the graph cannot be configured or activated; the text names the task and the reason.
+    """
+    import rclpy
+    from rclpy.exceptions import ParameterException
+    from rclpy.signals import SignalHandlerOptions
+
+    from jetson_dnn_rt.nodes.perception import PerceptionNode
+
+    stop = stop or threading.Event()
+    wake = threading.Event()
+    given = {name: dict(values) for name, values in overrides.items()}
+    args = ["--ros-args", "--params-file", str(params_file)] if params_file else []
+    if params_file is not None and not params_file.is_file():
+        raise ConfigurationError(f"parameter file {params_file} is not there")
+    context = rclpy.Context()
+    try:
+        rclpy.init(args=args, context=context, signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:
+        raise ConfigurationError(f"parameter file {params_file}: {error}") from error
+    node: PerceptionNode | None = None
+    try:
+        try:
+            node = PerceptionNode(
+                context=context,
+                arguments=args,
+                overrides=given,
+                frame_limit=frames,
+                observer=observer,
+                on_camera_ended=wake.set,
+            )
+        except ParameterException as error:
+            raise ConfigurationError(str(error)) from error
+        with _spinning(node, context) as spinner:
+            return _run(node, spinner, seconds, on_ready, stop, wake)
+    finally:
+        if node is not None:
+            node.destroy_node()
+        context.try_shutdown()
+
+
+@contextmanager
+def _spinning(node: PerceptionNode, context: Any) -> Iterator[Spinner]:
+    spinner = Spinner(context)
+    spinner.executor.add_node(node)
+    for child in node.children:
+        spinner.executor.add_node(child)
+    spinner.start()
+    try:
+        yield spinner
+    finally:
+        if not spinner.ended.is_set():
+            spinner.call(node.trigger_shutdown)
+        spinner.stop()
+        spinner.executor.shutdown()
+
+
+def _run(
+    node: PerceptionNode,
+    spinner: Spinner,
+    seconds: float | None,
+    on_ready: Callable[[SessionInfo], None] | None,
+    stop: threading.Event,
+    wake: threading.Event,
+) -> SessionReport:
+    info: list[SessionInfo] = []
+
+    def announce() -> None:
+        info.append(_describe(node))
+        if on_ready is not None:
+            on_ready(info[0])
+
+    node.on_tasks_ready = announce
+    node.host.want_clocks()
+    if not spinner.call(node.autostart):
+        raise ConfigurationError(node.fault)
+    begin_ns = time.monotonic_ns()
+    limit_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
+    while not stop.is_set():
+        if node.cameras and all(camera.ended.is_set() for camera in node.cameras.values()):
+            break
+        # Signals set `stop` only, so it is looked at now and then.
+        left_s = 0.1 if limit_ns is None else min(0.1, (limit_ns - time.monotonic_ns()) * 1e-9)
+        if left_s <= 0 or spinner.ended.is_set():
+            break
+        wake.wait(left_s)
+        wake.clear()
+    if spinner.error is not None:
+        raise RuntimeError(f"the ROS thread ended: {spinner.error!r}") from spinner.error
+    for camera in node.cameras.values():
+        if camera.camera is not None:
+            camera.camera.stop()
+    for task in node.tasks:
+        node.host.disconnect(task)
+    node.host.executor.wait_idle(DRAIN_TIMEOUT_S)
+    return SessionReport(
+        tasks=info[0].tasks,
+        cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
+        counts={task: node.host.executor.snapshot(task) for task in node.tasks},
+        verdict=info[0].verdict,
+        settings=info[0].settings,
+        seconds=(time.monotonic_ns() - begin_ns) / 1e9,
+    )
+
+
+def _describe(node: PerceptionNode) -> SessionInfo:
+    from jetson_dnn_rt.nodes.process.parameters import read_parameters
+
+    assert node.host.verdict is not None
+    assert node.host.realtime is not None
+    tasks = {}
+    for name, task in node.tasks.items():
+        assert task.loaded is not None
+        values = task.parameters
+        tasks[name] = TaskInfo(
+            name=name,
+            kind=task.loaded.model.kind,
+            model=values.model,
+            labels=task.labels,
+            deadline_ms=task.deadline_ns / 1e6,
+            frequency_hz=task.frequency_hz,
+            variants=task.loaded.variant_names,
+            variant=task.loaded.choose_variant(values.variant),
+            camera=values.camera,
+            model_hash=task.loaded.model.model_hash,
+            stages=task.loaded.stage_names,
+        )
+    cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
+    nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
+    if node.coordinator is not None:
+        nodes[node.coordinator.get_name()] = node.coordinator
+    parameters = {name: read_parameters(one) for name, one in nodes.items()}
+    # As they are, where a trial has decided.
+    parameters[node.get_name()]["workers"] = node.host.workers
+    return SessionInfo(
+        tasks,
+        cameras,
+        node.host.verdict,
+        node.host.realtime.settings,
+        parameters,
+        node.host.clocks_at,
+    )
+
+
+def _describe_camera(name: str, camera: Any) -> CameraReport:
+    height, width = camera.size or (0, 0)
+    error = "" if camera.camera is None else camera.camera.state.error
+    return CameraReport(
+        name, camera.parameters.source, width, height, camera.rate_hz, camera.frames, error
+    )

@@ -1,0 +1,1 @@
+"""Diagnostics, timing topics, statistics and traces of running nodes."""

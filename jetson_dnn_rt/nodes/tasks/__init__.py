@@ -1,0 +1,1 @@
+"""Task nodes: frames in, results out."""

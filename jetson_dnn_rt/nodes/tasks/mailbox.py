@@ -1,0 +1,75 @@
+"""A low-priority thread with a short queue: for what must never delay an inference."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from jetson_dnn_rt.safety.faults import FAULTS, start_thread
+
+Item = TypeVar("Item")
+
+
+class Mailbox(Generic[Item]):
+    """Calls a function for the newest items, on a thread of its own.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    handle : callable
+        Called with one item at a time; an exception is counted and costs that item.
+    slots : int
+        Items kept while one is handled; of more the oldest are dropped.
+    nice : int
+        Added to the thread's niceness.
+    """
+
+    def __init__(
+        self, name: str, handle: Callable[[Item], None], *, slots: int = 1, nice: int = 0
+    ) -> None:
+        self._handle, self._nice = handle, nice
+        self._items: deque[Item] = deque(maxlen=slots)
+        self._condition = threading.Condition()
+        self._stopping = False
+        self.dropped = 0
+        self._thread = start_thread(self._run, name, wanted=lambda: not self._stopping)
+
+    def put(self, item: Item) -> None:
+        """Leave an item; returns at once."""
+        with self._condition:
+            self.dropped += len(self._items) == self._items.maxlen
+            self._items.append(item)
+            self._condition.notify()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Drop what waits and end the thread."""
+        with self._condition:
+            self._stopping = True
+            self._items.clear()
+            self._condition.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            # A thread inherits the class of the one that makes it, which may be real-time.
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            if self._nice:
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+        while True:
+            with self._condition:
+                while not self._items and not self._stopping:
+                    self._condition.wait()
+                if self._stopping:
+                    return
+                item = self._items.popleft()
+            try:
+                self._handle(item)
+            except Exception as error:
+                FAULTS.note(f"thread {threading.current_thread().name}", error)
+            # The frame in it goes back to its pool now, not with the next item.
+            del item

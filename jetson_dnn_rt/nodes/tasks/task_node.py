@@ -1,0 +1,525 @@
+"""The node of one task: a model on a stream of frames, every frame with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rclpy.clock import Clock, ClockType
+from std_srvs.srv import SetBool
+
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet
+from jetson_dnn_rt.nodes.process.qos import make_qos
+from jetson_dnn_rt.nodes.reports.diagnostics import (
+    DiagnosticsPublisher,
+    camera_status,
+    processing_status,
+)
+from jetson_dnn_rt.nodes.reports.drift_watch import DriftWatch
+from jetson_dnn_rt.nodes.reports.time_profiles import load_time_profiles
+from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
+from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
+from jetson_dnn_rt.nodes.tasks.background_build import JOIN_TIMEOUT_S, BackgroundBuild
+from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
+from jetson_dnn_rt.nodes.tasks.host import Host, HostParameters
+from jetson_dnn_rt.nodes.tasks.image_input import InputKey
+from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.tasks.task_parameters import (
+    DEFAULT_FREQUENCY_HZ,
+    TaskNodeParameters,
+    defaults_of,
+)
+from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
+from jetson_dnn_rt.nodes.tasks.task_timing import FINISHED, TaskTiming
+from jetson_dnn_rt.safety.faults import safe_text
+from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
+
+BUILD_PERIOD_S = 0.5
+"""How often it is looked for variants that have been built."""
+
+PUBLISHED_NS = "published_ns"
+"""Key in a work's scratch: when its result had been handed to ROS, on the steady clock."""
+
+
+class TaskNode(ManagedNode):
+    """A lifecycle node that runs one model; alone with an executor of its own, or composed.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    task : str
+        Name of the task in the executor; by default the node's.
+    host : Host, optional
+        The composed process' executor and streams; without it the node has its own.
+    precedence : int
+        Among tasks with equal deadlines the one with the least goes first.
+    primary : bool
+        Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
+        below its name.
+    defaults : dict, optional
+        Defaults of parameters that differ from those of `TaskNodeParameters`.
+    observer : callable, optional
+        Sees every job that ends, on the delivery thread.
+    options : dict
+        Keyword arguments of `rclpy.node.Node`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        host: Host | None = None,
+        precedence: int = 0,
+        primary: bool = True,
+        defaults: dict[str, Any] | None = None,
+        observer: Callable[[JobRecord, Work], None] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        self.task = task or name
+        self._declared = ParameterSet(
+            self,
+            TaskNodeParameters,
+            defaults=defaults,
+            is_fixed=lambda: not self.is_unconfigured,
+            on_change=self._apply,
+        )
+        self._host_parameters: ParameterSet[HostParameters] | None = None
+        if host is None:
+            self._host_parameters = ParameterSet(
+                self, HostParameters, is_fixed=lambda: not self.is_unconfigured
+            )
+        self.host = host or Host(self)
+        self._precedence, self._primary, self._observer = precedence, primary, observer
+        self._loaded: LoadedTask | None = None
+        self._results: ResultTopics | None = None
+        self._closables: list[Any] = []
+        self._build: BackgroundBuild | None = None
+        self._build_timer: Any = None
+        self._added = False
+        self._enabled = True
+        self._arrivals = Arrivals()
+        self.timing = TaskTiming(self.parameters.wcet_exceedance)
+        self._reports: TimingReports | None = None
+        self.published = 0
+        self.create_service(SetBool, "~/enable", self._on_enable)
+        self._diagnostics = DiagnosticsPublisher(
+            self,
+            {
+                "processing_time_status": self._make_processing_status,
+                "camera_status": self._make_camera_status,
+                "task_status": lambda: task_status(self, self.timing.snapshot()),
+                "drift_status": lambda: drift_status(
+                    self.get_name(), self.timing.snapshot().drift
+                ),
+            },
+            process=host is None,
+        )
+
+    @property
+    def parameters(self) -> TaskNodeParameters:
+        """The present values."""
+        return self._declared.value
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes; empty while unconfigured."""
+        return () if self._loaded is None else self._loaded.model.labels
+
+    @property
+    def loaded(self) -> LoadedTask | None:
+        """Model and variants; None while unconfigured."""
+        return self._loaded
+
+    @property
+    def input_key(self) -> InputKey:
+        """The subscription that the task needs when it has no camera in its process."""
+        values = self.parameters
+        return InputKey(
+            self.resolve_topic_name("image_raw"),
+            values.image_transport,
+            values.input_qos,
+            values.input_qos_depth,
+            values.input_qos_deadline_ms,
+        )
+
+    @property
+    def frequency_hz(self) -> float:
+        """Rate at which frames are expected."""
+        values = self.parameters
+        rate_hz = values.expected_frequency
+        # Asked by diagnostics too, where a camera that is not there is no reason to fail.
+        if not rate_hz and values.camera in self.host.cameras:
+            rate_hz = self.host.cameras[values.camera].rate_hz
+        return rate_hz or DEFAULT_FREQUENCY_HZ
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of the frames that will come, as far as it is known.
+
+        Raises
+        ------
+        ConfigurationError
+            When its camera is not in the process, or not configured.
+        """
+        values = self.parameters
+        if not values.camera:
+            return values.image_height, values.image_width
+        size = self.host.camera(values.camera).size
+        if size is None:
+            raise ConfigurationError(f"camera {values.camera!r} is not configured")
+        return size
+
+    @property
+    def deadline_ns(self) -> int:
+        """Relative deadline; costs are rounded up, deadlines down."""
+        return self._deadline_ns(self.parameters)
+
+    # -- lifecycle -----------------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Load the model, build and measure every variant, make the publishers."""
+        if self._host_parameters is not None:
+            self.host.start(self._host_parameters.value, self.parameters.threads)
+        values = self.parameters
+        self.timing = self._make_timing(values)
+        executor = self.host.executor
+        logger = self.get_logger()
+
+        def log(text: str) -> None:
+            logger.info(text)
+            # Their timer waits for this thread meanwhile.
+            self._diagnostics.publish()
+
+        self._diagnostics.publish()
+        # Threads that a back end starts in here inherit the workers' scheduling.
+        with executor.realtime.as_worker():
+            self._loaded = LoadedTask(
+                values,
+                self.frame_size,
+                threads=self.host.count_threads(values),
+                clock=executor.clock,
+                log=log,
+                find_like=self.host.batches.find_like,
+                model=self.host.models.pop(self.task, None),
+            )
+        self.host.batches.join(self.task, self._loaded)
+        self._loaded.choose_variant(values.variant)
+        if self._loaded.allocate_frame is not None:
+            self.host.camera(values.camera).use_memory(self.task, self._loaded.allocate_frame)
+        self._arrivals = Arrivals()
+        self.published = 0
+        qos = make_qos(values.output_qos, values.output_qos_depth)
+        self._results = make_result_topics(values.kind, self, qos)
+        shared = self._primary
+        self._labels = LabelTopics(self, ["~/label_info"] + ["label_info"] * shared)
+        self._debug_image = DebugImage(
+            self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
+        )
+        self._reports = TimingReports(self)
+        self._closables = [self._results, self._labels, self._debug_image, self._reports]
+        self._labels.publish(self.labels, values.confidence_threshold)
+
+    def activate(self) -> None:
+        """Add the task to the executor, then let its frames come."""
+        loaded, values = self._loaded, self.parameters
+        assert loaded is not None
+        names = loaded.variant_names  # there may be one more in a moment
+        self.host.executor.add_task(
+            TaskParameters(
+                name=self.task,
+                deadline_ns=self.deadline_ns,
+                period_ns=int(1e9 / self.frequency_hz),
+                stages=loaded.stage_names,
+                variants=names,
+                variant=loaded.choose_variant(values.variant),
+                max_age_ns=int(values.max_age_ms * 1e6),
+                budget_quantile=values.budget_quantile,
+                precedence=self._precedence,
+                priority=values.priority,
+                batch_group=self.host.batches.find_group(self.task),
+            ),
+            loaded.stages,
+            self._on_record,
+            warm_up_times_ns={name: loaded.warm_up_times_ns[name] for name in names},
+            restart=self._rebuild,
+            stage_timeout_ns=int(values.stage_timeout_ms * 1e6),
+        )
+        self._added = True
+        self.host.join(self.task, self)
+        if not self.host.cascading:
+            self.host.commit()
+        self.host.connect(self.task, self, values.camera, self.input_key)
+        self._start_build()
+
+    def deactivate(self) -> None:
+        """Stop the frames, end the jobs, forget the task."""
+        self.host.disconnect(self.task)
+        self.host.leave(self.task)
+        if self._added:
+            self._added = False
+            self.host.executor.remove_task(self.task)
+
+    def cleanup(self) -> None:
+        """Give model and publishers back."""
+        self._close_topics()
+        if self._build is not None and not self._build.stop(JOIN_TIMEOUT_S):
+            self.get_logger().error("a variant that is being loaded hangs: it is left behind")
+        self._end_build()
+        if self._loaded is not None:
+            self._give_back(self._loaded)
+            self._loaded = None
+        if self._host_parameters is not None:
+            self.host.stop()
+
+    def end(self) -> None:
+        """Stop at once."""
+        self.host.disconnect(self.task)
+        self._added = False
+        if self._build is not None:
+            self._build.stop()
+        self._end_build()
+        if self._host_parameters is not None:
+            self.host.stop(timeout_s=0.2, quickly=True)
+        # With their threads, which would keep the node and its DDS participant alive.
+        self._close_topics()
+
+    def _give_back(self, loaded: LoadedTask) -> None:
+        """Close what a task runs on, as soon as none of its stages is in it."""
+        groups = self.host.batches.leave(self.task)
+
+        def close() -> None:
+            loaded.close()
+            for group in groups:
+                group.close()
+
+        if not self.host.running:
+            close()
+        elif not self.host.executor.when_unused(self.task, close):
+            self.get_logger().error(
+                "a stage has not returned: its model is given back when it does"
+            )
+
+    def _close_topics(self) -> None:
+        while self._closables:
+            self._closables.pop().close()
+        self._results = self._reports = None
+
+    # -- variants that are built meanwhile -----------------------------------------------------
+
+    @property
+    def build_progress(self) -> str:
+        """What the build in the background is at; empty when there is none."""
+        return "" if self._build is None else self._build.progress
+
+    def _start_build(self) -> None:
+        """Build what is missing, now that nobody is warming up any more; only cleanup ends it."""
+        loaded, values = self._loaded, self.parameters
+        assert loaded is not None
+        if self._build is not None or not loaded.missing or not values.build_missing:
+            return
+        self._build = BackgroundBuild(
+            self.task,
+            values,
+            loaded,
+            self.host.build_turn,
+            self.host.executor.realtime,
+            self.get_logger(),
+        )
+        self._build.start()
+        self._build_timer = self.create_timer(
+            BUILD_PERIOD_S, self._take_built, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def _take_built(self) -> None:
+        """Let the task run what has become ready, on the thread of its transitions."""
+        build, loaded = self._build, self._loaded
+        assert build is not None
+        assert loaded is not None
+        while (name := build.take()) is not None:
+            if self._added and not loaded.hand_over(name, partial(self._add_variant, name)):
+                build.put_back(name)
+                return
+            self.get_logger().info(f"variant {name} is ready")
+        if build.over:
+            self._end_build()
+
+    def _add_variant(self, name: str, stages: Any, times_ns: Any) -> None:
+        executor, loaded = self.host.executor, self._loaded
+        assert loaded is not None
+        executor.add_variant(self.task, name, stages, times_ns)
+        if loaded.choose_variant(self.parameters.variant) == name:
+            executor.set_variant(self.task, name)
+            self.get_logger().info(f"variant {name} runs from the next frame on")
+
+    def _end_build(self) -> None:
+        if self._build is not None:
+            self._build = None
+            self.destroy_timer(self._build_timer)
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def accept(self, frame: Frame, capture_ns: int) -> bool:
+        """Note that a frame arrived; called by the camera's or the ROS thread."""
+        if self._enabled:
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+        return self._enabled
+
+    def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Count a frame that is no image, as failed."""
+        if self._enabled:
+            self.host.executor.reject(self.task, frame, capture_ns, reason)
+            self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
+
+    def _on_record(self, record: JobRecord, work: Work) -> None:
+        """A job ended: publish its result, then what its timing was; on the delivery thread."""
+        values = self.parameters
+        finished = record.outcome in FINISHED
+        valid = record.outcome is Outcome.MET or (finished and values.late_results == "publish")
+        if valid and work.result is not None and self._results is not None:
+            self._results.publish(work.result, work.frame)
+            self.published += 1
+        published_ns = time.monotonic_ns()
+        # For observers: they are called after everything below.
+        work.scratch[PUBLISHED_NS] = published_ns
+        now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
+        if self._reports is not None:
+            self._reports.observe(record, now, finished)
+        if valid and work.result is not None and self._debug_image.wanted:
+            caption = (
+                f"{self.task}  {record.variant}  {record.response_time_ns / 1e6:.1f} ms  "
+                f"{record.outcome.value}"
+            )
+            self._debug_image.put(DebugItem(work.frame, work.result, caption))
+        if self._observer is not None:
+            self._observer(record, work)
+
+    # -- parameters and services ---------------------------------------------------------------
+
+    def _apply(self, before: TaskNodeParameters, values: TaskNodeParameters) -> None:
+        """Bring dynamic parameters into effect, from the next frame on."""
+        loaded = self._loaded
+        if loaded is None:
+            return
+        switched = values.variant != before.variant
+        variant = loaded.resolve_variant(values.variant) if switched else ""
+        if self._added:
+            executor = self.host.executor
+            if switched:
+                try:
+                    executor.set_variant(self.task, variant)
+                except ValueError as error:  # withdrawn
+                    raise ConfigurationError(str(error)) from error
+            executor.set_deadline(self.task, self._deadline_ns(values))
+            executor.set_max_age(self.task, int(values.max_age_ms * 1e6))
+        loaded.apply_thresholds(values)
+        if values.confidence_threshold != before.confidence_threshold:
+            self._labels.publish(self.labels, values.confidence_threshold)
+
+    def _deadline_ns(self, values: TaskNodeParameters) -> int:
+        return int(values.deadline_ms * 1e6) or int(1e9 / self.frequency_hz)
+
+    def _on_enable(self, request: Any, response: Any) -> Any:
+        self._enabled = request.data
+        response.success = True
+        response.message = "frames are taken" if request.data else "frames are ignored"
+        if request.data and self._added:
+            try:
+                retried = self.host.executor.retry(self.task)
+            except StillRunningError as error:
+                response.success, retried = False, safe_text(error)
+            if retried:
+                response.message = retried
+        return response
+
+    def _make_timing(self, values: TaskNodeParameters) -> TaskTiming:
+        """Statistics that begin anew, and the profile that they are compared with."""
+        host, profiles = self.host, load_time_profiles(values.profile, self.task)
+        if not profiles.source:
+            drift = DriftWatch(profiles, host.clocks_set_at)
+        else:
+            if profiles.by_clocks:
+                host.want_clocks()
+            drift = DriftWatch(profiles, lambda ns: host.clocks_set_at(ns) or host.clocks_at(ns))
+        return TaskTiming(values.wcet_exceedance, values.statistics_half_life, drift)
+
+    def _rebuild(self) -> Any:
+        """Replace the stages after one hung; called on a thread of the executor."""
+        loaded = self._loaded
+        if loaded is None:
+            raise ConfigurationError("the node was cleaned up meanwhile")
+        with self.host.executor.realtime.as_worker():
+            return loaded.rebuild(partial(self.host.executor.when_unused, self.task))
+
+    # -- diagnostics ---------------------------------------------------------------------------
+
+    def _make_processing_status(self) -> Any:
+        timing = self.timing.snapshot()
+        return processing_status(
+            self.get_name(),
+            processing_limits(self),
+            node_state=self.state_name,
+            fault=self.fault,
+            processing_ms=timing.processing_ms,
+            inference_ms=timing.inference_ms,
+            output_latency_ms=timing.output_latency_ms,
+            consecutive_delay_ms=timing.consecutive_delay_ms,
+        )
+
+    def _make_camera_status(self) -> Any:
+        values = self.parameters
+        camera = self.host.cameras.get(values.camera)
+        stream = self.host.input_of(self.input_key)
+        error, ended, extra = "", False, {}
+        if camera is not None and camera.camera is not None:
+            error, ended = camera.camera.state.error, camera.camera.state.ended
+        if stream is not None:
+            extra = {
+                "deadline_events": stream.deadline_events,
+                "distrusted_stamps": stream.distrusted_stamps,
+                "incompatible_qos": stream.incompatible or "none",
+            }
+            if stream.incompatible and not self._arrivals.snapshot(time.monotonic_ns()).count:
+                error = f"{stream.key.topic}: incompatible QoS: {stream.incompatible}"
+        return camera_status(
+            self.get_name(),
+            self._arrivals.snapshot(time.monotonic_ns()),
+            expected_hz=self.frequency_hz,
+            tolerance=values.tolerance,
+            node_state=self.state_name if self._enabled else "disabled",
+            error=error,
+            ended=ended,
+            extra=extra,
+        )
+
+    @property
+    def snapshot(self) -> Any:
+        """The executor's counts of this task; None while it is not active."""
+        if not self._added or not self.host.running:
+            return None
+        self.host.executor.check_watchdog()
+        return self.host.executor.snapshot(self.task)
+
+
+class DetectorNode(TaskNode):
+    """A task node whose defaults are those of detection."""
+
+    def __init__(self, name: str = "detector", **options: Any) -> None:
+        kind = defaults_of("detector")
+        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)
+
+
+class SegmenterNode(TaskNode):
+    """A task node whose defaults are those of segmentation."""
+
+    def __init__(self, name: str = "segmenter", **options: Any) -> None:
+        kind = defaults_of("segmenter")
+        super().__init__(name, defaults={**kind, **options.pop("defaults", {})}, **options)

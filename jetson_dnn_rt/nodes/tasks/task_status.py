@@ -1,0 +1,161 @@
+"""The statuses of a task in the diagnostics: outcomes, budgets, verdict, trace; drift."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.nodes.reports.diagnostics import ERROR, OK, WARN, ProcessingLimits, make_status
+from jetson_dnn_rt.traces.drift import LEARNED_TIMES
+
+if TYPE_CHECKING:
+    from diagnostic_msgs.msg import DiagnosticStatus
+
+    from jetson_dnn_rt.nodes.reports.drift_watch import DriftSnapshot, DriftState
+    from jetson_dnn_rt.nodes.tasks.host import Host
+    from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
+    from jetson_dnn_rt.nodes.tasks.task_timing import TimingSnapshot
+    from jetson_dnn_rt.runtime.executor import TaskSnapshot
+
+
+def processing_limits(node: TaskNode) -> ProcessingLimits:
+    """Limits of a task's processing time: its own, else its deadline."""
+    values = node.parameters
+    allowed_ms = values.allowed_processing_ms or values.deadline_ms
+    return ProcessingLimits(allowed_ms or 1000.0 / node.frequency_hz, values.acceptable_delay_ms)
+
+
+def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
+    """Make the status ``<node>: task_status``."""
+    values: dict[str, object] = {
+        "state": node.state_name,
+        "model": node.parameters.model,
+        "kind": node.parameters.kind,
+    }
+    level, message = OK, node.state_name
+    if node.fault:
+        level, message = ERROR, node.fault
+    snapshot = node.snapshot
+    if snapshot is not None:
+        values |= _counts(snapshot, node.published)
+        if snapshot.suspended:
+            level, message = ERROR, f"suspended: {snapshot.suspended}"
+        elif snapshot.withdrawn:
+            level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
+        if level == OK and node.host.executor.selector_failure:
+            level, message = WARN, f"selector set aside: {node.host.executor.selector_failure}"
+    if node.loaded is not None:
+        values |= _variants(node.loaded, node.build_progress)
+        values |= node.host.batches.describe(node.task)
+        lost = set(node.loaded.left_out) - set(node.loaded.missing)
+        if level == OK and lost:
+            level, message = WARN, "left out: " + ", ".join(sorted(lost))
+    for variant, figures in timing.variants.items():
+        values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}
+    values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
+    values |= host_values(node.host)
+    if level == OK and (lack := node.host.describe_trace()[0]):
+        level, message = WARN, lack
+    verdict = node.host.verdict
+    active = level == OK and node.state_name == "active"
+    if active and verdict is not None and verdict.schedulable is not True:
+        level, message = WARN, str(verdict)
+    return make_status(f"{node.get_name()}: task_status", level, message, values)
+
+
+def drift_status(node: str, drift: DriftSnapshot) -> DiagnosticStatus:
+    """Make the status ``<node>: drift_status``: whether times still match the profile."""
+    values: dict[str, object] = {"profile": drift.source or f"first {LEARNED_TIMES} frames"}
+    for state in drift.states:
+        values |= {
+            f"{state.title}.profiled_p99_ms": state.p99_ms,
+            f"{state.title}.profiled_frames": state.profiled,
+            f"{state.title}.judged_frames": state.judged,
+            f"{state.title}.recent_exceedance": state.recent,
+            f"{state.title}.level": state.level,
+            f"{state.title}.alarms": state.alarms,
+        }
+    if drift.unknown:
+        values["not_profiled"] = ", ".join(drift.unknown)
+    level, message = _judge_drift(drift)
+    return make_status(f"{node}: drift_status", level, message, values)
+
+
+def _judge_drift(drift: DriftSnapshot) -> tuple[bytes, str]:
+    alarms = [state for state in drift.states if state.alarm]
+    if alarms:
+        texts = "; ".join(map(_describe_drift, alarms))
+        return WARN, f"times no longer match the profile: {texts}"
+    if any(state.judged for state in drift.states):
+        return OK, "times match the profile"
+    if drift.states and not drift.source:
+        first = drift.states[0]
+        return OK, f"learning: {first.profiled} of {LEARNED_TIMES} frames of {first.title}"
+    if drift.unknown:
+        return OK, "not profiled: " + ", ".join(drift.unknown)
+    return OK, "no frame yet"
+
+
+def _describe_drift(state: DriftState) -> str:
+    return (
+        f"{state.title}: {100 * state.recent:.0f} % of the last frames took longer than its p99 "
+        f"of {state.p99_ms:.2f} ms"
+    )
+
+
+def _variants(loaded: LoadedTask, build_progress: str) -> dict[str, object]:
+    """What is loaded, what is not and why, and how far its building is."""
+    values: dict[str, object] = {
+        "stages": len(loaded.stage_names) - 2,
+        "variants": ", ".join(loaded.variant_names),
+        "memory_mb": loaded.memory_bytes / 1e6,
+        "input": loaded.variants.describe_input(),
+        "left_out": ", ".join(loaded.left_out) or "none",
+    }
+    values |= {f"left_out.{variant}": why for variant, why in loaded.left_out.items()}
+    if build_progress:
+        values["build"] = build_progress
+    return values
+
+
+def host_values(host: Host) -> dict[str, object]:
+    """Verdict and real-time settings of a process."""
+    values: dict[str, object] = {}
+    if host.running:
+        values |= {"workers": host.split.workers, "threads": host.split.threads}
+        values |= host.executor.describe()
+    if host.cohort_slowdown:
+        factors = (f"{count}: {factor:.2f}" for count, factor in host.cohort_slowdown.items())
+        values["cohort_slowdown"] = ", ".join(factors)
+    if host.verdict is not None:
+        values["schedulable"] = host.verdict.schedulable
+        values["utilization"] = host.verdict.utilization
+        values["schedulability"] = str(host.verdict)
+    if host.realtime is not None:
+        for setting in host.realtime.settings:
+            state = "applied" if setting.applied else "NOT applied"
+            values[f"realtime.{setting.name}"] = f"{state}: {setting.detail}"
+    values |= host.describe_trace()[1]
+    return values
+
+
+def _counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]:
+    parameters = snapshot.parameters
+    values: dict[str, object] = {
+        "variant": parameters.variant,
+        "deadline_ms": parameters.deadline_ns / 1e6,
+        "released": snapshot.released,
+        "published": published,
+    }
+    values |= {f"outcome.{o.value}": n for o, n in snapshot.outcomes.items()}
+    values |= {f"reason.{reason}": count for reason, count in sorted(snapshot.reasons.items())}
+    values |= {
+        f"budget_ms.{variant}": " + ".join(f"{b:.3f}" for b in budgets)
+        for variant, budgets in snapshot.budgets_ms.items()
+    }
+    if snapshot.last_failure:
+        values["last_failure"] = snapshot.last_failure
+    values["hanging_threads"] = snapshot.hangs
+    values |= {f"withdrawn.{variant}": why for variant, why in snapshot.withdrawn.items()}
+    return values

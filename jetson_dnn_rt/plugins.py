@@ -1,0 +1,29 @@
+"""Parts of the package that the robot does without: found where they are installed.
+
+The robot's modules never import `jetson_dnn_rt.lab` or `jetson_dnn_rt.tvm`. Each of these has a
+module ``plugin`` with tables of what it adds, names of modules that are imported on use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+PLUGINS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm")
+
+
+@cache
+def collect(table: str) -> dict[str, str]:
+    """Entries of one table (``COMMANDS``, ...) of all plug-ins: a name and a module."""
+    entries: dict[str, str] = {}
+    for package in PLUGINS:
+        name = f"{package}.plugin"
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            # Only a plug-in that is not installed is passed over, not one that is broken.
+            if error.name not in (package, name):
+                raise
+            continue
+        entries |= getattr(module, table, {})
+    return entries

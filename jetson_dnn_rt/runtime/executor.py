@@ -1,0 +1,805 @@
+"""The executor: worker threads that run what the scheduling engine decides.
+
+    submit (camera or ROS thread) -> engine -> worker threads -> delivery thread -> observers
+
+Frames are taken and stages are run on different threads; results are handed to observers on a
+third one, so that neither publishing nor drawing delays the next stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.errors import FrameError, NotANumberError, StillRunningError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.control import Control
+from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
+from jetson_dnn_rt.runtime.delivery import Delivery, Observer
+from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.restarts import MAX_HUNG, MAX_RESTARTS, MAX_TASK_RETRIED, WINDOW_NS
+from jetson_dnn_rt.runtime.stage_table import list_runs, make_table
+from jetson_dnn_rt.runtime.task_entry import (
+    Stages,
+    TaskEntry,
+    TaskSnapshot,
+)
+from jetson_dnn_rt.safety.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, safe_text
+from jetson_dnn_rt.scheduling.engine import LOST, Engine
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.tasks import Stage, TaskParameters, Work
+
+__all__ = ["DEFAULT_STAGE_TIMEOUT_NS", "Executor", "Stages", "TaskSnapshot"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
+
+WATCH_NS = 1_000_000_000
+"""The watchdog looks at the threads at least so often."""
+
+DEAF_AFTER_S = 5.0
+"""Observers that take longer for one record are reported."""
+
+WATCHDOG_THREAD = "rt-watchdog"
+
+MAX_TASK_HUNG = MAX_RESTARTS + 1
+"""Threads that hang in one task's stages before it is not restarted by itself any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    index: int
+    thread: threading.Thread | None = None
+    job: Job | None = None
+    """Whose stage it runs, with that of the job's mates."""
+    stage_start_ns: int = 0
+    abandoned: bool = False
+    users: tuple[tuple[str, Stage], ...] = ()
+    """The tasks, and their stages, whose stage it was left behind in."""
+
+    @property
+    def tasks(self) -> Collection[str]:
+        """The tasks whose stage it is in; the lock is held."""
+        if self.job is not None:
+            return [self.job.task, *(mate.task for mate in self.job.mates)]
+        return [name for name, _ in self.users]
+
+
+class Executor(Control):
+    """Runs the jobs of all tasks under their deadlines.
+
+    Parameters
+    ----------
+    workers : int
+        Worker threads; stages of different tasks run side by side on them.
+    discipline : str
+        One of `jetson_dnn_rt.scheduling.queue.DISCIPLINES`.
+    realtime : RealtimeParameters
+        Real-time set-up of the process and the workers.
+    clock : Clock
+        The steady clock, or a virtual one in tests.
+    max_inflight : mapping of str to int, optional
+        How many stages may run at once on a device (``{"cuda": 2}``); no limit for others.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        discipline: str = "edf",
+        realtime: RealtimeParameters | None = None,
+        clock: Clock | None = None,
+        max_inflight: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(Engine(workers, discipline, max_inflight), clock or SteadyClock())
+        self.realtime = Realtime(realtime or RealtimeParameters())
+        self._watchdog_condition = self.clock.condition()
+        self._workers: list[_Worker] = []
+        self._hung: list[_Worker] = []
+        """Left behind in a stage that has not returned."""
+        self._awaited: list[tuple[set[_Worker], Callable[[], None]]] = []
+        """What is called when the last of these workers has returned from its present stage."""
+        self._leaving = False
+        """Whether any task waits to be forgotten."""
+        self._watched_ns = 0
+        self._observers: list[Observer] = []
+        self._delivery = Delivery()
+        self._watchdog_thread: threading.Thread | None = None
+        self._idle = 0
+        """Workers that wait for a job."""
+        self._stopping = False
+        self._started = False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers; frames submitted before wait for them."""
+        if self._started:
+            raise RuntimeError("an executor starts once")
+        self._started = True
+        self.realtime.apply_to_process()
+        self._delivery.start()
+        for index in range(self._engine.workers):
+            self._start_worker(index)
+        self._watched_ns = self.clock.now_ns()
+        self._start_watchdog()
+
+    def stop(self, timeout_s: float = 1.0) -> bool:
+        """End all jobs, stop the threads and deliver what is left.
+
+        Returns
+        -------
+        bool
+            False when a stage that hangs kept a worker from ending; its thread is a daemon.
+        """
+        with self._condition:
+            now_ns = self.clock.now_ns()
+            for task in self._tasks:
+                with self._recovering():
+                    self._engine.flush(task, now_ns, "shutdown")
+                self._engine.suspend(task, "shutdown")
+            self._stopping = True
+            self._hand_over()
+            self._condition.notify_all()
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+        if not self._started:
+            return True
+        threads = [worker.thread for worker in self._workers if not worker.abandoned]
+        for thread in (*threads, self._watchdog_thread):
+            if thread is not None:
+                thread.join(timeout_s)
+        with self._condition:
+            now_ns = self.clock.now_ns()
+            for worker in list(self._workers):
+                if (job := worker.job) is not None:
+                    self._abandon(worker, job)
+                    with self._recovering():
+                        self._engine.fail(job, now_ns, "shutdown", blame_variant=False)
+            self._hand_over()
+        self._delivery.stop(timeout_s)
+        return not any(thread is not None and thread.is_alive() for thread in threads)
+
+    def set_workers(self, count: int) -> None:
+        """Have so many workers from now on, before the first task comes.
+
+        How many are of use is measured with the tasks' networks, which are loaded when the
+        real-time set-up of the process is done already.
+
+        Raises
+        ------
+        ValueError
+            When there are tasks, or more workers already.
+        """
+        with self._condition:
+            before = self._engine.workers
+            if self._tasks or count < before:
+                raise ValueError(
+                    f"workers cannot become {count}: {before}, tasks: {[*self._tasks]}"
+                )
+            self._engine.workers = count
+            for index in range(before, count if self._started else before):
+                self._start_worker(index)
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def add_observer(self, observer: Observer) -> None:
+        """Call `observer(record, work)` for every job that ends, on the delivery thread."""
+        self._observers.append(observer)
+
+    def add_task(
+        self,
+        parameters: TaskParameters,
+        stages: Stages,
+        observer: Observer,
+        *,
+        warm_up_times_ns: Mapping[str, list[tuple[int, ...]]] | None = None,
+        restart: Callable[[], Stages] | None = None,
+        stage_timeout_ns: int = DEFAULT_STAGE_TIMEOUT_NS,
+    ) -> None:
+        """Add a task; it may be added while others run.
+
+        Parameters
+        ----------
+        parameters : TaskParameters
+            Name, deadline, variants, names of the stages.
+        stages : mapping of str to sequence of Stage
+            For each variant its stages in order; their spans add up to those in `parameters`.
+        observer : callable
+            Called with the record and the work of every job of this task.
+        warm_up_times_ns : mapping, optional
+            For each variant the stage times of its warm-up runs: the first budgets.
+        restart : callable, optional
+            Makes new stages after one hung; without it the task stays suspended then.
+        stage_timeout_ns : int
+            A stage that runs longer than this hangs.
+
+        Raises
+        ------
+        StillRunningError
+            When a stage of the task that was removed has not returned, or one of `stages` itself.
+        """
+        tables = {v: make_table(parameters, v, stages[v]) for v in parameters.variants}
+        with self._condition:
+            self._check_returned(parameters.name, tables)
+            self._engine.add_task(
+                parameters, {v: list_runs(stages[v]) for v in parameters.variants}
+            )
+            for variant, times in (warm_up_times_ns or {}).items():
+                self._engine.seed_budgets(parameters.name, variant, times)
+            task = TaskEntry(tables, observer, restart, stage_timeout_ns)
+            self._tasks[parameters.name] = task
+            self._rank_deadlines()
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+
+    def _check_returned(self, name: str, tables: Mapping[str, Sequence[Stage | None]]) -> None:
+        """See that no stage of a task before, nor one of these, is still at work."""
+        if name in self._tasks and self._tasks[name].leaving:
+            raise StillRunningError(
+                f"task {name!r} is still being removed: one of its stages has not returned; try "
+                "again when it has, or when it was given up as hanging"
+            )
+        mine = [stage for table in tables.values() for stage in table]
+        for worker in self._hung:
+            for _, stage in worker.users:
+                if any(stage is own for own in mine):
+                    raise StillRunningError(
+                        f"stage {stage.name} of task {name!r} hangs and has not returned: clean "
+                        "up and configure to load the model anew, or wait until it returns"
+                    )
+
+    def remove_task(self, task: str, reason: str = "deactivated", timeout_s: float = 5.0) -> None:
+        """End the task's jobs and forget it.
+
+        Returns when none of its stages runs any more and its last record is delivered.
+
+        Raises
+        ------
+        StillRunningError
+            A `TimeoutError`: a stage still runs after `timeout_s`. The task is suspended, and
+            forgotten as soon as the stage returns or is given up as hanging.
+        """
+        with self._condition:
+            entry = self._tasks[task]
+            entry.leaving = self._leaving = True
+            with self._recovering():
+                self._engine.flush(task, self.clock.now_ns(), reason)
+            self._engine.suspend(task, reason)
+            self._hand_over()
+            self._forget_idle()
+            if not self._wait_for(lambda: self._tasks.get(task) is not entry, timeout_s):
+                raise StillRunningError(
+                    f"a stage of task {task!r} still runs after {timeout_s:g} s: the task is "
+                    "removed when it returns"
+                )
+        self._delivery.wait(timeout_s)
+
+    def _forget_idle(self) -> None:
+        """Forget the tasks that leave and have no job any more; the lock is held."""
+        leaving = [name for name, entry in self._tasks.items() if entry.leaving]
+        idle = [name for name in leaving if self._engine.is_idle(name)]
+        for name in idle:
+            self._hand_over()
+            self._engine.remove_task(name)
+            del self._tasks[name]
+            self._rank_deadlines()
+        self._leaving = len(idle) < len(leaving)
+
+    def when_unused(self, task: str, give_back: Callable[[], None]) -> bool:
+        """Call `give_back` when no thread runs a stage of the task as it is now.
+
+        That is at once where none does, else on a thread of its own. Threads that come to run
+        stages of the task later, because it was started anew, are not waited for.
+
+        Returns
+        -------
+        bool
+            Whether it was called at once.
+        """
+        with self._condition:
+            users = {w for w in (*self._workers, *self._hung) if task in w.tasks}
+            if users:
+                self._awaited.append((users, give_back))
+                return False
+        give_back()
+        return True
+
+    def retry(self, task: str) -> str:
+        """Start a task anew that was suspended because its stages hung, and count from nothing.
+
+        Anybody may ask, so that it is done once a minute, and not when `MAX_TASK_RETRIED` threads
+        hang in the task's stages: the threads that may hang are for all tasks.
+
+        Returns
+        -------
+        str
+            What happens; empty where the task is not suspended for that.
+
+        Raises
+        ------
+        StillRunningError
+            When too many threads hang already, or it was started anew just now: the text says
+            when to try again.
+        """
+        with self._condition:
+            entry = self._tasks[task]
+            if not entry.trouble:
+                return ""
+            if entry.restart is None:
+                raise StillRunningError(f"{entry.trouble}; it cannot be started anew by itself")
+            now_ns, own, hung = self.clock.now_ns(), self._count_hangs(task), len(self._hung)
+            if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
+                raise StillRunningError(
+                    f"{hung} threads hang in stages, {own} of them of task {task}, and each keeps "
+                    "a network: try again when one has returned, or end this process and start it "
+                    "anew"
+                )
+            if wait_ns := entry.restarts.wait_ns(now_ns):
+                raise StillRunningError(
+                    f"task {task} was started anew less than a minute ago: try again in "
+                    f"{-(-wait_ns // 1_000_000_000)} s"
+                )
+            entry.restarts.forgive(now_ns)
+            entry.trouble = ""
+            self._engine.suspend(task, "restarting")
+        with self._watchdog_condition:
+            self._watchdog_condition.notify_all()
+        return f"task {task} is being started anew"
+
+    def add_variant(
+        self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
+    ) -> None:
+        """Let a task run one more variant, warmed up, while its frames keep coming.
+
+        Parameters
+        ----------
+        task, variant : str
+            Names of both.
+        stages : sequence of Stage
+            In order; their spans add up to the task's stages.
+        times_ns : list of tuple of int
+            Stage times of the warm-up runs: the first budgets.
+        """
+        with self._condition:
+            parameters = self._engine.tasks[task].parameters
+            self._tasks[task].stages[variant] = make_table(parameters, variant, stages)
+            self._engine.add_variant(task, variant, list_runs(stages))
+            self._engine.seed_budgets(task, variant, times_ns)
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def submit(self, tasks: str | Sequence[str], frame: Frame, capture_ns: int) -> None:
+        """Release a job for this frame in each task, at one instant; returns at once.
+
+        Tasks that share a camera are released together: with one call per task an idle worker
+        would have taken the first before the second is there, and equal deadlines would differ.
+
+        Parameters
+        ----------
+        tasks : str or sequence of str
+            Which task, or tasks.
+        frame : Frame
+            The input; must not be written to until the job ended.
+        capture_ns : int
+            When it was captured, on this executor's clock.
+        """
+        names = (tasks,) if isinstance(tasks, str) else tasks
+        with self._condition:
+            now_ns = self.clock.now_ns()
+            works = [Work(frame, urgency=self._tasks[name].urgency) for name in names]
+            waits = False
+            for name, work in zip(names, works, strict=True):
+                try:
+                    job = self._engine.release(name, now_ns, capture_ns, work)
+                    waits = waits or not job.ended
+                except Exception as error:
+                    if not self._engine.has_seen(work):
+                        with contextlib.suppress(Exception):  # it raises anyway, and is noted
+                            self._engine.reject(name, now_ns, capture_ns, work, LOST)
+                    self._recover(error)
+                    waits = True  # others may have become ready
+            self._hand_over()
+            if waits:
+                self._condition.notify_all()
+
+    def reject(self, task: str, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Count a frame that arrived but cannot be used, as ``failed``."""
+        with self._condition:
+            with self._recovering():
+                self._engine.reject(task, self.clock.now_ns(), capture_ns, Work(frame), reason)
+            self._hand_over()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no job waits or runs and every record was delivered to the observers."""
+        with self._condition:
+            idle = self._wait_idle(tuple(self._tasks), timeout_s)
+        return self._delivery.wait(timeout_s) and idle
+
+    def describe(self) -> dict[str, object]:
+        """Values for diagnostics: what observers did not get, and what chooses the variants."""
+        delivery = self._delivery
+        return {
+            "pictures_dropped": delivery.dropped_pictures,
+            "records_lost": delivery.lost_records,
+            "selector_failure": self.selector_failure or "none",
+        }
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def _spawn(
+        self, target: Callable[[], None], name: str, wanted: Callable[[], bool] = lambda: False
+    ) -> threading.Thread:
+        """Start a thread; an exception is noted, the work begun anew as long as it is wanted."""
+
+        def run() -> None:
+            pause_s = FIRST_PAUSE_S
+            FAULTS.note_alive(name)
+            try:
+                while True:
+                    started_s = time.monotonic()
+                    try:
+                        target()
+                        return
+                    except BaseException as error:
+                        FAULTS.note(f"thread {name}", error)
+                    if not wanted():
+                        return
+                    if time.monotonic() - started_s > 10 * LONGEST_PAUSE_S:
+                        pause_s = FIRST_PAUSE_S
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            finally:
+                self.clock.leave()
+
+        self.clock.participate()
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self.clock.leave()
+            raise
+        return thread
+
+    def _start_worker(self, index: int) -> None:
+        worker = _Worker(index)
+        self._workers.append(worker)
+        worker.thread = self._spawn(
+            lambda: self._work(worker),
+            f"rt-worker-{index}",
+            lambda: not (worker.abandoned or self._stopping),
+        )
+
+    def _start_watchdog(self) -> None:
+        self._watchdog_thread = self._spawn(
+            self._watch, WATCHDOG_THREAD, lambda: not self._stopping
+        )
+
+    def _work(self, worker: _Worker) -> None:
+        try:
+            self.realtime.apply_to_worker()
+        except Exception as refused:
+            FAULTS.note("real-time set-up of a worker", refused)
+        clock, condition, engine = self.clock, self._condition, self._engine
+        job: Job | None = None
+        error: BaseException | None = None
+        start_ns = end_ns = failures = 0
+        with condition:
+            if worker.job is not None and not worker.abandoned:
+                # Begun anew: what it was at when it was interrupted would run for ever.
+                worker.job = None
+                self._recover(RuntimeError("a worker was interrupted between two stages"))
+        while True:
+            with condition:
+                try:
+                    if worker.abandoned:
+                        self._see_return(worker)
+                        return
+                    if job is not None:
+                        worker.job = None
+                        if error is None:
+                            engine.boundary(job, clock.now_ns(), start_ns, end_ns)
+                        else:
+                            self._fail(job, error)
+                            error = None
+                        if self._leaving or self._awaited:
+                            self._see_return(worker)
+                    while (job := engine.next(clock.now_ns())) is None and not self._stopping:
+                        self._hand_over()
+                        self._idle += 1
+                        try:
+                            condition.wait_until(engine.ask_again_ns)
+                        finally:
+                            self._idle -= 1
+                    self._hand_over()
+                    if job is None:
+                        return
+                    if self._idle and engine.has_ready:
+                        # A batch that ended left several, or a device has room again.
+                        condition.notify_all()
+                    stage = self._tasks[job.task].next_stage(job)
+                    mates = job.mates
+                    worker.stage_start_ns = clock.now_ns()
+                    worker.job = job
+                    failures = 0
+                except Exception as raised:
+                    # What the engine was at is lost, as one failed frame; the worker goes on.
+                    failures += 1
+                    job = error = worker.job = None
+                    self._recover(raised)
+                    if failures > 1:
+                        self._pause(worker, min(failures * 10_000_000, 500_000_000))
+                    continue
+            start_ns = clock.now_ns()
+            try:
+                if mates:
+                    assert stage.run_batch is not None  # else the engine forms no batch
+                    stage.run_batch([job.work, *(mate.work for mate in mates)])
+                else:
+                    stage.run(job.work)
+            except BaseException as raised:  # even SystemExit would only end this thread
+                error = raised
+            end_ns = clock.now_ns()
+
+    def _pause(self, worker: _Worker, pause_ns: int) -> None:
+        """Let a worker wait, whatever others notify meanwhile; the lock is held."""
+        end_ns = self.clock.now_ns() + pause_ns
+        while self.clock.now_ns() < end_ns and not (self._stopping or worker.abandoned):
+            self._condition.wait_until(end_ns)
+
+    def _see_return(self, worker: _Worker) -> None:
+        """A worker has returned from a stage that somebody waits for; the lock is held."""
+        if worker in self._hung:
+            self._hung.remove(worker)
+            names = ", ".join(sorted(worker.tasks))
+            logger.warning("the stage of %s that hung has returned: its thread ends", names)
+        worker.users = ()
+        for entry in list(self._awaited):
+            users, give_back = entry
+            users.discard(worker)
+            if not users:
+                self._awaited.remove(entry)
+                self._spawn(give_back, "rt-give-back")
+        if self._leaving:
+            self._forget_idle()
+
+    def _recover(self, error: Exception) -> None:
+        """The engine raised: let it put itself in order; the lock is held."""
+        FAULTS.note("scheduling engine", error)
+        try:
+            running = [worker.job for worker in self._workers if worker.job is not None]
+            self._engine.recover(running, self.clock.now_ns())
+            self._hand_over()
+            if self._leaving:
+                self._forget_idle()
+            self._condition.notify_all()
+        except Exception as again:
+            FAULTS.note("recovery of the scheduling engine", again)
+
+    @contextlib.contextmanager
+    def _recovering(self) -> Iterator[None]:
+        """Calls of the engine after which the caller goes on in any case; the lock is held."""
+        try:
+            yield
+        except Exception as error:
+            self._recover(error)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        # A frame that is no image is the frame's fault, anything else the variant's. Outputs that
+        # are no numbers, where several variants ran: from now on each stage is looked at.
+        bad_frame = isinstance(error, FrameError)
+        unclear = isinstance(error, NotANumberError) and error.stage is None
+        blame = not (bad_frame or (unclear and len(job.variants) > 1))
+        kind = type(error).__name__
+        text = safe_text(error)
+        reason = text if bad_frame else f"{kind}: {text}"
+        if job.mates and blame:
+            logger.error(
+                "a batch of %d frames (%s, %s) failed and is not formed any more: %s",
+                1 + len(job.mates),
+                self._tasks[job.task].next_stage(job).name,
+                job.variant,
+                reason,
+            )
+        withdrawn = self._engine.fail(job, self.clock.now_ns(), reason, kind, blame_variant=blame)
+        if withdrawn:
+            logger.error("variant %s of task %s is withdrawn: %s", withdrawn, job.task, reason)
+
+    def _hand_over(self) -> None:
+        """Queue the records of the jobs that ended; the lock is held."""
+        try:
+            endings = self._engine.take_endings()
+        except Exception as error:
+            FAULTS.note("scheduling engine", error)
+            return
+        for ending in endings:
+            try:
+                observers = (self._tasks[ending.job.task].observer, *self._observers)
+                self._delivery.put(observers, ending)
+            except Exception as error:  # the others are delivered
+                FAULTS.note("delivery of records", error)
+
+    def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
+        """Wait, with the lock held, until these tasks have no job."""
+        return self._wait_for(lambda: all(map(self._engine.is_idle, tasks)), timeout_s)
+
+    # -- watchdog ------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Wake when the first running stage could hang; none started later is due earlier."""
+        while True:
+            with self._condition:
+                now_ns = self._watched_ns = self.clock.now_ns()
+                wake_ns = now_ns + WATCH_NS if self._tasks else None
+                for name, task in self._tasks.items():
+                    wake_ns = min(wake_ns or 0, now_ns + task.stage_timeout_ns)
+                    if (due_ns := task.restarts.due_ns) is not None:
+                        if due_ns > now_ns:
+                            wake_ns = min(wake_ns, due_ns)
+                        elif not task.restarting:
+                            self._begin_restart(name, task)
+                for worker in list(self._workers):
+                    if (job := worker.job) is not None:
+                        due_ns = worker.stage_start_ns + self._stage_timeout_ns(job)
+                        if due_ns <= now_ns:
+                            self._give_up(worker, job, now_ns)
+                            wake_ns = now_ns  # for the restart
+                        else:
+                            wake_ns = min(wake_ns or due_ns, due_ns)
+                if not self._stopping:
+                    self._check_threads()
+            with self._watchdog_condition:
+                if self._stopping:
+                    return
+                self._watchdog_condition.wait_until(wake_ns)
+                if self._stopping:
+                    return
+
+    def _check_threads(self) -> None:
+        """Replace workers that have died, and report observers that do not return."""
+        for worker in list(self._workers):
+            if worker.thread is None or not worker.thread.is_alive():
+                FAULTS.note_dead(f"rt-worker-{worker.index}", "the thread has ended")
+                self._workers.remove(worker)
+                if worker.job is not None:
+                    worker.job = None
+                    self._recover(RuntimeError("a worker has died"))
+                self._start_worker(worker.index)
+        busy_s = self._delivery.busy_s()
+        if busy_s > DEAF_AFTER_S:
+            FAULTS.note_dead(DELIVERY_THREAD, f"an observer has not returned for {busy_s:.0f} s")
+        elif DELIVERY_THREAD in FAULTS.dead_threads:
+            FAULTS.note_alive(DELIVERY_THREAD)
+
+    def check_watchdog(self) -> None:
+        """See that the watchdog still looks, and replace it where it has died."""
+        if not self._started or self._stopping:
+            return
+        thread = self._watchdog_thread
+        if thread is None or not thread.is_alive():
+            FAULTS.note_dead(WATCHDOG_THREAD, "the thread has ended")
+            self._start_watchdog()
+        elif self._tasks and self.clock.now_ns() - self._watched_ns > 5 * WATCH_NS:
+            FAULTS.note_dead(WATCHDOG_THREAD, "it has not looked for 5 s")
+        elif WATCHDOG_THREAD in FAULTS.dead_threads:
+            FAULTS.note_alive(WATCHDOG_THREAD)
+
+    def _stage_timeout_ns(self, job: Job) -> int:
+        """Of a batch the longest of its members'."""
+        return max(self._tasks[member.task].stage_timeout_ns for member in (job, *job.mates))
+
+    def _abandon(self, worker: _Worker, job: Job) -> None:
+        """Leave a worker behind in its stage: it ends when that returns."""
+        worker.users = tuple(
+            (member.task, self._tasks[member.task].next_stage(member))
+            for member in (job, *job.mates)
+        )
+        worker.abandoned, worker.job = True, None
+        self._workers.remove(worker)
+        self._hung.append(worker)
+        # Those who wait for this worker still do.
+
+    def _give_up(self, worker: _Worker, job: Job, now_ns: int) -> None:
+        """The worker's stage hangs: fail its job, replace the worker, restart the task.
+
+        Of a batch those of every member: the thread that hangs may hold what belongs to each.
+        """
+        members = (job, *job.mates)
+        stage = self._tasks[job.task].next_stage(job).name
+        seconds = self._stage_timeout_ns(job) / 1e9
+        reason = f"stage {stage} of {job.variant} hangs: still running after {seconds:g} s"
+        self._abandon(worker, job)
+        with self._recovering():
+            for member in members:
+                self._plan_restart(member.task, reason, now_ns)
+            if len(members) > 1:
+                self._engine.forget_batches(self._engine.tasks[job.task].parameters.batch_group)
+            self._engine.fail(job, now_ns, reason, "hangs")
+            for member in members:
+                self._engine.flush(member.task, now_ns, "restarting")
+        self._hand_over()
+        if self._leaving:
+            self._forget_idle()
+        self._start_worker(worker.index)
+
+    def _plan_restart(self, name: str, reason: str, now_ns: int) -> None:
+        """Suspend a task whose stage hangs, until it is started anew or somebody asks for that."""
+        task = self._tasks[name]
+        logger.error("task %s: %s", name, reason)
+        self._engine.suspend(name, "restarting")
+        if task.leaving:
+            return
+        if task.restart is None:
+            self._give_in(name, task, f"{reason}; the task cannot be started anew by itself")
+            return
+        own, hung = self._count_hangs(name), len(self._hung)
+        if task.restarts.plan(now_ns) and own < MAX_TASK_HUNG and hung < MAX_HUNG:
+            return
+        remedy = f"call {name}/enable with data: true to try again"
+        if hung >= MAX_HUNG or own >= MAX_TASK_RETRIED:
+            remedy = f"end this process and start it anew: {hung} threads hang"
+        self._give_in(
+            name,
+            task,
+            f"{reason}; it hung {task.restarts.hangs} times and is started anew at most "
+            f"{MAX_RESTARTS} times in {WINDOW_NS // 60_000_000_000} minutes; {own} of its threads "
+            f"hang still, each with a network: see to the device and to stage_timeout_ms, then "
+            f"{remedy}",
+        )
+
+    def _give_in(self, name: str, task: TaskEntry, trouble: str) -> None:
+        """Suspend a task until somebody sees to it."""
+        logger.error("task %s is suspended: %s", name, trouble)
+        task.trouble, task.restarts.due_ns = trouble, None
+        self._engine.suspend(name, "hung")
+
+    def _count_hangs(self, task: str) -> int:
+        return sum(task in worker.tasks for worker in self._hung)
+
+    def _begin_restart(self, name: str, task: TaskEntry) -> None:
+        task.restarts.due_ns, task.restarting = None, True
+        try:
+            self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
+        except BaseException:
+            task.restarting = False
+            raise
+
+    def _restart(self, name: str, task: TaskEntry) -> None:
+        """Make new stages for a task whose old ones may still be in use by a hung thread."""
+        assert task.restart is not None
+        try:
+            stages = task.restart()
+            error: BaseException | None = None
+        except BaseException as raised:
+            logger.exception("task %s could not be restarted", name)
+            error = raised
+        with self._condition:
+            task.restarting = False
+            if self._tasks.get(name) is not task or task.leaving or self._stopping:
+                return
+            if error is None:
+                try:
+                    self._exchange(name, task, stages)
+                except Exception as raised:
+                    error = raised
+            if error is not None:
+                task.trouble = (
+                    f"restart failed: {safe_text(error)}; "
+                    f"call {name}/enable with data: true to try again"
+                )
+                self._engine.suspend(name, "restart failed")
+                return
+            self._engine.resume(name)
+        logger.warning("task %s was restarted", name)
+
+    def _exchange(self, name: str, task: TaskEntry, stages: Stages) -> None:
+        parameters = self._engine.tasks[name].parameters
+        task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
+        self._engine.replace_variants(
+            name, {variant: list_runs(runs) for variant, runs in stages.items()}
+        )

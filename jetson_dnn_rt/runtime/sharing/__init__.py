@@ -1,0 +1,1 @@
+"""How the cores are shared: workers and threads of an inference."""

@@ -1,0 +1,1 @@
+"""What keeps files, messages and faults of others from doing harm."""

@@ -1,0 +1,79 @@
+"""Python processes that this one starts, which import nothing from the folder it stands in.
+
+``python -m module`` puts the working directory first on the path: a file ``ctypes.py`` beside a
+bag would be run. Children started with what is here see installed packages, PYTHONPATH and this
+package. Those that are handed no paths also stand in ``/``; those that are handed paths as the
+user wrote them stay where they are, and still import nothing from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CHILD_FOLDER = "/"
+"""Working directory of children that are handed no relative paths, for `subprocess`' ``cwd``."""
+
+# The first entry of a path with -c is the working directory. PYTHONSAFEPATH does the same from
+# Python 3.11 on; the oldest supported one is 3.10.
+_RUN_MODULE = """\
+import sys
+sys.path[:] = [path for path in sys.path if path[:1] == "/"]
+import runpy
+sys.argv[:] = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Command that runs a module as ``python -m`` does, without the working directory's files."""
+    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
+
+
+def code_command(code: str, *arguments: str) -> list[str]:
+    """Command that runs a text which needs the standard library only."""
+    return [sys.executable, "-I", "-S", "-c", code, *arguments]
+
+
+@contextlib.contextmanager
+def safe_spawning() -> Iterator[None]:
+    """Let processes that `multiprocessing` spawns import nothing from the working directory.
+
+    They begin with ``python -c``, which looks for `multiprocessing` itself in the working
+    directory, and get this process' path a moment later.
+    """
+    if sys.version_info < (3, 11):
+        # Nothing that is public leaves the working directory out of the path of 3.10.
+        from multiprocessing import util
+
+        given = util._args_from_interpreter_flags  # type: ignore[attr-defined,unused-ignore]
+        util._args_from_interpreter_flags = lambda: [  # type: ignore[attr-defined,unused-ignore]
+            *given(),
+            "-I",
+        ]
+        try:
+            yield
+        finally:
+            util._args_from_interpreter_flags = given  # type: ignore[attr-defined,unused-ignore]
+        return
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def child_environment() -> dict[str, str]:
+    """Environment for a child: of PYTHONPATH the absolute entries only, with this package."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [os.fspath(ROOT), *(path for path in given if os.path.isabs(path))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

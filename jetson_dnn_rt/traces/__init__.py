@@ -1,0 +1,1 @@
+"""Job traces and the statistics that are kept while running."""

@@ -1,0 +1,231 @@
+"""Do execution times still match their profile? A CUSUM chart over exceedances of its p99.
+
+Of independent times that are distributed as profiled one in a hundred exceeds the p99. The chart
+(Page 1954; for proportions Reynolds & Stoumbos, "A CUSUM Chart for Monitoring a Proportion When
+Inspecting Continuously", Journal of Quality Technology 31(1), 1999) adds the log-likelihood ratio
+of "three times as many" against "as many as the profile allows", and alarms at a limit that such
+times reach once in a million frames. With the ratio's two steps rounded to a whole proportion it
+runs on integers: down one for a time within the p99, up for one above.
+
+A profile of n times knows its own p99 only so well: "as many as the profile allows" is the upper
+95 % bound of the exceedance of the order statistic that was taken for it, 1.7 % for n = 1,000.
+Misses come in bursts: where times are dependent, false alarms are more frequent than promised.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jetson_dnn_rt.traces.summary import order_statistic
+
+PROFILED_QUANTILE = 0.99
+LEAST_TIMES = 100
+"""Of a profile: fewer have no p99 but their maximum."""
+
+LEARNED_TIMES = 1000
+"""So many first times are the profile where none is given: half a minute at 30 Hz."""
+
+RATIO = 3.0
+"""So many times more exceedances than the profile allows are what the chart looks for."""
+
+FRAMES_PER_FALSE_ALARM = 1_000_000
+"""On average, of independent times: nine hours at 30 Hz."""
+
+CONFIDENCE = 0.95
+_RECENT = 512.0
+"""Frames behind the share of recent exceedances."""
+
+
+@dataclass(frozen=True)
+class TimeProfile:
+    """What times are compared with.
+
+    Attributes
+    ----------
+    p99_ns : int
+        One in a hundred profiled times took longer.
+    count : int
+        Times behind it, >= `LEAST_TIMES`.
+    """
+
+    p99_ns: int
+    count: int
+
+    @classmethod
+    def of(cls, times_ns: Sequence[int]) -> TimeProfile:
+        """Profile of times in nanoseconds, in any order.
+
+        Raises
+        ------
+        ValueError
+            For fewer than `LEAST_TIMES`.
+        """
+        if len(times_ns) < LEAST_TIMES:
+            raise ValueError(f"times_ns must hold at least {LEAST_TIMES} times: {len(times_ns)}")
+        return cls(order_statistic(sorted(times_ns), PROFILED_QUANTILE), len(times_ns))
+
+    @property
+    def exceedance(self) -> float:
+        """Largest share of times above `p99_ns` that the profile is compatible with."""
+        return bound_exceedance(self.count)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """An integer CUSUM: down 1, but not below 0, or up by `up`; alarm from `limit` on."""
+
+    up: int
+    limit: int
+
+
+@functools.lru_cache(maxsize=64)
+def bound_exceedance(count: int) -> float:
+    """Upper 95 % bound of the exceedance of the p99 of `count` independent times.
+
+    The p for which so few exceedances as the order statistic leaves above it would be a 5 %
+    chance: P(binomial(count, p) <= above) = 0.05 (Clopper & Pearson 1934).
+    """
+    above = count - math.ceil(PROFILED_QUANTILE * count)
+    index = np.arange(1, above + 1)
+    log_choose = np.concatenate([[0.0], np.cumsum(np.log((count - index + 1) / index))])
+    exceeding = np.arange(above + 1)
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        p = (low + high) / 2
+        terms = log_choose + exceeding * math.log(p) + (count - exceeding) * math.log1p(-p)
+        if np.exp(terms).sum() > 1.0 - CONFIDENCE:
+            low = p
+        else:
+            high = p
+    return high
+
+
+def run_length(chart: Chart, share: float) -> float:
+    """Mean number of independent times until the alarm, from a sum of 0; exact (Markov chain).
+
+    Parameters
+    ----------
+    chart : Chart
+        Steps and limit.
+    share : float
+        Of the times that exceed the p99, in (0, 1).
+    """
+    size = chart.limit
+    equations = np.eye(size)
+    for state in range(size):
+        equations[state, max(state - 1, 0)] -= 1.0 - share
+        if state + chart.up < size:
+            equations[state, state + chart.up] -= share
+    return float(np.linalg.solve(equations, np.ones(size))[0])
+
+
+@functools.lru_cache(maxsize=64)
+def design_chart(exceedance: float, frames: float = FRAMES_PER_FALSE_ALARM) -> Chart:
+    """Chart that tells `RATIO` times `exceedance` from `exceedance`.
+
+    Parameters
+    ----------
+    exceedance : float
+        Share of times above the p99 that is in order, in (0, 1 / `RATIO`).
+    frames : float
+        Least mean number of frames between two false alarms.
+
+    Raises
+    ------
+    ValueError
+        For an exceedance outside its range.
+    """
+    if not 0.0 < exceedance * RATIO < 1.0:
+        raise ValueError(f"exceedance must be in (0, {1.0 / RATIO:.3f}): {exceedance}")
+    p0, p1 = exceedance, RATIO * exceedance
+    within = math.log((1.0 - p0) / (1.0 - p1))
+    above = math.log(p1 / p0)
+    up = max(1, round(above / within))
+    # Once the sum is large, the run length grows with it geometrically: double, then bisect.
+    high = up
+    while run_length(Chart(up, high), p0) < frames:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if run_length(Chart(up, middle), p0) < frames:
+            low = middle
+        else:
+            high = middle
+    return Chart(up, high)
+
+
+class DriftMonitor:
+    """Compares times, one by one, with a profile; a microsecond each. Not thread-safe.
+
+    The alarm goes when the sum reaches the chart's limit, and ends when it has come back to 0:
+    after at most two limits' worth of frames within the p99, some 20 s at 30 Hz.
+
+    Parameters
+    ----------
+    profile : TimeProfile, optional
+        Without one the first `LEARNED_TIMES` times are the profile.
+    """
+
+    __slots__ = ("_chart", "_first", "_share", "_sum", "alarm", "alarms", "judged", "profile")
+
+    def __init__(self, profile: TimeProfile | None = None) -> None:
+        self.profile = profile
+        # Designed before the first time comes: that takes some milliseconds.
+        self._chart = design_chart(
+            bound_exceedance(LEARNED_TIMES) if profile is None else profile.exceedance
+        )
+        self._first: list[int] = []
+        self._sum = 0
+        self.alarm = False
+        self.alarms = 0
+        self.judged = 0
+        self._share = 0.0
+
+    @property
+    def learned(self) -> int:
+        """Times gathered for a profile that is not there yet."""
+        return len(self._first)
+
+    @property
+    def recent(self) -> float:
+        """Share of the last frames that exceeded the p99, exponentially aged; NaN before any."""
+        seen = 1.0 - (1.0 - 1.0 / _RECENT) ** self.judged
+        return self._share / seen if self.judged else math.nan
+
+    @property
+    def level(self) -> float:
+        """The sum by its limit: 1 and more is an alarm; it ends at 0. NaN while learning."""
+        return math.nan if self.profile is None else self._sum / self._chart.limit
+
+    def observe(self, time_ns: int) -> None:
+        """Take one more time."""
+        profile, chart = self.profile, self._chart
+        if profile is None:
+            self._learn(time_ns)
+            return
+        self.judged += 1
+        if time_ns > profile.p99_ns:
+            # Bounded, or hours of drift would take hours to be forgotten.
+            self._sum = min(self._sum + chart.up, 2 * chart.limit)
+            self._share += (1.0 - self._share) / _RECENT
+            if self._sum >= chart.limit and not self.alarm:
+                self.alarm = True
+                self.alarms += 1
+        else:
+            self._share -= self._share / _RECENT
+            if self._sum > 0:
+                self._sum -= 1
+            if self._sum == 0:
+                self.alarm = False
+
+    def _learn(self, time_ns: int) -> None:
+        self._first.append(time_ns)
+        if len(self._first) == LEARNED_TIMES:
+            self.profile = TimeProfile.of(self._first)
+            self._first = []

@@ -1,0 +1,325 @@
+"""Reads job traces of every version: folders of parts, Parquet, Arrow streams, lines of JSON.
+
+A trace may be damaged, or made to do harm. Arrow reads offsets as they are in the file, so that
+every batch is validated before it is looked at. What takes far more memory than its file, which
+no writer of traces makes, is refused: compressed streams, columns of a stream in other types
+(dictionaries), row groups of more than a gibibyte.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_dnn_rt.traces.columns import make_batch
+from jetson_dnn_rt.traces.schema import (
+    METADATA_KEY,
+    OPTIONAL_COLUMNS,
+    TracedJob,
+    TraceMetadata,
+    from_row,
+    make_schema,
+    require_pyarrow,
+)
+from jetson_dnn_rt.traces.trace import read_trace as read_json_lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+STAGES = "stages"
+PARQUET, STREAM, LINES = ".parquet", ".arrows", ".jsonl"
+BATCH_ROWS = 4096
+"""Jobs that are read at once, where the file leaves the choice."""
+
+
+ROW_GROUP_BYTES = 2**30
+"""Of a row group of Parquet, as far as its metadata say: forty times what the writer makes."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace on disk, read batch by batch: memory does not grow with it.
+
+    Attributes
+    ----------
+    path : Path
+        As it was asked for.
+    metadata : TraceMetadata
+        Of its first part; empty for version 1.
+    parts : tuple of Path
+        Its files, in the order of writing.
+    """
+
+    path: Path
+    metadata: TraceMetadata
+    parts: tuple[Path, ...]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of `make_schema`, part by part, or of some of its columns.
+
+        A stream that broke off ends with its last whole batch, which is said in the log.
+
+        Raises
+        ------
+        ValueError
+            When a part is damaged elsewhere than at its end; the text names it.
+        """
+        schema = make_schema(self.metadata)
+        if columns is not None:
+            fields = [schema.field(name) for name in columns]
+            schema = require_pyarrow().schema(fields, metadata=schema.metadata)
+        for part in self.parts:
+            for batch in _read_part(part, columns):
+                yield _conform(batch, schema)
+
+    def jobs(self) -> Iterator[TracedJob]:
+        """Row by row, for those that need all of a job; of version 1 without pyarrow, too."""
+        schema = None
+        for part in self.parts:
+            if part.suffix == LINES:
+                yield from map(TracedJob, read_json_lines(part))
+                continue
+            schema = schema or make_schema(self.metadata)
+            for batch in _read_part(part, None):
+                yield from map(from_row, _conform(batch, schema).to_pylist())
+
+    def table(self) -> pa.Table:
+        """All of it in memory."""
+        return require_pyarrow().Table.from_batches(
+            list(self.batches()), schema=make_schema(self.metadata)
+        )
+
+
+def open_trace(path: Path) -> Trace:
+    """Open a trace: a folder of parts (or the output folder of a command), or one file.
+
+    Raises
+    ------
+    ValueError
+        When there is no trace, or it is of a later version; the text names it.
+    """
+    if not path.exists():
+        raise ValueError(f"{path}: No such file or folder")
+    found = _find_parts(path)
+    if not found:
+        raise ValueError(f"{path} is no job trace: a folder with jobs-*.parquet, or a file of it")
+    parts: list[Path] = []
+    metadata: list[TraceMetadata] = []
+    failure: ValueError | None = None
+    for part in found:
+        try:
+            metadata.append(_read_metadata(part))
+            parts.append(part)
+        except UnreadablePartError as error:
+            # A disk that was full at its first byte: the others are as good as before.
+            failure = error
+            logger.warning("%s", error)
+    if not parts:
+        assert failure is not None
+        raise failure
+    if any(_settled(other) != _settled(metadata[0]) for other in metadata):
+        logger.warning("%s holds several runs; what is said of it is of the first", path)
+    lost, removed = (max(getattr(one, name) for one in metadata) for name in ("lost", "removed"))
+    described = replace(metadata[0], lost=lost, removed=removed)
+    if described.missing:
+        logger.warning("%s: %s", path, described.missing)
+    return Trace(path, described, tuple(parts))
+
+
+def open_traces(paths: Sequence[Path]) -> list[Trace]:
+    """`open_trace` of each."""
+    return [open_trace(path) for path in paths]
+
+
+def _settled(metadata: TraceMetadata) -> TraceMetadata:
+    """Without what differs between two runs of the same."""
+    passing = ("date", "load_average_1min", "command")
+    machine = {name: value for name, value in metadata.machine.items() if name not in passing}
+    return replace(metadata, machine=machine, lost=0, removed=0)
+
+
+class UnreadablePartError(ValueError):
+    """A file is not one of a trace, or nothing of it was written."""
+
+
+def _find_parts(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix in (PARQUET, STREAM, LINES) else []
+    for folder in (path, path / "trace"):
+        # A stream beside its Parquet file was being turned into it: the file is whole.
+        whole = {file.stem: file for file in folder.glob(f"jobs-*{PARQUET}")}
+        open_ = {file.stem: file for file in folder.glob(f"jobs-*{STREAM}")}
+        found = open_ | whole
+        if found:
+            return [found[stem] for stem in sorted(found, key=lambda stem: (len(stem), stem))]
+        if (folder / "jobs.jsonl").is_file():
+            return [folder / "jobs.jsonl"]
+    return []
+
+
+def _read_metadata(part: Path) -> TraceMetadata:
+    """Metadata of a part; an ordinary ValueError when its version is too new."""
+    if part.suffix == LINES:
+        return TraceMetadata()
+    pa = require_pyarrow()
+    try:
+        if part.suffix == PARQUET:
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(part)
+        else:
+            with pa.OSFile(os.fspath(part)) as source:
+                schema = pa.ipc.open_stream(source).schema
+        text = (schema.metadata or {})[METADATA_KEY]
+        names = schema.names
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        raise UnreadablePartError(f"{part} is no job trace: {error}") from error
+    try:
+        metadata = TraceMetadata.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from error
+    missing = set(make_schema(metadata).names) - set(names) - OPTIONAL_COLUMNS
+    if missing:
+        raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
+    return metadata
+
+
+def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    pa = require_pyarrow()
+    if part.suffix == PARQUET:
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(part) as file:
+                _check_sizes(file.metadata)
+                # Names that the file has not are passed over.
+                for batch in file.iter_batches(
+                    BATCH_ROWS, columns=None if columns is None else list(columns)
+                ):
+                    batch.validate(full=True)
+                    yield batch
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ValueError(f"{part} is damaged: {error}") from error
+    elif part.suffix == STREAM:
+        for batch in _read_stream(part):
+            if columns is None:
+                yield batch
+            else:
+                yield batch.select([name for name in columns if name in batch.schema.names])
+    else:
+        for batch in _read_lines(part):
+            yield batch if columns is None else batch.select(list(columns))
+
+
+def _read_stream(part: Path) -> Iterator[pa.RecordBatch]:
+    pa = require_pyarrow()
+    with pa.OSFile(os.fspath(part)) as source:
+        messages = pa.ipc.MessageReader.open_stream(source)
+        try:
+            schema = pa.ipc.read_schema(messages.read_next_message())
+            _check_types(schema)
+        except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+            raise ValueError(f"{part} is damaged: {error}") from error
+        while True:
+            try:
+                message = messages.read_next_message()
+                _check_plain(message)
+                batch = pa.ipc.read_record_batch(message, schema)
+                batch.validate(full=True)
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+                logger.warning("%s breaks off (%s): read up to there", part, error)
+                return
+            yield batch
+
+
+def _check_types(schema: pa.Schema) -> None:
+    """Refuse columns of a stream in other types than they are written in."""
+    for field in make_schema(TraceMetadata()):
+        for index in schema.get_all_field_indices(field.name):
+            if schema.field(index).type != field.type:
+                raise ValueError(f"{field.name} is {schema.field(index).type}, not {field.type}")
+
+
+def _check_plain(message: Any) -> None:
+    """Refuse a batch whose buffers are compressed: their size is what the file says it is.
+
+    A message is a flatbuffer, which Arrow has verified: `Message.header` is the third field of
+    the table, `RecordBatch.compression` the fourth of that one.
+    """
+    if message.type != "record batch":
+        raise ValueError(f"a {message.type} is no part of a trace")
+    data = message.metadata.to_pybytes()
+    table = _follow(data, struct.unpack_from("<I", data)[0], 2)
+    if table is None or _follow(data, table, 3) is not None:
+        raise ValueError("its buffers are compressed")
+
+
+def _follow(data: bytes, table: int, field: int) -> int | None:
+    """Where a table in a field of a table is; None where the field is not set."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    place = 4 + 2 * field
+    if place >= struct.unpack_from("<H", data, vtable)[0]:
+        return None
+    offset = struct.unpack_from("<H", data, vtable + place)[0]
+    if not offset:
+        return None
+    start: int = table + offset
+    return start + int(struct.unpack_from("<I", data, start)[0])
+
+
+def _check_sizes(metadata: Any) -> None:
+    """Refuse row groups that no writer of traces makes."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(index) for index in range(group.num_columns)]
+        if not 0 <= sum(column.total_uncompressed_size for column in columns) <= ROW_GROUP_BYTES:
+            raise ValueError(f"row group {number} has more than {ROW_GROUP_BYTES:,} bytes")
+
+
+def _read_lines(part: Path) -> Iterator[pa.RecordBatch]:
+    schema = make_schema(TraceMetadata())
+    records = read_json_lines(part)
+    while rows := [TracedJob(record) for record in islice(records, BATCH_ROWS)]:
+        yield make_batch(rows, schema)
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of this release, in its order: those that others have added are passed over.
+
+    Those that this release has added are empty.
+    """
+    pa = require_pyarrow()
+    try:
+        arrays: list[Any] = [
+            pa.nulls(batch.num_rows, field.type)
+            if field.name in OPTIONAL_COLUMNS and field.name not in batch.schema.names
+            else batch.column(field.name).cast(field.type)
+            for field in schema
+        ]
+        for field, array in zip(schema, arrays, strict=True):
+            _check_whole(field, array)
+    except (pa.ArrowException, KeyError) as error:
+        raise ValueError(f"not a job trace: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_whole(field: Any, array: Any) -> None:
+    """Refuse empty cells where there can be none, in stages too; the columns say no by type."""
+    if not field.nullable and array.null_count:
+        raise ValueError(f"not a job trace: {field.name} is empty in {array.null_count} rows")
+    if field.name == STAGES:
+        stages = array.flatten()
+        if stages.null_count:
+            raise ValueError("not a job trace: a stage is empty")
+        for inner, values in zip(stages.type, stages.flatten(), strict=True):
+            _check_whole(inner, values)

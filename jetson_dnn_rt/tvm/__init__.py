@@ -1,0 +1,1 @@
+"""The TVM plug-in: back end, tuning, export of C sources."""

@@ -1,0 +1,189 @@
+"""From a part of a network to a folder of C sources that need nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.tvm.compile import schedule
+from jetson_dnn_rt.tvm.export_c.build_files import find_compiler_flag, write_cmake, write_makefile
+from jetson_dnn_rt.tvm.export_c.driver import (
+    write_driver,
+    write_header,
+    write_kernel_header,
+    write_kernels,
+    write_weights,
+)
+from jetson_dnn_rt.tvm.export_c.program import Program, make_program
+from jetson_dnn_rt.tvm.export_c.selftest import check_reference, make_reference, write_selftest
+from jetson_dnn_rt.tvm.lowering import lower
+from jetson_dnn_rt.tvm.target import TvmTarget
+from jetson_dnn_rt.tvm.tuning import TuningState, count_tuned
+
+if TYPE_CHECKING:
+    import tvm
+
+    from jetson_dnn_rt.models.model import Part
+    from jetson_dnn_rt.tvm.database import TuningDatabase
+
+BLOB, ARRAY = WEIGHTS = ("blob", "array")
+"""Weights as a file that the caller loads, or as constant arrays that are compiled."""
+
+PRECISIONS = ("fp32",)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a network is exported.
+
+    Attributes
+    ----------
+    name : str
+        Prefix of files and C names, an identifier in lower case.
+    model : str
+        What it is, for people.
+    weights : str
+        ``blob`` or ``array``.
+    local : bool
+        Whether the code is for this machine.
+    """
+
+    name: str
+    model: str
+    weights: str = BLOB
+    local: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise ConfigurationError(
+                f"weights must be one of {', '.join(WEIGHTS)}: {self.weights!r}"
+            )
+        if not self.name.isidentifier() or self.name != self.name.lower():
+            raise ConfigurationError(f"name must be an identifier in lower case: {self.name!r}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was exported.
+
+    Attributes
+    ----------
+    program : Program
+        Order, kernels and memory.
+    files : tuple of Path
+        What was written.
+    tuned : TuningState or None
+        How far the kernels are tuned; None without a database: not at all.
+    scheduled : tvm.IRModule
+        The same kernels for TVM's own runtime.
+    """
+
+    program: Program
+    files: tuple[Path, ...]
+    tuned: TuningState | None
+    scheduled: tvm.IRModule
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether every kernel has a schedule."""
+        return self.tuned is not None and self.tuned.complete
+
+
+def export_c(
+    part: Part,
+    precision: str,
+    target: TvmTarget,
+    database: TuningDatabase | None,
+    options: ExportOptions,
+    folder: Path,
+) -> Export:
+    """Write C sources of a network or of a run of its stages.
+
+    Parameters
+    ----------
+    part : Part
+        What is exported.
+    precision : str
+        ``fp32``.
+    target : TvmTarget
+        What the kernels are scheduled for: an LLVM target of one thread.
+    database : TuningDatabase or None
+        Schedules; kernels that it lacks are written as they are, and are slow.
+    options : ExportOptions
+        Names and weights.
+    folder : Path
+        Made where it is not there; files of the same names are replaced.
+
+    Raises
+    ------
+    BackendUnavailableError
+        For another precision, a CUDA target, or several threads.
+    ModelError
+        When something in the network cannot be written as C99.
+    """
+    if precision not in PRECISIONS:
+        raise BackendUnavailableError(
+            f"export-c writes {', '.join(PRECISIONS)}, not {precision}: C99 has no type of half "
+            "precision"
+        )
+    if target.kind != "llvm":
+        raise BackendUnavailableError(f"export-c writes code for CPUs, not for {target.text}")
+    if target.threads != 1:
+        raise BackendUnavailableError("export-c writes code for one thread: C99 has no others")
+    lowered = lower(part, precision, target)
+    tuned = None if database is None else count_tuned(lowered, target, database)
+    scheduled = schedule(lowered, target, database)
+    program = make_program(scheduled, options.name, find_vector_lanes(target))
+    files = write_files(part, program, target, options, folder)
+    return Export(program, files, tuned, scheduled)
+
+
+def find_vector_lanes(target: TvmTarget) -> int:
+    """Floats of a vector register: 4 of NEON and SSE, 8 of AVX2, 16 of AVX-512."""
+    described = target.to_tvm()
+    if target.triple.startswith("aarch64"):
+        return 4
+    import tvm
+
+    has = tvm.get_global_func("target.target_has_feature", allow_missing=True)
+    for feature, lanes in (("avx512f", 16), ("avx2", 8)):
+        if has is not None and bool(has(feature, described)):
+            return lanes
+    return 4
+
+
+def write_files(
+    part: Part, program: Program, target: TvmTarget, options: ExportOptions, folder: Path
+) -> tuple[Path, ...]:
+    """Write all files of a program, self-test and what it expects among them."""
+    name, array = program.name, options.weights == ARRAY
+    flag = find_compiler_flag(target, options.local)
+    inputs, outputs = make_reference(part)
+    check_reference(program, inputs, outputs)
+    files: dict[str, str | bytes] = {
+        f"{name}.h": write_header(program, options.model, array=array),
+        f"{name}.c": write_driver(program, array=array),
+        f"{name}_kernels.h": write_kernel_header(program),
+        f"{name}_kernels.c": write_kernels(program, vectors=False),
+        f"{name}_kernels_gnu.c": write_kernels(program, vectors=True),
+        f"{name}_selftest.c": write_selftest(program, array=array),
+        "Makefile": write_makefile(name, flag, array=array),
+        "CMakeLists.txt": write_cmake(name, flag, array=array),
+    }
+    if array:
+        files[f"{name}_weights.h"], files[f"{name}_weights.c"] = write_weights(program)
+    else:
+        files[f"{name}_weights.bin"] = program.weight_blob
+    for side, values in (("input", inputs), ("output", outputs)):
+        for number, value in enumerate(values):
+            files[f"{name}_{side}_{number}.bin"] = value.astype("<f4").tobytes()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            (folder / file).write_bytes(data)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return tuple(folder / file for file in files)

@@ -1,0 +1,181 @@
+"""Kernels, their order, and where every value lies: all that the C files are made of."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT, Kernel, write_kernel
+from jetson_dnn_rt.tvm.export_c.lowering import lower_kernels
+from jetson_dnn_rt.tvm.export_c.network import Call, Network, Tensor, read_network
+from jetson_dnn_rt.tvm.export_c.planner import Block, MemoryPlan, plan_memory, round_up, sum_in_use
+
+if TYPE_CHECKING:
+    import tvm
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is written as C.
+
+    Attributes
+    ----------
+    name : str
+        Prefix of all names and files.
+    network : Network
+        Order and weights; weights that nothing uses are left out.
+    kernels, portable : dict of str to Kernel
+        By name: with vectors of GNU C, and as plain loops.
+    blocks : tuple of Block
+        What lies in the arena.
+    plan : MemoryPlan
+        Where.
+    weight_offsets : dict of str to int
+        Where each weight begins in the blob.
+    """
+
+    name: str
+    network: Network
+    kernels: dict[str, Kernel]
+    portable: dict[str, Kernel]
+    blocks: tuple[Block, ...]
+    plan: MemoryPlan
+    weight_offsets: dict[str, int]
+
+    @property
+    def weight_blob(self) -> bytes:
+        """All weights, little-endian."""
+        blob = bytearray(
+            max(
+                (self.weight_offsets[name] + value.nbytes
+                 for name, value in self.network.constants.items()),
+                default=0,
+            )
+        )  # fmt: skip
+        for name, value in self.network.constants.items():
+            data = value.astype(value.dtype.newbyteorder("<")).tobytes()
+            begin = self.weight_offsets[name]
+            blob[begin : begin + len(data)] = data
+        return bytes(blob)
+
+    @property
+    def weight_sum(self) -> int:
+        """CRC-32 of the blob."""
+        return zlib.crc32(self.weight_blob)
+
+    @property
+    def stack_bytes(self) -> int:
+        """Local arrays of the kernel that has the most."""
+        return max((kernel.stack_bytes for kernel in self.kernels.values()), default=0)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one run."""
+        return sum(self.kernels[call.kernel].macs for call in self.network.calls)
+
+    def tensor(self, name: str) -> Tensor:
+        """A value or weight by name."""
+        if name in self.network.constants:
+            value = self.network.constants[name]
+            return Tensor(name, value.shape, value.dtype.name)
+        return self.network.tensors[name]
+
+    def kernel_of(self, step: int) -> Kernel:
+        """The kernel that a step calls."""
+        return self.kernels[self.network.calls[step].kernel]
+
+    def in_use(self, step: int) -> int:
+        """Bytes of the arena that a step needs: values that live, and its work space."""
+        return sum_in_use(self.blocks, step, ALIGNMENT)
+
+
+def make_program(scheduled: tvm.IRModule, name: str, vector_lanes: int) -> Program:
+    """Lower a scheduled network and plan its memory.
+
+    Parameters
+    ----------
+    scheduled : tvm.IRModule
+        As `jetson_dnn_rt.tvm.compile.schedule` gives it, for one thread.
+    name : str
+        An identifier of C, prefix of all names.
+    vector_lanes : int
+        Floats of a vector register of the processor.
+
+    Raises
+    ------
+    ModelError
+        When something in it cannot be written as C99; says what.
+    """
+    network = read_network(scheduled)
+    functions = lower_kernels(scheduled)
+    used = dict.fromkeys(call.kernel for call in network.calls)
+    missing = [kernel for kernel in used if kernel not in functions]
+    if missing:
+        raise ModelError(f"the network calls {', '.join(missing)}, which is not among its kernels")
+    kernels = {each: write_kernel(each, functions[each], name, vector_lanes) for each in used}
+    portable = {each: write_kernel(each, functions[each], name, 0) for each in used}
+    wanted = {value for call in network.calls for value in call.inputs} | set(network.outputs)
+    network.constants = {
+        each: value for each, value in network.constants.items() if each in wanted
+    }
+    for call in network.calls:
+        _check(call, kernels[call.kernel], network)
+    blocks = find_blocks(network, lambda kernel: kernels[kernel].workspace_bytes)
+    offsets, end = {}, 0
+    for each, value in network.constants.items():
+        offsets[each] = end
+        end = round_up(end + value.nbytes, ALIGNMENT)
+    plan = plan_memory(blocks, ALIGNMENT)
+    return Program(name, network, kernels, portable, tuple(blocks), plan, offsets)
+
+
+def find_blocks(network: Network, workspace: Callable[[str], int]) -> list[Block]:
+    """What has to lie in the arena, and from which step to which.
+
+    Inputs and outputs of the network are the caller's memory.
+
+    Parameters
+    ----------
+    network : Network
+        Order of the calls.
+    workspace : callable
+        Bytes that a kernel needs beside its operands.
+    """
+    given = {*network.inputs, *network.outputs}
+    blocks = []
+    last: dict[str, int] = {}
+    for step, call in enumerate(network.calls):
+        for name in (*call.inputs, *call.outputs):
+            last[name] = step
+    for step, call in enumerate(network.calls):
+        for name in call.outputs:
+            if name not in given:
+                blocks.append(Block(name, network.tensors[name].bytes, step, last[name]))
+        size = workspace(call.kernel)
+        if size:
+            blocks.append(Block(f"workspace of {step}", size, step, step))
+    return blocks
+
+
+def _check(call: Call, kernel: Kernel, network: Network) -> None:
+    """See that a call gives what the kernel takes: C would not notice."""
+    names = (*call.inputs, *call.outputs)
+    found: list[Any] = []
+    for name in names:
+        value = network.constants.get(name)
+        if value is not None:
+            found.append((value.dtype.name, value.nbytes))
+        else:
+            tensor = network.tensors[name]
+            found.append((np.dtype(tensor.scalar).name, tensor.bytes))
+    wanted = [(operand.scalar, operand.bytes) for operand in kernel.operands]
+    if found != wanted:
+        raise ModelError(f"kernel {kernel.name} takes {wanted}, the network gives {found}")
+    first = len(call.inputs)
+    if any(number < first for number in kernel.written):
+        raise ModelError(f"kernel {kernel.name} writes its inputs: export-c has no such calls")

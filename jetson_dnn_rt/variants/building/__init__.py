@@ -1,0 +1,1 @@
+"""Builds and measures the variants of a task."""

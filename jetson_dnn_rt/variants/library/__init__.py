@@ -1,0 +1,1 @@
+"""Built variants on disk, with their figures."""

@@ -1,0 +1,229 @@
+"""Files of the library: opened without following links, read with a limit, checked by hash."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from jetson_dnn_rt.safety.trust import FOLDER, check_open, find_fault, open_trusted
+from jetson_dnn_rt.variants.library.entry import (
+    HEADER,
+    MAX_HEADER_BYTES,
+    DamagedEntryError,
+    Entry,
+    FileFacts,
+    Header,
+    OtherSchemaError,
+    make_printable,
+)
+
+# A pipe in the place of a file must not stop the reader.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DAY_S = 86_400.0
+
+# Whatever the umask leaves to the group: what others may write to is not read again.
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+
+
+@dataclass(frozen=True)
+class Listing:
+    """An entry as `Library.entries` sees it: its files are counted, not read.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder.
+    size_bytes : int
+        Of all its files.
+    used : datetime
+        When it was stored or last loaded, to a day, in UTC.
+    header : Header or None
+        What it says of itself; None where that cannot be read.
+    problem : str
+        Why it cannot be used; empty where nothing is seen to be wrong.
+    foreign : bool
+        It holds what the library does not write, so the library does not remove it.
+    """
+
+    path: Path
+    size_bytes: int
+    used: datetime
+    header: Header | None
+    problem: str
+    foreign: bool = False
+
+
+def make_root(path: Path) -> None:
+    """Make a folder and what is missing above it, for others to read; OSError where that fails."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(_FOLDER_MODE)
+
+
+def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> int:
+    """Open a folder below the root; no link on the way is followed, and every level is checked.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError where it is missing and not to be made; NotADirectoryError, or ELOOP,
+        where something else is in its place; PermissionError where others may write to a level of
+        it, see `jetson_dnn_rt.safety.trust`.
+    """
+    folder = open_trusted(root, FOLDER)
+    try:
+        for part in parts:
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, _FOLDER_MODE, dir_fd=folder)
+            inner = os.open(part, FOLDER | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder, root = inner, root / part
+            check_open(folder, root)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
+    """Names in a folder below the root, sorted; none where it is no folder or a link to one.
+
+    Raises
+    ------
+    PermissionError
+        When it cannot be read, or others may write to a level of it.
+    """
+    try:
+        fd = open_below(root, parts)
+    except PermissionError:
+        raise
+    except OSError:
+        return []
+    try:
+        return sorted(os.listdir(fd))
+    finally:
+        os.close(fd)
+
+
+def write_file(folder: int, name: str, data: bytes) -> None:
+    """Write a new file of an open folder, down to the disk; OSError where that fails."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, _FILE_MODE, dir_fd=folder), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_file(folder: int, path: Path, limit: int) -> bytes:
+    """Read a regular file of an open folder, which `path` names.
+
+    Raises
+    ------
+    DamagedEntryError
+        When it is missing, a link, no file, not trusted, or larger than `limit` bytes.
+    """
+    name = path.name
+    try:
+        fd = os.open(name, _FILE, dir_fd=folder)
+    except FileNotFoundError as error:
+        raise DamagedEntryError(f"{name} is missing") from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise DamagedEntryError(f"{name} is no regular file") from error
+        raise
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise DamagedEntryError(f"{name} is no regular file")
+    with os.fdopen(fd, "rb") as file:
+        if fault := find_fault(status, path):
+            raise DamagedEntryError(fault)
+        if status.st_size > limit:
+            raise DamagedEntryError(f"{name} has {status.st_size} bytes, at most {limit}")
+        return file.read(limit + 1)
+
+
+def _read_header(folder: int, path: Path) -> Header:
+    header = Header.decode(read_file(folder, path / HEADER, MAX_HEADER_BYTES))
+    if header.key.digest != path.name:
+        raise DamagedEntryError("its key is not that of its folder")
+    return header
+
+
+def read_entry(folder: int, path: Path) -> Entry:
+    """Read an entry from its open folder and check all of it.
+
+    Raises
+    ------
+    DamagedEntryError
+        When a file is missing, no file, of another size or of another hash.
+    OtherSchemaError
+        When another release wrote it.
+    """
+    header = _read_header(folder, path)
+    files = {}
+    for name, facts in header.files.items():
+        data = read_file(folder, path / name, facts.size)
+        if len(data) != facts.size:
+            raise DamagedEntryError(f"{name} has {len(data)} bytes, not {facts.size}")
+        if FileFacts.of(data) != facts:
+            raise DamagedEntryError(f"SHA-256 of {name} differs")
+        files[name] = data
+    return Entry(header, files, path)
+
+
+def describe_entry(folder: int, path: Path) -> Listing:
+    """Describe an entry from its open folder; of its files only the sizes are compared."""
+    sizes, foreign, fault = {}, "", ""
+    for name in os.listdir(folder):
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # another process is just removing the entry
+        sizes[name] = status.st_size
+        if stat.S_ISREG(status.st_mode):
+            fault = fault or find_fault(status, path / name)
+        elif not stat.S_ISLNK(status.st_mode):
+            foreign = f"{make_printable(name)} is no regular file"
+    header, problem = None, ""
+    try:
+        header = _read_header(folder, path)
+        for name, facts in header.files.items():
+            if name not in sizes:
+                raise DamagedEntryError(f"{name} is missing")
+            if sizes[name] != facts.size:
+                raise DamagedEntryError(f"{name} has {sizes[name]} bytes, not {facts.size}")
+        problem = fault
+    except (DamagedEntryError, OtherSchemaError) as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"{HEADER}: {error.strerror}"
+    if HEADER not in sizes:
+        foreign = foreign or f"there is no {HEADER}"
+    # A date that no clock here has shown is that of a wrong clock, or of no calendar at all.
+    used_s = min(max(_used_s(folder), 0.0), time.time())
+    used = datetime.fromtimestamp(used_s, timezone.utc)
+    return Listing(path, sum(sizes.values()), used, header, foreign or problem, bool(foreign))
+
+
+def _used_s(folder: int) -> float:
+    """When it was used last: the time of the header file, which `touch` moves on."""
+    try:
+        return os.stat(HEADER, dir_fd=folder, follow_symlinks=False).st_mtime
+    except OSError:
+        return os.fstat(folder).st_mtime
+
+
+def touch(folder: int) -> None:
+    """Keep the day of use, where the folder may be written."""
+    if time.time() - _used_s(folder) > _DAY_S:
+        with contextlib.suppress(OSError):
+            os.utime(HEADER, dir_fd=folder, follow_symlinks=False)

@@ -1,0 +1,514 @@
+"""Variants that were built, on disk: made once, checked on every load, found by what they are.
+
+::
+
+    ~/.cache/jetson_dnn_rt/                     $XDG_CACHE_HOME is honoured
+      builtin-detector-3f2a91bc04d7/            the model's name and the start of its hash
+        tucker-0.50@torch-fp32/                 the variant
+          9c41.../                              the digest of the entry's key
+            entry.json                          key, sizes and hashes of the files, facts
+            weights.safetensors                 files
+
+An entry appears by one rename of a finished folder, so that nobody ever sees half of it, and two
+processes that build the same thing at once end with the whole entry of one of them. A reader that
+is overtaken by such a change reads again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.safety.trust import UntrustedPathError
+from jetson_dnn_rt.variants.library.entry import (
+    HEADER,
+    MAX_FILE_BYTES,
+    DamagedEntryError,
+    Entry,
+    EntryKey,
+    FileFacts,
+    Header,
+    OtherSchemaError,
+    make_printable,
+)
+from jetson_dnn_rt.variants.library.files import (
+    Listing,
+    describe_entry,
+    list_names,
+    make_root,
+    open_below,
+    read_entry,
+    touch,
+    write_file,
+)
+
+__all__ = ["Entry", "EntryKey", "Library", "Listing", "Removal", "default_root"]
+
+logger = logging.getLogger(__name__)
+
+_TEMPORARY = ".tmp"
+_ABANDONED_S = 86_400.0
+"""A temporary folder that is older belongs to a process that died."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_VARIANT = re.compile(r"[a-z0-9][a-z0-9._-]*(@[a-z0-9._-]+)?")
+_MODEL = re.compile(r"([a-z0-9._-]+-)?[0-9a-f]{12}")
+# Of two processes that change one entry again and again.
+_ATTEMPTS = 16
+
+
+def default_root() -> Path:
+    """``$XDG_CACHE_HOME/jetson_dnn_rt``, by default ``~/.cache/jetson_dnn_rt``.
+
+    Raises
+    ------
+    ConfigurationError
+        When the user has no home folder.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification wants a relative path to be ignored.
+    if os.path.isabs(cache):
+        return Path(cache, "jetson_dnn_rt")
+    try:
+        return Path.home() / ".cache" / "jetson_dnn_rt"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"no home folder ({error}): set engine_cache or XDG_CACHE_HOME"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Removal:
+    """An entry that `Library.prune` removed, or would have, and why."""
+
+    listing: Listing
+    reason: str
+
+
+class Library:
+    """Entries on disk. Nothing is made before the first `store`.
+
+    One that cannot be written to still gives what is in it; what is stored then stays in memory,
+    which is said once.
+
+    Parameters
+    ----------
+    root : Path, optional
+        The folder; by default `default_root`.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is no folder, or it or a folder above it is not trusted: what is in it is run.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = default_root() if root is None else Path(root)
+        self._reported: set[str] = set()
+        try:
+            self.root = self.root.expanduser().resolve()
+            os.close(open_below(self.root, ()))
+        except FileNotFoundError:
+            return
+        except NotADirectoryError as error:
+            raise ConfigurationError(f"library {self.root} is not a folder") from error
+        except (OSError, RuntimeError) as error:  # not trusted, no home folder, a loop of links
+            raise ConfigurationError(f"library {self.root}: {_tell(error)}") from error
+
+    def check_writable(self) -> None:
+        """For commands that are of no use when nothing can be kept.
+
+        Raises
+        ------
+        ConfigurationError
+            When nothing can be stored, with the reason.
+        """
+        try:
+            os.rmdir(self._make_temporary())
+            self._remove_abandoned()
+        except OSError as error:
+            raise ConfigurationError(
+                f"library {self.root} cannot be written: {error.strerror}; make it writable or "
+                "name another folder as engine cache"
+            ) from error
+
+    # -- load ----------------------------------------------------------------------------------
+
+    def load(self, key: EntryKey) -> Entry | None:
+        """Read an entry whole and check it: sizes, SHA-256 of every file, the key.
+
+        A damaged one is reported once and not used; the next `store` of its key replaces it. So
+        is one of another version of the back end or of another device, in the place of which
+        nothing is found.
+
+        Returns
+        -------
+        Entry or None
+            None where there is none that can be used.
+        """
+        for parts in self._candidates(key):
+            path = self.root.joinpath(*parts)
+            try:
+                entry = self._read(path, parts)
+            except (DamagedEntryError, OtherSchemaError, OSError) as error:
+                self._report_error(path, error, "it is not used and will be built anew")
+                continue
+            if entry is not None:
+                return entry
+        self._report_outdated(key)
+        return None
+
+    def _candidates(self, key: EntryKey) -> list[tuple[str, str, str]]:
+        return [(model, key.variant, key.digest) for model in self._model_folders(key)]
+
+    def _model_folders(self, key: EntryKey) -> list[str]:
+        """Folders of the key's model: one, but for two names or two processes at once."""
+        start = key.model_hash[:12]
+        return [name for name in self._names() if _MODEL.fullmatch(name) and _ends(name, start)]
+
+    def _read(self, path: Path, parts: tuple[str, ...]) -> Entry | None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                folder = open_below(self.root, parts)
+            except FileNotFoundError:
+                return None
+            try:
+                entry = read_entry(folder, path)
+                touch(folder)
+                return entry
+            except (DamagedEntryError, OSError):
+                # Perhaps another process put a new entry into the place of this one meanwhile.
+                if attempt == _ATTEMPTS - 1 or not self._was_replaced(folder, parts):
+                    raise
+            finally:
+                os.close(folder)
+        raise AssertionError("unreachable")
+
+    def _was_replaced(self, folder: int, parts: tuple[str, ...]) -> bool:
+        try:
+            now = os.stat(self.root.joinpath(*parts), follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        before = os.fstat(folder)
+        return (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino)
+
+    def _report_outdated(self, key: EntryKey) -> None:
+        """Say so when there is the same thing of another version or device."""
+        wanted = {"backend_version", "device"}
+        for model in self._model_folders(key):
+            for name in self._names(model, key.variant):
+                listing = self._look((model, key.variant, name))
+                if listing is None or listing.header is None:
+                    continue
+                differences = listing.header.key.differences(key)
+                if differences and set(differences) <= wanted:
+                    text = ", ".join(
+                        f"{field} {there} there, {here} here"
+                        for field, (there, here) in differences.items()
+                    )
+                    self._report(listing.path, f"{text}; it is not used and will be built anew")
+
+    def _names(self, *parts: str) -> list[str]:
+        """Names in a folder; one that is not trusted is reported once and passed over."""
+        try:
+            return list_names(self.root, parts)
+        except PermissionError as error:
+            self._report_error(self.root.joinpath(*parts), error, "it is passed over")
+            return []
+
+    def _report_error(self, path: Path, error: Exception, consequence: str) -> None:
+        if isinstance(error, UntrustedPathError):  # once, for all that lies below it
+            path, consequence = Path(error.filename), "it is not used, nor what is in it"
+        self._report(path, f"{_tell(error)}; {consequence}")
+
+    def _report(self, path: Path, text: str) -> None:
+        message = f"library entry {path}: {text}"
+        if message not in self._reported:
+            self._reported.add(message)
+            logger.warning("%s", message)
+
+    # -- store ---------------------------------------------------------------------------------
+
+    def store(
+        self,
+        key: EntryKey,
+        files: Mapping[str, bytes],
+        facts: Mapping[str, Any],
+        *,
+        model: str = "",
+    ) -> Entry:
+        """Store an entry, in the place of any other of the same key.
+
+        Parameters
+        ----------
+        key : EntryKey
+            What it is.
+        files : mapping of str to bytes
+            By name: letters, digits, ``.``, ``_`` and ``-``.
+        facts : mapping
+            Whatever JSON can hold.
+        model : str
+            The model as the user named it, for those who look into the folder.
+
+        Returns
+        -------
+        Entry
+            As `load` would give it; without a path where it could not be stored, which is said
+            once as a warning.
+
+        Raises
+        ------
+        ValueError
+            When a name, a size or the facts cannot be stored.
+        """
+        for name, data in files.items():
+            if len(data) > MAX_FILE_BYTES:
+                raise ValueError(f"{name} has {len(data)} bytes, at most {MAX_FILE_BYTES}")
+        header = Header(
+            key,
+            model,
+            datetime.now(timezone.utc).replace(microsecond=0),
+            {name: FileFacts.of(data) for name, data in files.items()},
+            dict(facts),
+        )
+        text = header.encode()
+        # As a reader will see them: lists for tuples, words for numbers as keys.
+        header = Header.decode(text)
+        try:
+            path = self._write(header, {**files, HEADER: text})
+        except OSError as error:
+            message = f"library {self.root}: cannot be written ({error.strerror}): what is built "
+            message += "is used and not kept"
+            if message not in self._reported:
+                self._reported.add(message)
+                logger.warning("%s", message)
+            return Entry(header, dict(files), None)
+        return Entry(header, dict(files), path)
+
+    def _write(self, header: Header, files: Mapping[str, bytes]) -> Path:
+        temporary = self._make_temporary()
+        try:
+            folder = open_below(self.root, (_TEMPORARY, temporary.name))
+            try:
+                for name, data in files.items():
+                    write_file(folder, name, data)
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            existing = self._model_folders(header.key)
+            model = existing[0] if existing else _name_model(header)
+            return self._put(temporary, (model, header.key.variant, header.key.digest))
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    def _put(self, temporary: Path, parts: tuple[str, str, str]) -> Path:
+        for _ in range(_ATTEMPTS):
+            parent = open_below(self.root, parts[:-1], create=True)
+            try:
+                os.rename(temporary, parts[-1], dst_dir_fd=parent)
+                os.fsync(parent)
+                return self.root.joinpath(*parts)
+            except FileNotFoundError:
+                continue  # somebody pruned the empty folder between the two steps
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+                self._move_away(parts)
+            finally:
+                os.close(parent)
+        raise OSError(errno.EBUSY, "others keep changing the same entry")
+
+    def _move_away(self, parts: tuple[str, str, str]) -> None:
+        """Make room: what the library wrote is removed, anything else is kept beside it."""
+        listing = self._look(parts)
+        if listing is not None and not listing.foreign:
+            self._remove(parts)
+            return
+        path = self.root.joinpath(*parts)
+        with contextlib.suppress(FileNotFoundError):
+            if listing is None and stat.S_ISDIR(path.lstat().st_mode):
+                return  # it was gone, and another process has put a new one there
+        aside = path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, aside)
+            logger.warning("library entry %s: not of the library, moved to %s", path, aside)
+
+    def _make_temporary(self) -> Path:
+        make_root(self.root)
+        name = f"{os.getpid()}-{secrets.token_hex(8)}"
+        folder = open_below(self.root, (_TEMPORARY,), create=True)
+        try:
+            os.mkdir(name, 0o755, dir_fd=folder)
+        finally:
+            os.close(folder)
+        return self.root / _TEMPORARY / name
+
+    # -- look and prune ------------------------------------------------------------------------
+
+    def entries(self) -> list[Listing]:
+        """List what is there, by model, variant and digest; damaged entries too."""
+        return list(self._walk())
+
+    def size_bytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(listing.size_bytes for listing in self._walk())
+
+    def prune(
+        self,
+        *,
+        find_stale: Callable[[EntryKey], str] | None = None,
+        unused_days: float | None = None,
+        limit_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> list[Removal]:
+        """Remove entries; what the library did not write stays, whatever it is.
+
+        Parameters
+        ----------
+        find_stale : callable, optional
+            Says why an entry is of no more use, or nothing; with it damaged ones go too.
+        unused_days : float, optional
+            Those go that were not used for longer.
+        limit_bytes : int, optional
+            Those used longest ago go until the rest is no larger.
+        dry_run : bool
+            Only say what would go.
+
+        Returns
+        -------
+        list of Removal
+            What went, or would go.
+
+        Raises
+        ------
+        ConfigurationError
+            When an entry cannot be removed.
+        """
+        now = datetime.now(timezone.utc)
+        kept, removals = [], []
+        for listing in sorted(self._walk(), key=lambda listing: listing.used):
+            days = (now - listing.used).total_seconds() / 86_400
+            reason = ""
+            if listing.foreign:
+                continue
+            if find_stale is not None:
+                reason = listing.problem or (
+                    find_stale(listing.header.key) if listing.header else ""
+                )
+            if not reason and unused_days is not None and days > unused_days:
+                reason = f"not used for {days:.0f} days"
+            if reason:
+                removals.append(Removal(listing, reason))
+            else:
+                kept.append(listing)
+        if limit_bytes is not None:
+            total = sum(listing.size_bytes for listing in kept)
+            for listing in kept:
+                if total <= limit_bytes:
+                    break
+                removals.append(
+                    Removal(listing, f"the library is larger than {limit_bytes} bytes")
+                )
+                total -= listing.size_bytes
+        if not dry_run:
+            for removal in removals:
+                self._remove_listed(removal.listing.path)
+            self._remove_abandoned()
+        return removals
+
+    def _walk(self) -> Iterator[Listing]:
+        for model in filter(_MODEL.fullmatch, self._names()):
+            for variant in filter(_VARIANT.fullmatch, self._names(model)):
+                for digest in self._names(model, variant):
+                    listing = self._look((model, variant, digest))
+                    if listing is not None:
+                        yield listing
+
+    def _look(self, parts: tuple[str, str, str]) -> Listing | None:
+        """Describe a folder of an entry; None where it is no such folder, or is gone."""
+        if not _DIGEST.fullmatch(parts[-1]):
+            return None
+        path = self.root.joinpath(*parts)
+        try:
+            for attempt in range(_ATTEMPTS):
+                folder = open_below(self.root, parts)
+                try:
+                    listing = describe_entry(folder, path)
+                    # What looks damaged is perhaps being removed by another process.
+                    if (
+                        not listing.problem
+                        or attempt == _ATTEMPTS - 1
+                        or not self._was_replaced(folder, parts)
+                    ):
+                        return listing
+                finally:
+                    os.close(folder)
+            raise AssertionError("unreachable")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            # Whose it is cannot be told, so it stays.
+            now = datetime.now(timezone.utc)
+            return Listing(path, 0, now, None, _tell(error), foreign=True)
+
+    def _remove_listed(self, path: Path) -> None:
+        model, variant, digest = path.relative_to(self.root).parts
+        try:
+            self._remove((model, variant, digest))
+            for folder in (path.parent, path.parent.parent):
+                os.rmdir(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise ConfigurationError(f"cannot remove {path}: {error.strerror}") from error
+
+    def _remove(self, parts: tuple[str, str, str]) -> None:
+        """Take an entry away in one step, then its files."""
+        grave = self._make_temporary()
+        try:
+            parent = open_below(self.root, parts[:-1])
+            try:
+                os.rename(parts[-1], grave, src_dir_fd=parent)
+            finally:
+                os.close(parent)
+        except FileNotFoundError:
+            pass  # another process was first
+        finally:
+            shutil.rmtree(grave, ignore_errors=True)
+
+    def _remove_abandoned(self) -> None:
+        folder = self.root / _TEMPORARY
+        for name in self._names(_TEMPORARY):
+            with contextlib.suppress(OSError):
+                if time.time() - (folder / name).lstat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _tell(error: Exception) -> str:
+    return make_printable((isinstance(error, OSError) and error.strerror) or str(error))
+
+
+def _ends(name: str, start_of_hash: str) -> bool:
+    return name == start_of_hash or name.endswith(f"-{start_of_hash}")
+
+
+def _name_model(header: Header) -> str:
+    """Folder of a model: what a person looks for, then what it is."""
+    scheme, _, rest = header.model.partition(":")
+    words = f"{scheme}-{rest.rstrip('/').rpartition('/')[2]}".lower()
+    slug = re.sub(r"[^a-z0-9._]+", "-", words).strip("-.")[:40].strip("-.")
+    start = header.key.model_hash[:12]
+    return f"{slug}-{start}" if slug else start

@@ -1,0 +1,146 @@
+"""Measurements in the library: found by what was measured, not by when."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.backends.registry import TVM, inspect_backend
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
+from jetson_dnn_rt.variants.measuring.measurement import Measurement
+from jetson_dnn_rt.variants.running.network import Network
+from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+
+if TYPE_CHECKING:
+    from torch import fx
+
+logger = logging.getLogger(__name__)
+
+
+def measurement_key(
+    model: Model,
+    spec: VariantSpec,
+    graph_hash: str,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
+) -> EntryKey:
+    """Key of what was measured of a variant on this machine as it is.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    spec : VariantSpec
+        The variant.
+    graph_hash : str
+        Of its whole network, see `hash_network`.
+    threads, stages : int
+        As a task has them: threads of one inference, and stages asked for (0 = automatic).
+    amp_lists : str
+        File of what FP16 is for with TVM, see `read_colours`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When the back end is not here.
+    """
+    info = inspect_backend(spec.backend)
+    if not info.available:
+        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
+    coloured = spec.backend == TVM and spec.precision == "fp16"
+    colours = read_colours(amp_lists).text if coloured else ""
+    return EntryKey(
+        model.model_hash,
+        graph_hash,
+        spec.decomposition,
+        "measurement",
+        spec.backend,
+        info.version,
+        describe_device(device_of(spec.backend)),
+        spec.precision,
+        (model.input_shape,),
+        f"threads={threads} stages={stages or 'auto'}" + (f" {colours}" if colours else ""),
+    )
+
+
+def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.GraphModule | None:
+    """A model's network, full or decomposed; None where the library has not that.
+
+    Raises
+    ------
+    ModelError, BackendUnavailableError
+        When the network has no static graph.
+    """
+    if decomposition == FULL:
+        return Network(model).graph()
+    if library is None:
+        return None
+    from jetson_dnn_rt.variants.library.weights_store import load_reduced
+
+    return load_reduced(model, DecompositionSpec.parse(decomposition), library)
+
+
+def hash_network(model: Model, decomposition: str, library: Library | None) -> str | None:
+    """SHA-256 of a model's network, full or decomposed; None where the library has not that.
+
+    Raises
+    ------
+    ModelError
+        When the network has no static graph to be decomposed.
+    """
+    if decomposition == FULL:
+        return model.part.graph_hash
+    graph = load_graph(model, decomposition, library)
+    if graph is None:
+        return None
+    network = Network(model)
+    network.add_decomposed(decomposition, graph)
+    (whole,) = network.pieces(decomposition, 1)
+    return whole.part.graph_hash
+
+
+def load_measurement(
+    library: Library,
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    stages: int,
+    amp_lists: str = "",
+) -> Measurement | None:
+    """What was measured of a variant here; None where nothing was, or it cannot be had here."""
+    try:
+        graph_hash = hash_network(model, spec.decomposition, library)
+        if graph_hash is None:
+            return None
+        key = measurement_key(
+            model, spec, graph_hash, threads=threads, stages=stages, amp_lists=amp_lists
+        )
+    except (BackendUnavailableError, ModelError):
+        return None
+    return read_measurement(library, key)
+
+
+def read_measurement(library: Library, key: EntryKey) -> Measurement | None:
+    """Measurement under a key; one that cannot be read is said and None."""
+    entry = library.load(key)
+    if entry is None:
+        return None
+    try:
+        return Measurement.from_json(entry.facts)
+    except ValueError as error:
+        logger.warning("library entry %s: %s; it is measured anew", entry.path, error)
+        return None
+
+
+def store_measurement(
+    library: Library, key: EntryKey, measurement: Measurement, model: Model
+) -> None:
+    """Keep a measurement in the place of an older one."""
+    library.store(key, {}, measurement.to_json(), model=model.source)

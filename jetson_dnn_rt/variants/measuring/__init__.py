@@ -1,0 +1,1 @@
+"""Times, agreement and memory of a variant."""

@@ -1,0 +1,49 @@
+"""What a variant was built for and measured on."""
+
+from __future__ import annotations
+
+import functools
+
+from jetson_dnn_rt.backends.registry import BACKENDS, TENSORRT, TVM, inspect_backend
+from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
+from jetson_dnn_rt.variants.library.entry import EntryKey
+
+
+def describe_device(device: str) -> str:
+    """Name of ``cpu`` or ``cuda`` on this machine, as keys of the library have it."""
+    return describe_gpu() if device == "cuda" else describe_cpu()
+
+
+def device_of(backend: str) -> str:
+    """``cpu`` or ``cuda``: where a back end runs here."""
+    if backend == "torch":
+        from jetson_dnn_rt.backends.torch.cpu import choose_device
+
+        return choose_device()
+    if backend == TVM:
+        from jetson_dnn_rt.tvm.target import find_cuda_arch
+
+        return "cuda" if inspect_backend(TVM).available and find_cuda_arch() else "cpu"
+    return "cuda" if backend in TENSORRT else "cpu"
+
+
+def find_stale(key: EntryKey) -> str:
+    """Why an entry is of no use on this machine as it is; empty where it may be of use.
+
+    One of a back end that is not installed here may be of use to another installation. Only the
+    back ends that occur are imported, each once.
+    """
+    version = _find_version(key.backend)
+    if version and version != key.backend_version:
+        return f"made by {key.backend} {key.backend_version}, here is {version}"
+    if key.device and key.device not in (describe_cpu(), describe_gpu()):
+        return f"made for {key.device}, which is not here"
+    return ""
+
+
+@functools.cache
+def _find_version(backend: str) -> str:
+    if backend == "onnx":  # exported by torch
+        version = inspect_backend("torch").version
+        return f"torch {version}" if version else ""
+    return inspect_backend(backend).version if backend in BACKENDS else ""

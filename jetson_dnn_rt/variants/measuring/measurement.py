@@ -1,0 +1,387 @@
+"""What was measured of a variant: time per stage, memory, agreement; and whether it is of use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from jetson_dnn_rt.backends.registry import TENSORRT
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.variants.measuring.agreement import Agreement
+from jetson_dnn_rt.variants.measuring.memory import measure_memory
+from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+KEPT_TIMES = 1000
+"""So many single times of each stage are kept, the last ones; the quantiles are of all."""
+
+MARGIN = 0.02
+"""A variant counts as faster or lighter from this share on: less is what two measurements of one
+variant differ by on a quiet machine."""
+
+
+@dataclass(frozen=True)
+class TimeDistribution:
+    """Execution times of a stage, or of a whole frame, in nanoseconds.
+
+    Attributes
+    ----------
+    name : str
+        Of the stage; ``total`` for the frame.
+    count : int
+        Runs.
+    mean_ns, p50_ns, p90_ns, p99_ns, max_ns : int
+        Order statistics without interpolation: each is a time that occurred; the mean is rounded
+        up.
+    times_ns : tuple of int
+        Single times in their order, at most `KEPT_TIMES`.
+    """
+
+    name: str
+    count: int
+    mean_ns: int
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+    times_ns: tuple[int, ...] = field(repr=False)
+
+    @staticmethod
+    def of(name: str, times_ns: Sequence[int]) -> TimeDistribution:
+        """Distribution of at least one time; ValueError for none."""
+        if not times_ns:
+            raise ValueError(f"times_ns of {name} must hold at least one time")
+        ordered = sorted(times_ns)
+
+        def quantile(share: float) -> int:
+            return ordered[math.ceil(share * len(ordered)) - 1]
+
+        return TimeDistribution(
+            name,
+            len(ordered),
+            -(-sum(ordered) // len(ordered)),
+            quantile(0.5),
+            quantile(0.9),
+            quantile(0.99),
+            ordered[-1],
+            tuple(times_ns[-KEPT_TIMES:]),
+        )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of a variant on one machine.
+
+    Attributes
+    ----------
+    variant : str
+        Its name.
+    total : TimeDistribution
+        Of a frame, from its pixels to its result.
+    stages : tuple of TimeDistribution
+        In their order.
+    memory_bytes : int
+        Resident memory that closing it gave back.
+    device_memory_bytes : int
+        The same on the GPU; 0 on the CPU.
+    parameters, macs : int or None
+        Of its network per frame; None where the graph cannot be counted.
+    parameter_bytes : int or None
+        What the parameters take in its precision: 4 bytes each, 2 in fp16 and bf16.
+    agreement : Agreement or None
+        With the full model; None where nothing was compared.
+    frames : str
+        Where the frames came from, as in `jetson_dnn_rt.variants.measuring.sample_frames`.
+    frame_size : tuple of int
+        Height and width of the first one in pixels.
+    threads : int
+        Threads of one inference.
+    machine : dict
+        As `jetson_dnn_rt.platforms.machine.describe_machine` says.
+    date : str
+        ISO 8601, in UTC.
+    refused : str
+        Why it is not to be used, with the figures; empty = accepted.
+    """
+
+    variant: str
+    total: TimeDistribution
+    stages: tuple[TimeDistribution, ...]
+    memory_bytes: int
+    device_memory_bytes: int
+    parameters: int | None
+    parameter_bytes: int | None
+    macs: int | None
+    agreement: Agreement | None
+    frames: str
+    frame_size: tuple[int, int]
+    threads: int
+    machine: dict[str, Any]
+    date: str
+    refused: str = ""
+
+    def refuse(self, reason: str) -> Measurement:
+        """The same, refused for a reason; accepted with an empty one."""
+        return replace(self, refused=reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as JSON has it; times in ns, sizes in bytes."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Measurement:
+        """Read what `to_json` gave.
+
+        Raises
+        ------
+        ValueError
+            When it is not that; the text names what is wrong.
+        """
+        try:
+            return _read_measurement(value)
+        except (
+            TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+            ConfigurationError,
+        ) as error:  # fmt: skip
+            raise ValueError(f"this is no measurement: {error}") from error
+
+
+class Runnable(Protocol):
+    """What can be measured: a `jetson_dnn_rt.variants.running.pipeline.Pipeline`."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """In their order."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What running a variant showed.
+
+    Attributes
+    ----------
+    results : tuple of Result
+        One for each frame.
+    total : TimeDistribution
+        Of whole frames.
+    stages : tuple of TimeDistribution
+        In their order.
+    memory_bytes, device_memory_bytes : int
+        That closing it gave back.
+    rival : TimeDistribution or None
+        Whole frames of the variant that ran in turn with it.
+    """
+
+    results: tuple[Result, ...]
+    total: TimeDistribution
+    stages: tuple[TimeDistribution, ...]
+    memory_bytes: int
+    device_memory_bytes: int
+    rival: TimeDistribution | None = None
+
+
+def try_variant(
+    build: Callable[[], Runnable],
+    frames: Sequence[Frame],
+    *,
+    runs: int,
+    clock: Clock,
+    rival: Runnable | None = None,
+    device: str = "cpu",
+) -> Trial:
+    """Build a variant, run it on frames, time it, and close it.
+
+    Parameters
+    ----------
+    build : callable
+        Makes it; nobody else may hold it, or its memory is not seen.
+    frames : sequence of Frame
+        At least one.
+    runs : int
+        Timed runs, >= 1, after one run of each frame for its result.
+    clock : Clock
+        Steady clock.
+    rival : Runnable, optional
+        What it is to be compared with: it is timed in turn with it, and stays open.
+    device : str
+        ``cpu`` or ``cuda``: where its memory is.
+
+    Raises
+    ------
+    ValueError
+        When there is no frame or no run.
+    ModelError
+        When it fails on a frame or gives no result.
+    """
+    if not frames or runs < 1:
+        raise ValueError(f"frames and runs must be at least one: {len(frames)}, {runs}")
+    runnable: Runnable | None = build()
+    assert runnable is not None
+    try:
+        results = _run(runnable.stages, frames)
+        pair = [runnable.stages] if rival is None else [runnable.stages, rival.stages]
+        names = ["total", *(stage.name for stage in runnable.stages)]
+        rows, *others = _time(pair, frames, runs, clock)
+        before = measure_memory(device)
+    finally:
+        runnable.close()
+    runnable = None
+    pair.clear()
+    freed = before.freed_until(measure_memory(device))
+    columns = [list(map(sum, rows)), *zip(*rows, strict=True)]
+    total, *stages = map(TimeDistribution.of, names, columns)
+    return Trial(
+        results,
+        total,
+        tuple(stages),
+        freed.host,
+        freed.device,
+        TimeDistribution.of("total", list(map(sum, others[0]))) if others else None,
+    )
+
+
+def _run(stages: Sequence[Stage], frames: Sequence[Frame]) -> tuple[Result, ...]:
+    results = []
+    try:
+        for frame in frames:
+            work = Work(frame)
+            for stage in stages:
+                stage.run(work)
+            if work.result is None:
+                raise ModelError("there is no result")
+            results.append(work.result)
+    except Exception as error:
+        raise ModelError(f"fails on frame {len(results)}: {error}") from error
+    return tuple(results)
+
+
+def _time(
+    variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
+) -> list[list[tuple[int, ...]]]:
+    try:
+        return measure_in_turn(variants, frames, runs, clock)
+    except Exception as error:
+        raise ModelError(f"fails while it is timed: {error}") from error
+
+
+def make_measurement(
+    spec: VariantSpec,
+    trial: Trial,
+    *,
+    agreement: Agreement | None,
+    frames: str,
+    frame_size: tuple[int, int],
+    threads: int,
+    parameters: int | None = None,
+    macs: int | None = None,
+) -> Measurement:
+    """Put together what is known of a variant, with the machine and the date of now."""
+    size = 2 if spec.precision in ("fp16", "bf16") else 4
+    return Measurement(
+        variant=str(spec),
+        total=trial.total,
+        stages=trial.stages,
+        memory_bytes=trial.memory_bytes,
+        device_memory_bytes=trial.device_memory_bytes,
+        parameters=parameters,
+        parameter_bytes=None if parameters is None else size * parameters,
+        macs=macs,
+        agreement=agreement,
+        frames=frames,
+        frame_size=frame_size,
+        threads=threads,
+        machine=describe_machine(),
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def approximates(spec: VariantSpec) -> bool:
+    """Whether it may say something else than the full model in fp32."""
+    return not spec.is_full or spec.precision != "fp32"
+
+
+def reference_of(spec: VariantSpec) -> VariantSpec:
+    """What it must beat: the full model on the same back end in fp32; for a DLA on the GPU."""
+    return VariantSpec("full", "tensorrt" if spec.backend in TENSORRT else spec.backend)
+
+
+def decide(candidate: Measurement, reference: Measurement) -> str:
+    """Why a variant is refused, with the figures; empty where it is accepted.
+
+    One that approximates must be faster (median of a frame) or lighter (host and device memory)
+    than the full model on the same back end in fp32, by more than `MARGIN`. One that does not
+    approximate is never refused.
+    """
+    if not approximates(VariantSpec.parse(candidate.variant)):
+        return ""
+    time_ns, limit_ns = candidate.total.p50_ns, reference.total.p50_ns
+    memory = candidate.memory_bytes + candidate.device_memory_bytes
+    limit = reference.memory_bytes + reference.device_memory_bytes
+    if time_ns < limit_ns * (1.0 - MARGIN) or memory < limit * (1.0 - MARGIN):
+        return ""
+    return (
+        f"neither faster nor lighter than {reference.variant}: {time_ns / 1e6:.2f} ms against "
+        f"{limit_ns / 1e6:.2f}, {memory / 1e6:.1f} MB against {limit / 1e6:.1f}"
+    )
+
+
+def _read_measurement(value: Mapping[str, Any]) -> Measurement:
+    names = {item.name for item in fields(Measurement)}
+    if set(value) != names:
+        raise ValueError(f"a measurement must have the fields {', '.join(sorted(names))}")
+    agreement = value["agreement"]
+    read = Measurement(
+        **{
+            **value,
+            "total": _read_distribution(value["total"]),
+            "stages": tuple(map(_read_distribution, value["stages"])),
+            "agreement": None if agreement is None else Agreement(**agreement),
+            "frame_size": tuple(value["frame_size"]),
+            "machine": dict(value["machine"]),
+        }
+    )
+    VariantSpec.parse(read.variant)
+    for name in ("memory_bytes", "device_memory_bytes", "threads"):
+        _expect_count(name, getattr(read, name))
+    for name in ("parameters", "parameter_bytes", "macs"):
+        if getattr(read, name) is not None:
+            _expect_count(name, getattr(read, name))
+    for name in ("frames", "refused"):
+        if not isinstance(getattr(read, name), str):
+            raise ValueError(f"{name} must be text: {getattr(read, name)!r}")
+    if len(read.frame_size) != 2:
+        raise ValueError(f"frame_size must be height and width: {read.frame_size}")
+    for side in read.frame_size:
+        _expect_count("frame_size", side)
+    if read.agreement is not None and not 0.0 <= read.agreement.value <= 1.0:
+        raise ValueError(f"agreement must be in [0, 1]: {read.agreement.value}")
+    if datetime.fromisoformat(read.date).tzinfo is None:
+        raise ValueError(f"date must have a time zone: {read.date}")
+    return read
+
+
+def _read_distribution(value: Mapping[str, Any]) -> TimeDistribution:
+    read = TimeDistribution(**{**value, "times_ns": tuple(value["times_ns"])})
+    for name in ("count", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "max_ns"):
+        _expect_count(name, getattr(read, name))
+    for time_ns in read.times_ns:
+        _expect_count("times_ns", time_ns)
+    if not isinstance(read.name, str) or not read.count or len(read.times_ns) > KEPT_TIMES:
+        raise ValueError(f"times of {read.name!r} are none")
+    return read
+
+
+def _expect_count(name: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{name} must be a whole number in [0, 2^63): {str(value)[:40]!r}")

@@ -1,0 +1,147 @@
+"""Frames without labels, taken evenly out of a recording: what a decomposition is fitted to.
+
+=======================  ======================================================================
+``video:PATH``           a video file
+``images:DIR``           the images of a folder, of any sizes
+``bag:PATH[#/topic]``    a ROS bag (sqlite3, mcap, or ROS 1): ``Image`` or ``CompressedImage``
+``synthetic[:SEED]``     scenes of the built-in generator, each of another drive
+=======================  ======================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.cameras.files import VideoSource, list_images, read_image
+from jetson_dnn_rt.cameras.source import ENCODING
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.variants.measuring.bag_frames import open_bag
+from jetson_dnn_rt.variants.measuring.spread import spread
+
+if TYPE_CHECKING:
+    from jetson_dnn_rt.models.model import Model
+
+SYNTHETIC_SIZE = (480, 640)
+"""Height and width of synthetic frames in pixels."""
+SEEDS_APART = 1_000_000
+"""Scenes of one seed; ``synthetic:0`` begins with those the built-in models were trained on."""
+DEFAULT_SEED = 1
+
+logger = logging.getLogger(__name__)
+
+
+def open_frames(source: str, limit: int) -> Iterator[Frame]:
+    """Take up to `limit` frames, spread evenly over a source from its first to its last.
+
+    Parameters
+    ----------
+    source : str
+        See the module.
+    limit : int
+        At least 1.
+
+    Returns
+    -------
+    iterator of Frame
+        Each owns its pixels; ``sequence`` is its number in the source.
+
+    Raises
+    ------
+    ConfigurationError
+        When the source is not one of these, or a library that reads it is missing.
+    SourceError
+        When it cannot be opened; from the iterator, when it cannot be read any further.
+    """
+    if limit < 1:
+        raise ConfigurationError(f"the number of frames must be at least 1: {limit}")
+    kind, colon, rest = source.partition(":")
+    openers: dict[str, Callable[[str, int], Iterator[Frame]]] = {
+        "video": lambda rest, limit: _open_video(Path(rest).expanduser(), limit),
+        "images": lambda rest, limit: _open_images(Path(rest).expanduser(), limit),
+        "bag": open_bag,
+        "synthetic": _open_synthetic,
+    }
+    if kind not in openers or (colon and not rest) or (kind != "synthetic" and not rest):
+        raise ConfigurationError(
+            f"frames {source!r} are not to be had: give video:PATH, images:DIR, bag:PATH or "
+            "synthetic[:SEED]"
+        )
+    return openers[kind](rest, limit)
+
+
+def prepare_inputs(model: Model, frames: Iterable[Frame]) -> list[npt.NDArray[np.float32]]:
+    """Frames as the model wants them.
+
+    Returns
+    -------
+    list of ndarray of float32, [1, 3, H, W]
+        One for each frame.
+
+    Raises
+    ------
+    SourceError
+        When there is no frame.
+    FrameError
+        When a frame cannot be read as an image.
+    """
+    buffer = np.empty(model.input_shape, np.float32)
+    preprocessor = Preprocessor(model.preprocessing, buffer)
+    inputs = []
+    for frame in frames:
+        preprocessor.write(frame)
+        inputs.append(buffer.copy())
+    if not inputs:
+        raise SourceError("there is not one frame to fit the model to")
+    return inputs
+
+
+def _open_video(path: Path, limit: int) -> Iterator[Frame]:
+    source = VideoSource(path)
+    chosen = spread(source.count_frames(), limit)
+
+    def read() -> Iterator[Frame]:
+        try:
+            position = 0
+            for index in chosen:
+                while position < index and source.skip():
+                    position += 1
+                image = np.empty((source.height, source.width, 3), np.uint8)
+                if position < index or not source.read(image):
+                    # Containers estimate their length; the last frames may not be there.
+                    logger.info("video %s ends at frame %d of %d", path, position, chosen[-1] + 1)
+                    return
+                yield Frame(image, ENCODING, 0, index)
+                position += 1
+        finally:
+            source.close()
+
+    return read()
+
+
+def _open_images(folder: Path, limit: int) -> Iterator[Frame]:
+    files = list_images(folder)
+    return (Frame(read_image(files[i]), ENCODING, 0, i) for i in spread(len(files), limit))
+
+
+def _open_synthetic(rest: str, limit: int) -> Iterator[Frame]:
+    from jetson_dnn_rt.demo.scenes import random_scene, training_seed
+
+    if rest and not rest.isdecimal():
+        raise ConfigurationError(f"frames 'synthetic:{rest}': the seed must be a whole number")
+    first = (int(rest) if rest else DEFAULT_SEED) * SEEDS_APART
+    try:
+        seeds = [training_seed(first + i) for i in range(limit)]
+    except ValueError as error:
+        raise ConfigurationError(f"frames 'synthetic:{rest}': {error}") from error
+    return (
+        Frame(random_scene(seed, SYNTHETIC_SIZE).image, ENCODING, 0, i)
+        for i, seed in enumerate(seeds)
+    )

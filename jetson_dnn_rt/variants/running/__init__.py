@@ -1,0 +1,1 @@
+"""From a variant name to the stages that run."""

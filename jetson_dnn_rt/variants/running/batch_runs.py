@@ -1,0 +1,239 @@
+"""The stages of one variant, run for the frames of several tasks at once.
+
+The tasks' input buffers are *slots* of one array ``[n, 3, H, W]``, and what a batch gives is one
+array per boundary value, of which every task gets its row. So a batch of neighbouring slots that
+went through the stages before as the same batch copies nothing. What is copied otherwise is
+counted in `Work.copied_bytes`:
+
+* inputs that do not lie side by side (slots 0 and 2, or members that ran a stage by themselves);
+* outputs of a batch that not all tasks are in, where the runner would write over them: one of the
+  others may form the next batch of that size before a member has read them. A full batch cannot
+  come again before every member has ended its frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.backends.base import Array, HostArrays, Runner, as_host
+from jetson_dnn_rt.backends.parts import Parts
+from jetson_dnn_rt.errors import NotANumberError
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.running.envelope import (
+    OUTPUTS,
+    ROWS,
+    SLOT,
+    VALUES,
+    Envelope,
+    Row,
+    holds_nan,
+)
+from jetson_dnn_rt.variants.running.network import Piece
+
+
+class Members(NamedTuple):
+    """The tasks of a group, in the order of their slots, for one variant.
+
+    Attributes
+    ----------
+    runners : tuple of tuple of Runner
+        For each task those of its segments, with which it runs alone.
+    envelopes : tuple of Envelope
+        Theirs.
+    """
+
+    runners: tuple[tuple[Runner, ...], ...]
+    envelopes: tuple[Envelope, ...]
+
+
+class BatchRuns:
+    """Runs batches; one at a time.
+
+    Parameters
+    ----------
+    pieces : sequence of Piece
+        The network, the same for all tasks.
+    members : Members
+        The tasks.
+    name : str
+        Of the variant, for messages.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], members: Members, name: str) -> None:
+        self.pieces = tuple(pieces)
+        self._members, self._name = members, name
+        self._runners: dict[int, tuple[Runner, ...] | None] = {}
+        self._joined: dict[tuple[int, int, int], npt.NDArray[Any]] = {}
+        self._kept: dict[tuple[int, int, int], npt.NDArray[Any]] = {}
+        self._views: dict[tuple[int, int], Array] = {}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes that can be run."""
+        return tuple(sorted(self._runners))
+
+    def add(self, size: int, runners: Sequence[Runner] | None) -> None:
+        """Take runners for batches of one size, one for each piece; they are closed with this.
+
+        None: the leader's own runners take any number of images (`Runner.takes_any_batch`).
+        """
+        self._runners[size] = None if runners is None else tuple(runners)
+
+    def drop(self, size: int) -> None:
+        """Close the runners of a size; nobody may run it."""
+        for runner in self._runners.pop(size) or ():
+            runner.close()
+        for key in [key for key in self._joined if key[2] == size]:
+            del self._joined[key]
+
+    def close(self) -> None:
+        """Close all runners; a second call does nothing."""
+        for size in self.sizes:
+            self.drop(size)
+
+    def run(self, index: int, works: Sequence[Work]) -> None:
+        """Run one segment of the network for frames that are at it.
+
+        Parameters
+        ----------
+        index : int
+            Of the segment.
+        works : sequence of Work
+            Of different tasks of the group, the leader's first; as many as one of `sizes`.
+
+        Raises
+        ------
+        NotANumberError
+            When the outputs hold NaN and NaN was seen before in one of the tasks.
+        """
+        leader, urgency = cast(int, works[0].scratch[SLOT]), works[0].urgency
+        works = sorted(works, key=lambda work: cast(int, work.scratch[SLOT]))
+        slots = [cast(int, work.scratch[SLOT]) for work in works]
+        runners = self._runners[len(works)]
+        runner = (self._members.runners[leader] if runners is None else runners)[index]
+        piece = self.pieces[index]
+        inputs = [
+            self._join(runner, (index, position, len(works)), name, works)
+            for position, name in enumerate(piece.inputs)
+        ]
+        for work in works:  # before the run, so that memory can be used again from the last use on
+            for name in piece.dead:
+                _values(work).pop(name)
+                _rows(work).pop(name, None)
+        suspicious = any(self._members.envelopes[slot].suspicious for slot in slots)
+        is_last = bool(piece.results or not piece.outputs)
+        runner.urgency = urgency
+        # The outputs are waited for where they are brought to the host.
+        given = runner.queue(inputs) if is_last and not suspicious else runner.run(inputs)
+        if suspicious and holds_nan(given):
+            raise NotANumberError(
+                f"a batch of {len(works)} of {piece.part.name} in {self._name} gives NaN",
+                piece.part.name,
+            )
+        # Arrays of their own are not written over; see the module's docstring for full batches.
+        stays = runners is None or len(works) == len(self._members.envelopes)
+        # What the last one gives nobody reads but the decoder.
+        boundary = () if piece.results else piece.outputs
+        for position, (name, whole) in enumerate(zip(boundary, given)):  # noqa: B905
+            for place, (slot, work) in enumerate(zip(slots, works, strict=True)):
+                part = whole[place : place + 1]
+                _rows(work).pop(name, None)
+                if stays:
+                    _rows(work)[name] = Row(whole, place, part)
+                else:
+                    part = self._keep((slot, index, position), part, work)
+                _values(work)[name] = part
+        if is_last:
+            self._bring_outputs(runner, index, works, slots, given, stays=stays)
+        for work in works:
+            work.copied_bytes += runner.copied_bytes // len(works)
+
+    def _join(
+        self, runner: Runner, key: tuple[int, int, int], name: str, works: Sequence[Work]
+    ) -> Array:
+        """One array of the works' values of a name."""
+        parts = [_values(work)[name] for work in works]
+        rows = [_rows(work).get(name) for work in works]
+        first = rows[0]
+        if first is not None and all(
+            row is not None
+            and row.part is part
+            and row.whole is first.whole
+            and row.place == first.place + place
+            for place, (row, part) in enumerate(zip(rows, parts, strict=True))
+        ):
+            return self._view(first.whole, first.place, len(works))
+        if runner.device != "cpu":
+            return Parts(parts)  # it copies what it is given anyway, part by part
+        if key not in self._joined:
+            shape = (len(works), *parts[0].shape[1:])
+            self._joined[key] = np.empty(shape, as_host(parts[0]).dtype)
+        joined = self._joined[key]
+        for place, (work, part) in enumerate(zip(works, parts, strict=True)):
+            np.copyto(joined[place : place + 1], as_host(part))
+            work.copied_bytes += joined[place].nbytes
+        return joined
+
+    def _view(self, whole: Array, first: int, count: int) -> Array:
+        if first == 0 and count == whole.shape[0]:
+            return whole
+        image = self._members.envelopes[0].whole_image
+        if image is None or whole is not image:
+            return whole[first : first + count]
+        # The same object each time: runners need not bind it anew.
+        if (first, count) not in self._views:
+            self._views[first, count] = image[first : first + count]
+        return self._views[first, count]
+
+    def _keep(self, key: tuple[int, int, int], part: Array, work: Work) -> npt.NDArray[Any]:
+        """Copy a task's part into memory of its own."""
+        array = as_host(part)
+        kept = self._kept.get(key)
+        if kept is None or kept.shape != array.shape:
+            kept = self._kept[key] = np.empty(array.shape, array.dtype)
+        np.copyto(kept, array)
+        work.copied_bytes += kept.nbytes
+        return kept
+
+    def _bring_outputs(
+        self,
+        runner: Runner,
+        index: int,
+        works: Sequence[Work],
+        slots: Sequence[int],
+        given: tuple[Array, ...],
+        *,
+        stays: bool,
+    ) -> None:
+        """Give every work what the network returned for it, on the host."""
+        piece = self.pieces[index]
+        results = piece.results or tuple(f"output-{place}" for place in range(len(given)))
+        names = piece.outputs or results
+        wanted = [name for name in results if name in names]
+        here = runner.to_host([given[names.index(name)] for name in wanted])
+        wholes = dict(zip(wanted, here, strict=True))
+        for place, (slot, work) in enumerate(zip(slots, works, strict=True)):
+            outputs: list[npt.NDArray[Any]] = []
+            for position, name in enumerate(results):
+                if name not in wholes:  # from an earlier stage
+                    (earlier,) = runner.to_host([_values(work)[name]])
+                    key = (slot, index, len(given) + position)
+                    outputs.append(self._keep(key, earlier, work))
+                    continue
+                part = wholes[name][place : place + 1]
+                if not stays:
+                    part = self._keep((slot, index, len(given) + position), part, work)
+                outputs.append(part)
+            work.scratch[OUTPUTS] = cast(HostArrays, tuple(outputs))
+
+
+def _values(work: Work) -> dict[str, Array]:
+    return cast("dict[str, Array]", work.scratch[VALUES])
+
+
+def _rows(work: Work) -> dict[str, Row]:
+    return cast("dict[str, Row]", work.scratch[ROWS])

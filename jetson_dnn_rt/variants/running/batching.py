@@ -1,0 +1,387 @@
+"""Tasks that run one model on several cameras, and what they run as a batch.
+
+A batch of n is used where it is right and where it is faster:
+
+* its outputs are those of the tasks one by one, within the tolerance of the precision, on frames
+  of noise that differ from task to task;
+* its median time is `MAX_SHARE` at most of what the n frames take one by one, side by side on as
+  many workers as there are; both are measured in turn.
+
+Sizes are tried from 2 upwards, and no further after two in a row that were of no use.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+
+from jetson_dnn_rt.backends.base import HostArrays
+from jetson_dnn_rt.backends.memory import used_bytes
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.variants.measuring.machine import device_of
+from jetson_dnn_rt.variants.running.batch_runs import BatchRuns, Members
+from jetson_dnn_rt.variants.running.envelope import OUTPUTS
+from jetson_dnn_rt.variants.running.network import Piece
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
+
+logger = logging.getLogger(__name__)
+
+MAX_BATCH = 8
+"""Frames in a batch at most: on CPUs and small GPUs the gain is over long before."""
+
+MAX_SHARE = 0.8
+"""A batch may take this share at most of what its frames take one by one. To look for batches at
+every boundary costs some percent of a worker, and frames wait longer beside a batch than beside a
+single run: `bench batching --max-share 9` shows what less is worth."""
+
+TOLERANCE = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
+"""Largest difference of an output, as a share of its largest value, or of 1 where that is less."""
+
+_COLD_RUNS = 2
+_MIN_RUNS = 5
+_MEASURED_NS = 400_000_000
+"""How long one size is measured, about, once there are `_MIN_RUNS`."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What was found of one size of batch in one variant.
+
+    Attributes
+    ----------
+    variant, size : str, int
+        Which one.
+    refusal : str
+        Why it is not used; empty where it is.
+    batch_ns, single_ns : float
+        Median time of a batch, and of its frames one by one on the workers; 0 where they were not
+        measured.
+    times_ns : tuple of tuple of int
+        For each run of the batch the times of the network's segments.
+    memory_bytes : int
+        By how much the process grew for it; 0 where it is not used.
+    """
+
+    variant: str
+    size: int
+    refusal: str
+    batch_ns: float = 0.0
+    single_ns: float = 0.0
+    times_ns: tuple[tuple[int, ...], ...] = ()
+    memory_bytes: int = 0
+
+    @property
+    def used(self) -> bool:
+        """Whether such batches may be formed."""
+        return not self.refusal
+
+    def __str__(self) -> str:
+        text = f"batches of {self.size} in {self.variant}"
+        if self.batch_ns:
+            text += (
+                f": {self.batch_ns / 1e6:.2f} ms, one by one {self.single_ns / 1e6:.2f} ms "
+                f"({self.batch_ns / self.single_ns - 1:+.0%})"
+            )
+        if self.used:
+            return f"{text}, {self.memory_bytes / 1e6:.0f} MB"
+        return f"{text}{';' if self.batch_ns else ':'} not used: {self.refusal}"
+
+
+class BatchGroup:
+    """Tasks of one process that run the same model; nobody may run them while it is made.
+
+    Their input buffers move into one, slot by slot.
+
+    Parameters
+    ----------
+    members : mapping of str to VariantSet
+        By task, at least two; of the same model, loaded with the same variants and stages.
+    workers : int
+        Of the executor.
+    clock : Clock
+        Measures.
+    max_share : float, optional
+        Instead of `MAX_SHARE`.
+
+    Attributes
+    ----------
+    tasks : tuple of str
+        Their names, in the order of the slots.
+    reports : list of BatchReport
+        What was found.
+
+    Raises
+    ------
+    ValueError
+        When there are less than two.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, VariantSet],
+        *,
+        workers: int,
+        clock: Clock,
+        max_share: float | None = None,
+    ) -> None:
+        if len(members) < 2:
+            raise ValueError(f"a batch group needs two tasks: {list(members)}")
+        self.tasks = tuple(members)
+        self.reports: list[BatchReport] = []
+        self._sets = tuple(members.values())
+        self._workers, self._clock = workers, clock
+        self._max_share = MAX_SHARE if max_share is None else max_share
+        self._runs: dict[str, BatchRuns] = {}
+        first = self._sets[0]
+        runner = first.pipelines[first.default].segments[0].runner
+        self._image = runner.allocate_input(len(members))
+        for slot, variants in enumerate(self._sets):
+            variants.move_input(self._image, slot)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the runners of batches take together."""
+        return sum(report.memory_bytes for report in self.reports)
+
+    def prepare(
+        self, frame: Frame, runs: int, *, room_bytes: int | None = None
+    ) -> list[BatchReport]:
+        """Make, check and measure batches in all variants that all tasks have.
+
+        Parameters
+        ----------
+        frame : Frame
+            Of the size that the cameras deliver.
+        runs : int
+            Measured runs of a size, fewer where they take long; 0 = no batches, since none would
+            be known to be faster.
+        room_bytes : int, optional
+            How much memory they may take together.
+
+        Returns
+        -------
+        list of BatchReport
+            One for each size that was tried.
+        """
+        if not runs:
+            return []
+        for name in self._sets[0].pipelines:
+            pipelines = [s.pipelines[name] for s in self._sets if name in s.pipelines]
+            if len(pipelines) == len(self._sets) and pipelines[0].spec.backend != "null":
+                self._prepare_variant(name, pipelines, frame, runs, room_bytes)
+        return self.reports
+
+    def close(self) -> None:
+        """Close the runners of batches; the tasks' own are theirs. A second call does nothing."""
+        for runs in self._runs.values():
+            runs.close()
+
+    def _prepare_variant(
+        self,
+        name: str,
+        pipelines: Sequence[Pipeline],
+        frame: Frame,
+        runs: int,
+        room_bytes: int | None,
+    ) -> None:
+        pieces = [segment.piece for segment in pipelines[0].segments]
+        layouts = [[_layout(segment.piece) for segment in p.segments] for p in pipelines]
+        if any(layout != layouts[0] for layout in layouts):
+            refusal = "the tasks cut the network at different places, or run it in other pieces"
+            self.reports.append(BatchReport(name, len(pipelines), refusal))
+            return
+        members = Members(
+            tuple(tuple(s.runner for s in p.segments) for p in pipelines),
+            tuple(p.envelope for p in pipelines),
+        )
+        batches = self._runs[name] = BatchRuns(pieces, members, name)
+        for pipeline in pipelines:
+            pipeline.join(batches)
+        useless = 0
+        for size in range(2, min(MAX_BATCH, len(pipelines)) + 1):
+            on_device = pipelines[0].segments[0].runner.device != "cpu"
+            if on_device and len(pieces) > 1 and size < len(pipelines):
+                continue  # boundary values of the others would be written over on the device
+            trial = _Trial(self._sets[0], name, pipelines[:size], batches, self._clock)
+            room = None if room_bytes is None else room_bytes - self.memory_bytes
+            report = trial.run(frame, runs, self._workers, room, self._max_share)
+            self.reports.append(report)
+            useless = 0 if report.used else useless + 1
+            if useless == 2:
+                break
+
+
+class _Trial:
+    """Makes, checks and measures one size of batch in one variant."""
+
+    def __init__(
+        self,
+        variants: VariantSet,
+        name: str,
+        pipelines: Sequence[Pipeline],
+        batches: BatchRuns,
+        clock: Clock,
+    ) -> None:
+        self._variants, self._name, self._pipelines = variants, name, pipelines
+        self._batches, self._clock = batches, clock
+        self._size = len(pipelines)
+
+    def run(
+        self, frame: Frame, runs: int, workers: int, room_bytes: int | None, max_share: float
+    ) -> BatchReport:
+        """See `BatchGroup.prepare`; where the size is of no use it is dropped again."""
+        device = device_of(self._pipelines[0].spec.backend)
+        before = used_bytes(device)
+        frames = _make_frames(frame, self._size)
+        try:
+            refusal = self._make(frames)
+        except JetsonDnnRtError as error:
+            refusal = " ".join(str(error).split())
+        if refusal:
+            return self._refuse(refusal)
+        grown = max(0, used_bytes(device) - before)
+        if room_bytes is not None and grown > room_bytes:
+            return self._refuse(
+                f"{grown / 1e6:.0f} MB, {max(0, room_bytes) / 1e6:.0f} MB are left "
+                "(memory_limit_mb)"
+            )
+        times_ns, singles_ns = self._measure(frames, runs, workers)
+        batch_ns = statistics.median(map(sum, times_ns))
+        single_ns = statistics.median(singles_ns)
+        if batch_ns > max_share * single_ns:
+            refusal = f"saves less than {100 * (1 - max_share):.4g} %"
+            return self._refuse(refusal, batch_ns, single_ns)
+        return BatchReport(self._name, self._size, "", batch_ns, single_ns, tuple(times_ns), grown)
+
+    def _refuse(self, reason: str, batch_ns: float = 0.0, single_ns: float = 0.0) -> BatchReport:
+        if self._size in self._batches.sizes:
+            self._batches.drop(self._size)
+        return BatchReport(self._name, self._size, reason, batch_ns, single_ns)
+
+    def _make(self, frames: Sequence[Frame]) -> str:
+        """Make the runners; returns why they are of no use, or nothing."""
+        own = [segment.runner for pipeline in self._pipelines for segment in pipeline.segments]
+        if all(runner.takes_any_batch for runner in own):
+            self._batches.add(self._size, None)
+            try:
+                if not self._check(frames):
+                    return ""
+            except JetsonDnnRtError as error:
+                logger.info("%s: its runners take one image each: %s", self._name, error)
+            self._batches.drop(self._size)
+        self._batches.add(self._size, self._variants.make_batch_runners(self._name, self._size))
+        return self._check(frames)
+
+    def _check(self, frames: Sequence[Frame]) -> str:
+        """Compare with the tasks one by one; says what differs."""
+        expected = []
+        for pipeline, frame in zip(self._pipelines, frames, strict=True):
+            work = self._preprocess(pipeline, frame)
+            for stage in _network(pipeline):
+                stage.run(work)
+            # The runner owns them, and of torch the memory may be used again.
+            outputs = cast(HostArrays, work.scratch[OUTPUTS])
+            expected.append([np.array(output) for output in outputs])
+        works = self._preprocess_all(frames)
+        try:
+            self._run_batch(works)
+        except JetsonDnnRtError:
+            raise
+        except Exception as error:  # libraries raise their own
+            raise ModelError(f"it fails: {type(error).__name__}: {error}") from error
+        limit = TOLERANCE[self._pipelines[0].spec.precision]
+        for work, arrays in zip(works, expected, strict=True):
+            for one, other in zip(arrays, cast(HostArrays, work.scratch[OUTPUTS]), strict=True):
+                if one.shape != other.shape:
+                    return f"its outputs are {list(other.shape)} each, alone {list(one.shape)}"
+                gap = float(np.abs(one.astype(np.float64) - other).max(initial=0.0))
+                allowed = limit * max(1.0, float(np.abs(one).max(initial=0.0)))
+                if not gap <= allowed:
+                    return f"its outputs differ by {gap:.3g}, allowed are {allowed:.3g}"
+        return ""
+
+    def _measure(
+        self, frames: Sequence[Frame], runs: int, workers: int
+    ) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Times of the batch, for each run those of its segments, and of the frames one by one."""
+        now_ns = self._clock.now_ns
+        times_ns: list[tuple[int, ...]] = []
+        singles_ns: list[int] = []
+        spent_ns = 0
+        networks = [_network(pipeline) for pipeline in self._pipelines]
+        with ThreadPoolExecutor(min(workers, self._size)) as pool:
+
+            def measure_batch() -> int:
+                works = self._preprocess_all(frames)
+                stamps = [now_ns()]
+                for stage in networks[0]:
+                    assert stage.run_batch is not None
+                    stage.run_batch(works)
+                    stamps.append(now_ns())
+                times_ns.append(tuple(b - a for a, b in pairwise(stamps)))
+                return stamps[-1] - stamps[0]
+
+            def measure_singles() -> int:
+                works = self._preprocess_all(frames)
+                start_ns = now_ns()
+                if workers == 1:
+                    for stages, work in zip(networks, works, strict=True):
+                        _run_all(stages, work)
+                else:
+                    list(pool.map(_run_all, networks, works))
+                singles_ns.append(now_ns() - start_ns)
+                return singles_ns[-1]
+
+            for index in range(_COLD_RUNS + runs):
+                ways = (measure_batch, measure_singles)
+                took_ns = sum(way() for way in (ways if index % 2 else ways[::-1]))
+                spent_ns += took_ns if index >= _COLD_RUNS else 0
+                if index >= _COLD_RUNS + _MIN_RUNS - 1 and spent_ns > _MEASURED_NS:
+                    break
+        return times_ns[_COLD_RUNS:], singles_ns[_COLD_RUNS:]
+
+    def _run_batch(self, works: Sequence[Work]) -> None:
+        for stage in _network(self._pipelines[0]):
+            assert stage.run_batch is not None
+            stage.run_batch(works)
+
+    def _preprocess(self, pipeline: Pipeline, frame: Frame) -> Work:
+        work = Work(frame)
+        pipeline.envelope.preprocess(work)
+        return work
+
+    def _preprocess_all(self, frames: Sequence[Frame]) -> list[Work]:
+        return [self._preprocess(p, f) for p, f in zip(self._pipelines, frames, strict=True)]
+
+
+def _layout(piece: Piece) -> tuple[object, ...]:
+    """What two tasks' pieces must have in common."""
+    return (piece.first, piece.span, piece.inputs, piece.outputs, piece.results)
+
+
+def _network(pipeline: Pipeline) -> tuple[Stage, ...]:
+    """The stages between preprocessing and decoding."""
+    return pipeline.stages[1:-1]
+
+
+def _run_all(stages: Sequence[Stage], work: Work) -> None:
+    for stage in stages:
+        stage.run(work)
+
+
+def _make_frames(frame: Frame, count: int) -> list[Frame]:
+    """Frames of noise, another one each, as large as `frame`."""
+    rng = np.random.default_rng(0)
+    shape = (frame.height, frame.width, 3)
+    return [Frame(rng.integers(0, 256, shape, np.uint8), "bgr8", 0, i) for i in range(count)]

@@ -1,0 +1,492 @@
+"""Several variants of one model, loaded and ready."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.cuda.runner import CudaRunner
+from jetson_dnn_rt.backends.memory import used_bytes
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
+from jetson_dnn_rt.backends.threads import limit_opencv
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
+from jetson_dnn_rt.frames import Allocate
+from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.null import NullOrigin
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.measurement_store import load_measurement
+from jetson_dnn_rt.variants.measuring.machine import device_of
+from jetson_dnn_rt.variants.measuring.measurement import approximates
+from jetson_dnn_rt.variants.running.covering import choose_cover, measure_segments
+from jetson_dnn_rt.variants.running.engines import make_runner_factory
+from jetson_dnn_rt.variants.running.envelope import Envelope
+from jetson_dnn_rt.variants.running.input_memory import (
+    adopt_image,
+    find_memory,
+    read_frames_on_device,
+)
+from jetson_dnn_rt.variants.running.network import Network
+from jetson_dnn_rt.variants.running.pipeline import Pipeline, Segment, name_stages
+from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import fx
+
+    from jetson_dnn_rt.tvm.task_tuning import TvmTuner
+
+logger = logging.getLogger(__name__)
+
+MAX_STAGES = 64
+STAGE_NS = 2_000_000
+"""How long a stage shall take where the number of stages is found automatically: for about so
+long a job that just started blocks a more urgent one."""
+MAX_AUTOMATIC_STAGES = 8
+
+# The fastest on a CPU first, as `jetson-dnn-rt bench backends` has them on two x86 cores.
+_PREFERENCE = ("openvino", "onnxruntime", "torch")
+# Of these only torch uses a GPU. TensorRT and TVM are never taken unasked: their builds take long.
+_PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
+
+
+class LeftOutError(ConfigurationError):
+    """A variant does not fit into the memory, or its measurement speaks against it."""
+
+
+def choose_default(model: Model) -> VariantSpec:
+    """The variant of a task whose user names none.
+
+    ``full`` in fp32, on torch where it sees a CUDA device, else on the first back end that is
+    installed of OpenVINO, ONNX Runtime and torch; for a ``null:`` model the null back end.
+
+    Raises
+    ------
+    BackendUnavailableError
+        When none is installed.
+    """
+    if isinstance(model.origin, NullOrigin):
+        return VariantSpec(FULL, "null")
+    for backend in _PREFERENCE_CUDA if _has_cuda() else _PREFERENCE:
+        if is_installed(backend):
+            return VariantSpec(FULL, backend)
+    raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
+
+
+def _has_cuda() -> bool:
+    if not is_installed("torch"):
+        return False
+    from jetson_dnn_rt.backends.torch.cpu import choose_device
+
+    return choose_device() == "cuda"
+
+
+class VariantSet:
+    """The variants of one task. They share the input buffer, so one frame at a time.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    names : sequence of str
+        Names of variants, the first is the default; empty = `choose_default`.
+    settings : DecoderSettings
+        Thresholds of the task, the same for all its variants.
+    threads : int
+        Threads of one inference, >= 1.
+    clock : Clock, optional
+        What the null back end waits on.
+    stages : int
+        Into how many stages the network is cut, 1 to `MAX_STAGES`; 0 = so many that one takes
+        about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`.
+    library : Library, optional
+        Where decomposed networks come from, and what is slow to make is kept.
+    build : bool
+        Build engines that are not in the library, which takes minutes; else their variants are
+        `missing`.
+    keep_refused : bool
+        Load variants too that the library lists as refused.
+    finest : bool
+        One run per stage on every back end, though some are slower so: then a frame can go on in
+        any variant at every boundary, which a coordinator reckons with.
+    memory_limit_mb : float
+        What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
+        whatever it takes.
+    like : VariantSet, optional
+        Of the same model, loaded with the same arguments: it is cut at the same places and run in
+        the same pieces, which a batch of both needs; `stages` is not looked at.
+    memory : str
+        Of the input, for variants on a CUDA device: ``auto`` or what
+        `jetson_dnn_rt.backends.cuda.memory` knows.
+    tuner : TvmTuner, optional
+        How TVM's kernels are tuned and what its FP16 is for; as its defaults have it.
+
+    Attributes
+    ----------
+    pipelines : dict of str to Pipeline
+        Those that are loaded, by full name, in the order given.
+    default : str
+        Name of the first that is loaded.
+    left_out : dict of str to str
+        Those that are not, with the reason; `missing` are those of them that may yet be built.
+    stage_names : tuple of str
+        The same for all variants.
+
+    Raises
+    ------
+    ConfigurationError
+        When a name is none, or there twice, or `stages` is out of range.
+    BackendUnavailableError, ModelError
+        When a variant of the full network cannot be built; those built before are closed.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        names: Sequence[str],
+        settings: DecoderSettings,
+        *,
+        threads: int,
+        clock: Clock | None = None,
+        stages: int = 1,
+        library: Library | None = None,
+        memory_limit_mb: float = 0.0,
+        build: bool = True,
+        keep_refused: bool = False,
+        finest: bool = False,
+        runs: Mapping[str, int] | None = None,
+        memory: str = "auto",
+        like: VariantSet | None = None,
+        tuner: TvmTuner | None = None,
+    ) -> None:
+        specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
+        if len(set(map(str, specs))) != len(specs):
+            raise ConfigurationError(f"variants: a name is there twice: {list(map(str, specs))}")
+        if not 0 <= stages <= MAX_STAGES:
+            raise ConfigurationError(f"stages must be in [0, {MAX_STAGES}]: {stages}")
+        self.model = model
+        self.library = library
+        self.pipelines: dict[str, Pipeline] = {}
+        self.left_out: dict[str, str] = {}
+        self.missing: tuple[str, ...] = ()
+        self._settings = settings
+        self._threads, self._clock = threads, clock
+        limit_opencv(threads)  # of preprocessing
+        self._limit_bytes = int(memory_limit_mb * 1e6)
+        self._build_engines, self._keep_refused = build, keep_refused
+        self._finest = finest
+        self._runs = dict(runs or {})
+        self._memory = memory
+        self._tuner = tuner
+        self._envelope: Envelope | None = None
+        self._asked_stages = stages
+        if like is None:
+            self._network = Network(model, stages or self._count_stages(specs), library)
+        else:
+            self._network = like._network
+            self._runs |= {name: len(p.segments) for name, p in like.pipelines.items()}
+        self.stage_names = name_stages(self._network.stages)
+        try:
+            for spec in specs:
+                self._try_add(spec)
+            if not self.pipelines:
+                full = str(choose_default(model))
+                logger.warning("%s runs as %s until another variant is there", model.source, full)
+                self.add(full)
+        except BaseException:
+            self.close()
+            raise
+        self.default = next(iter(self.pipelines))
+        try:
+            for name in self.pipelines:
+                self.settle(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, name: str) -> Pipeline:
+        """Load one more variant; may be called while the others run, from any one thread.
+
+        Raises
+        ------
+        NotBuiltError
+            When the network is not there in that decomposition.
+        LeftOutError
+            When it does not fit into the memory, or was refused.
+        BackendUnavailableError, ModelError
+            When it cannot be built.
+        """
+        spec = VariantSpec.parse(name)
+        if str(spec) not in self.pipelines:
+            # A new dictionary: others may be going through the old one.
+            self.pipelines = {**self.pipelines, str(spec): self._build(spec)}
+            self.left_out.pop(str(spec), None)
+            self.missing = tuple(other for other in self.missing if other != str(spec))
+        return self.pipelines[str(spec)]
+
+    def rehearse(self, name: str) -> Pipeline:
+        """A loaded variant behind an input buffer of its own: for its warm-up while others run.
+
+        It shares the runners of the pipeline, which must not run meanwhile; only that one is
+        closed.
+        """
+        segments = self.pipelines[name].segments
+        envelope = Envelope(self.model, self._settings, segments[0].runner.allocate_input())
+        return Pipeline(self.pipelines[name].spec, envelope, segments, self.stage_names)
+
+    def graph(self, name: str) -> fx.GraphModule:
+        """The graph of the network of a loaded variant; not to be changed.
+
+        Raises
+        ------
+        ModelError
+            When the network has none.
+        """
+        return self._network.graph(self.pipelines[name].spec.decomposition)
+
+    def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
+        """Let the variants read a slot of a batch group's input buffer; nobody may run them."""
+        assert self._envelope is not None
+        self._envelope.move(whole, slot)
+        for name in self.pipelines:
+            self.settle(name)
+
+    def make_batch_runners(self, name: str, size: int) -> list[Runner]:
+        """Make the segments of a loaded variant ready for several images at once.
+
+        After `move_input`: those for a full batch read the input in place, where the device can.
+
+        Raises
+        ------
+        BackendUnavailableError, ModelError
+            When the back end cannot run the network so, or its engine is not in the library.
+        """
+        make_runner = self._make_factory(self.pipelines[name].spec)
+        runners: list[Runner] = []
+        try:
+            segments = self.pipelines[name].segments
+            for segment in segments:
+                runners.append(make_runner(BatchedPart(segment.piece.part, size)))
+            whole = None if self._envelope is None else self._envelope.whole_image
+            if whole is not None and len(whole) == size:
+                pairs = zip(segments, runners, strict=True)
+                adopt_image([Segment(segment.piece, runner) for segment, runner in pairs], whole)
+        except BaseException:
+            for runner in runners:
+                runner.close()
+            raise
+        return runners
+
+    def settle(self, name: str) -> None:
+        """Let a variant read the shared input in place, where the device can; nobody may run it.
+
+        After `rehearse` for one that was added: in there it read another.
+        """
+        assert self._envelope is not None
+        adopt_image(self.pipelines[name].segments, self._envelope.image)
+
+    @property
+    def memory(self) -> str:
+        """Kind of the memory of the input: ``mapped``, ...; empty without a CUDA device."""
+        return find_memory(self.pipelines[self.default].segments)
+
+    def describe_input(self) -> str:
+        """Where the input lies and who converts frames, for people."""
+        assert self._envelope is not None
+        kind = self.memory
+        if not kind:
+            return "in the CPU's memory"
+        if self._envelope.device_fault:
+            return (
+                f"in {kind} memory, frames are converted by the CPU: {self._envelope.device_fault}"
+            )
+        converter = "device" if self._envelope.reads_on_device else "CPU"
+        return f"in {kind} memory, frames are converted by the {converter}"
+
+    def read_frames_on_device(self) -> Allocate | None:
+        """Let the device convert camera frames; gives what makes memory for them, if it does."""
+        assert self._envelope is not None
+        segments = self.pipelines[self.default].segments
+        return read_frames_on_device(self._envelope, segments, self.model.preprocessing)
+
+    def drop(self, name: str, reason: str) -> None:
+        """Close a variant that turned out to be of no use; nobody may run it."""
+        dropped = self.pipelines[name]
+        self.pipelines = {other: p for other, p in self.pipelines.items() if other != name}
+        self.left_out[name] = reason
+        dropped.close()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the loaded variants take together."""
+        return sum(pipeline.memory_bytes for pipeline in self.pipelines.values())
+
+    def close(self) -> None:
+        """Close every pipeline; a second call does nothing."""
+        for pipeline in self.pipelines.values():
+            pipeline.close()
+        if self._envelope is not None:
+            self._envelope.close()
+
+    def _try_add(self, spec: VariantSpec) -> None:
+        try:
+            self.add(str(spec))
+        except NotBuiltError as error:
+            self.left_out[str(spec)] = str(error)
+            self.missing = (*self.missing, str(spec))
+            logger.warning("%s", error)
+        except LeftOutError as error:
+            self.left_out[str(spec)] = str(error)
+            logger.warning("%s", error)
+
+    def _build(self, spec: VariantSpec) -> Pipeline:
+        if not self._network.has(spec.decomposition):
+            self._load_decomposed(spec)
+        self._check_measurement(spec)
+        device = device_of(spec.backend)
+        before = used_bytes(device)
+        segments = self._make_segments(spec)
+        pipeline = None
+        try:
+            if self._envelope is None:
+                image = segments[0].runner.allocate_input()
+                self._envelope = Envelope(self.model, self._settings, image)
+            if spec.backend != "null":  # whose runs take as long as its script says
+                measure_segments(segments, runs=1)
+            grown = max(0, used_bytes(device) - before)
+            pipeline = Pipeline(spec, self._envelope, segments, self.stage_names, grown)
+            left = self._limit_bytes - self.memory_bytes
+            if self._limit_bytes and self.pipelines and grown > left:
+                raise LeftOutError(
+                    f"variant {spec} of {self.model.source} is left out: it takes "
+                    f"{grown / 1e6:.0f} MB, {max(0, left) / 1e6:.0f} of "
+                    f"{self._limit_bytes / 1e6:.0f} MB are left (memory_limit_mb)"
+                )
+        except BaseException:
+            for segment in segments:
+                segment.runner.close()
+            raise
+        return pipeline
+
+    def _load_decomposed(self, spec: VariantSpec) -> None:
+        from jetson_dnn_rt.variants.library.weights_store import load_reduced
+
+        graph = None
+        if self.library is not None:
+            decomposition = DecompositionSpec.parse(spec.decomposition)
+            graph = load_reduced(self.model, decomposition, self.library)
+        if graph is None:
+            raise NotBuiltError(
+                f"variant {spec} of {self.model.source} is not in the library: run jetson-dnn-rt "
+                "build, or jetson-dnn-rt compress"
+            )
+        self._network.add_decomposed(spec.decomposition, graph)
+
+    def _check_measurement(self, spec: VariantSpec) -> None:
+        """Leave out what was measured to be neither faster nor lighter than the full network."""
+        if self.library is None or self._keep_refused or not approximates(spec):
+            return
+        found = load_measurement(
+            self.library,
+            self.model,
+            spec,
+            threads=self._threads,
+            stages=self._asked_stages,
+            amp_lists=self._tuner.options.amp_lists if self._tuner else "",
+        )
+        if found is not None and found.refused:
+            raise LeftOutError(
+                f"variant {spec} of {self.model.source} is left out: {found.refused}"
+            )
+
+    def _make_factory(self, spec: VariantSpec) -> Callable[[Part], Runner]:
+        make_runner = make_runner_factory(
+            self.model,
+            spec,
+            threads=self._threads,
+            clock=self._clock,
+            library=self.library,
+            build=self._build_engines,
+            tuner=self._tuner,
+        )
+
+        def make(part: Part) -> Runner:
+            runner = make_runner(part)
+            if isinstance(runner, CudaRunner):
+                try:
+                    runner.use_memory(self._memory)
+                except ConfigurationError:
+                    runner.close()
+                    raise
+            return runner
+
+        return make
+
+    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
+        make_runner = self._make_factory(spec)
+        if spec.backend != "torch":
+            return choose_cover(
+                self._network,
+                spec.decomposition,
+                make_runner,
+                finest=self._finest,
+                runs=self._runs.get(str(spec), 0),
+            )
+        # torch runs operator by operator, whatever the cuts: stages cost it little.
+        segments: list[Segment] = []
+        try:
+            for piece in self._network.pieces(spec.decomposition):
+                segments.append(Segment(piece, make_runner(piece.part)))
+        except BaseException:
+            for segment in segments:
+                segment.runner.close()
+            raise
+        return segments
+
+    def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
+        if isinstance(self.model.origin, NullOrigin):
+            return 1
+        # Not one whose engine may have to be built first.
+        quick = (s for s in specs if s.is_full and s.backend not in BUILT_BEFOREHAND)
+        spec = next(quick, None) or choose_default(self.model)
+        (piece,) = Network(self.model, 1, self.library).pieces(FULL)
+        runner = create_runner(piece.part, spec.backend, spec.precision, threads=self._threads)
+        try:
+            time_ns = measure_segments([Segment(piece, runner)])
+        finally:
+            runner.close()
+        return max(1, min(MAX_AUTOMATIC_STAGES, round(time_ns / STAGE_NS)))
+
+
+def build_pipeline(
+    model: Model,
+    spec: VariantSpec,
+    settings: DecoderSettings,
+    *,
+    threads: int,
+    clock: Clock | None = None,
+    stages: int = 1,
+    library: Library | None = None,
+    tuner: TvmTuner | None = None,
+) -> Pipeline:
+    """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
+    variants = VariantSet(
+        model,
+        [str(spec)],
+        settings,
+        threads=threads,
+        clock=clock,
+        stages=stages,
+        library=library,
+        keep_refused=True,
+        tuner=tuner,
+    )
+    if str(spec) not in variants.pipelines:
+        variants.close()
+        raise BackendUnavailableError(variants.left_out[str(spec)])
+    return variants.pipelines[str(spec)]

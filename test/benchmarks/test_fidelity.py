@@ -1,0 +1,57 @@
+"""`bench fidelity` on a recording that the simulator itself made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from traced_jobs import write_lines
+
+from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario
+from jetson_dnn_rt.lab.simulate.session import simulate
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "config/scenarios"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Six hundred frames, of which some miss their deadline."""
+    path = tmp_path / "tight.yaml"
+    path.write_text(
+        "board: tx2\nframes: 600\nnoise: {frame_sigma: 0.05, frame_correlation: 0.8, "
+        "stage_sigma: 0.02}\ntasks: [{network: alexnet, deadline_ms: 4.9}]\n",
+        encoding="utf-8",
+    )
+    records = []
+    simulate(
+        Laboratory(load_scenario(path, (SCENARIOS,))),
+        "static",
+        observer=lambda frame: records.append(frame.record),
+    )
+    return write_lines(tmp_path / "jobs.jsonl", records)
+
+
+def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "fidelity", "--trace", str(trace), "--seeds", "10", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    row = result["tasks"]["all"]
+    assert 0.01 < row["miss_ratio"] < 0.4
+    assert row["miss_difference"] <= 0.02
+    assert row["p99_difference"] <= 0.10
+    assert result["passed"] is True
+
+
+def test_a_replay_that_is_not_like_its_recording_fails(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here outcomes do not follow from the times."""
+    jobs = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
+    for job in jobs[::2]:
+        if job["outcome"] == "met":
+            job["outcome"] = "late"
+    trace.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
+    assert main(["bench", "fidelity", "--trace", str(trace), "--seeds", "3", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["passed"] is False

@@ -1,0 +1,345 @@
+"""Many DNNs at once: the figures by hand, the modes on a small network, and the whole command."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import multi_dnn_figures as figures
+from benchmarks.multi_dnn_networks import (
+    NetworkSpec,
+    Prepared,
+    choose_cuts,
+    choose_ranks,
+    decompose,
+    find_error,
+    find_reference,
+    load_module,
+    prepare,
+    run_outputs,
+)
+from benchmarks.multi_dnn_ours import (
+    MissedError,
+    Scheduled,
+    Variant,
+    choose_variant,
+    list_splits,
+    list_variants,
+)
+from benchmarks.multi_dnn_processes import (
+    LEAST_RUNS,
+    Load,
+    Processes,
+    ProcessFailedError,
+    run_for,
+)
+from benchmarks.multi_dnn_queue import JobQueue, QueuedNetwork
+from jetson_dnn_rt.cli.main import main
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.compress.layers import describe_layer
+from jetson_dnn_rt.lab.compress.macs import LayerCost
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def small() -> Prepared:
+    return prepare(NetworkSpec.of("builtin:detector", 32), 3, "cpu")
+
+
+# -- figures -----------------------------------------------------------------------------------
+
+
+def times(*milliseconds: float) -> np.ndarray:
+    return np.array([round(value * MS) for value in milliseconds], np.int64)
+
+
+def describe(rounds: dict[str, Any], models: list[str]) -> dict[str, Any]:
+    return figures.describe_modes(rounds, models, {"e": {"outputs_agree": True}}, {"b": "no"})
+
+
+def test_figures_by_hand() -> None:
+    rounds = {
+        "a": [[times(10, 10, 10), times(20, 20)], [times(20), times(40)]],  # 15 and 30
+        "e": [[times(3), times(3)], [times(3), times(3)]],
+    }
+    modes = describe(rounds, ["x", "x"])
+    assert modes["a"]["time_per_dnn_ms"] == 22.5
+    assert modes["a"]["inferences_per_s"] == 112.5  # 150 and 75
+    assert modes["a"]["by_model"] == {"x": {"p50_ms": 20.0, "p99_ms": 40.0, "count": 7}}
+    # In pairs of one round: 1 - 3 / 15 and 1 - 3 / 30.
+    assert modes["e"]["less_than_a"] == 85.0
+    assert modes["b"] == {"note": "no"}
+    assert modes["c"] == {"note": "not run"}
+
+
+def test_a_mix_compares_each_network() -> None:
+    rounds = {"a": [[times(10), times(30)]], "c": [[times(5), times(33)]]}
+    modes = describe(rounds, ["x", "y"])
+    assert modes["c"]["by_model"]["x"]["less_than_a"] == 50.0
+    assert modes["c"]["by_model"]["y"]["less_than_a"] == -10.0
+
+
+def row(name: str, less_than_a: float, **changes: Any) -> dict[str, Any]:
+    modes: dict[str, Any] = {"e": {"less_than_a": less_than_a, "outputs_agree": True}}
+    return {"row": name, "instances": 8, "models": ["vgg16"], "modes": modes, **changes}
+
+
+@pytest.mark.parametrize(
+    ("found", "device", "passed"),
+    [
+        (row("vgg16", 80.0), "cuda", True),
+        (row("vgg16", 79.9), "cuda", False),
+        (row("resnet152", 65.0), "cuda", True),
+        (row("mix", 79.0), "cuda", False),
+        (row("vgg16", 1.0, instances=4), "cuda", None),
+        (row("mobilenet_v2", 1.0, models=["mobilenet_v2"]), "cuda", None),
+        (row("mix", 1.0, models=["vgg16", "mobilenet_v2"]), "cuda", None),
+        (row("vgg16", 0.0), "cpu", True),
+        (row("vgg16", -0.1), "cpu", False),
+        (row("vgg16", 5.0, modes={"e": {"less_than_a": 5.0, "less_than_b": -1.0}}), "cpu", False),
+        (row("vgg16", 90.0, modes={"c": {"outputs_agree": False}, "e": {}}), "cuda", False),
+        (row("vgg16", 90.0, modes={"e": {"note": "no memory"}}), "cuda", None),
+    ],
+)
+def test_bars(found: dict[str, Any], device: str, passed: bool | None) -> None:
+    assert figures.judge_row(found, device) is passed
+    assert figures.judge({"device": device, "rows": [found]}) is passed
+
+
+def test_one_row_that_fails_fails_all() -> None:
+    rows = [row("vgg16", 90.0), row("resnet152", 10.0)]
+    assert figures.judge({"device": "cuda", "rows": rows}) is False
+    assert figures.judge({"device": "cuda", "rows": []}) is None
+
+
+def test_errors_are_relative_to_the_greatest_value() -> None:
+    reference = [np.array([[1.0, -4.0]])]
+    assert find_error([np.array([[1.5, -4.0]])], reference) == 0.125
+    assert math.isinf(find_error([np.array([[math.nan, -4.0]])], reference))
+    assert math.isinf(find_error([np.array([1.0, -4.0])], reference))
+
+
+# -- networks ----------------------------------------------------------------------------------
+
+
+def test_jobs_have_equally_many_layers() -> None:
+    places = [f"layer{index}" for index in range(1, 9)]  # nine layers
+    assert choose_cuts(places, 3) == ("layer3", "layer6")
+    assert choose_cuts(places, 1) == ()
+    assert choose_cuts(places, 99) == tuple(places)
+
+
+def test_one_ratio_saves_what_is_asked() -> None:
+    conv = nn.Conv2d(64, 64, 3)
+    layer = describe_layer(conv, "tucker")
+    cost = LayerCost(64 * 64 * 9 * 100, 0, ((1, 64, 12, 12),), 100, 100)
+    ranks, saved = choose_ranks({"conv": layer}, {"conv": cost}, 0.5 * cost.macs)
+    inner, outer = ranks["conv"]
+    assert inner == outer
+    assert inner % 8 == 0
+    assert saved == cost.macs - 100 * (64 * inner + 9 * inner * outer + outer * 64)
+    assert saved >= 0.5 * cost.macs
+    larger = inner + 8
+    assert 100 * (128 * larger + 9 * larger * larger) > 0.5 * cost.macs
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("pair", [(8, 8), (8, 16), (16, 8)])
+def test_a_convolution_of_low_rank_is_kept(groups: int, pair: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(16 * groups, 16 * groups, 3, padding=1, groups=groups)
+    with torch.no_grad():
+        weight = torch.einsum(
+            "gor,grst,gsi->goit",
+            torch.randn(groups, 16, pair[1]), torch.randn(groups, pair[1], pair[0], 9),
+            torch.randn(groups, pair[0], 16),
+        )  # fmt: skip
+        conv.weight.copy_(weight.reshape(conv.weight.shape))
+    built = decompose(conv, describe_layer(conv, "tucker"), pair, "cpu")
+    image = torch.randn(1, 16 * groups, 6, 6)
+    with torch.inference_mode():
+        expected, given = conv(image), built(image)
+    assert float((expected - given).abs().max() / expected.abs().max()) < 1e-4
+    assert len(built) == 1 + (pair[0] < 16) + (pair[1] < 16)
+
+
+def list_weights(layers: nn.Sequential) -> list[torch.Tensor]:
+    return [value for name, value in layers.named_parameters() if name.endswith("weight")]
+
+
+def test_random_weights_keep_their_norm() -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(32, 32, 3, bias=False)
+    built = decompose(conv, describe_layer(conv, "tucker"), (8, 8), "cpu", keep_norm=True)
+    inner, core, outer = (value.detach().flatten(1).double() for value in list_weights(built))
+    core = core.reshape(8, 8, 9)
+    weight = torch.einsum("op,prt,ri->oit", outer, core, inner)
+    assert float(weight.norm() / conv.weight.detach().norm()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_sizes_that_networks_need() -> None:
+    pytest.importorskip("torchvision", exc_type=ImportError)
+    assert NetworkSpec.of("inception_v3", 32).size == (75, 75)
+    assert NetworkSpec.of("vgg16", 224).input_shape == (1, 3, 224, 224)
+    assert NetworkSpec.of("builtin:detector", 32).size == (240, 320)
+    for name in ("vgg1", "builtin:nothing"):
+        with pytest.raises(ConfigurationError, match=r"there is no|has no classifier"):
+            NetworkSpec.of(name, 32)
+
+
+def test_other_processes_compute_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision", exc_type=ImportError)
+    prepared = prepare(NetworkSpec.of("squeezenet1_1", 48), 3, "cpu")
+    image = prepared.spec.make_image()
+    assert prepared.reduction >= prepared.asked
+    for form, ranks in (("original", {}), ("tucker", prepared.ranks)):
+        module = load_module(prepared.spec, ranks, prepared.save(form, tmp_path))
+        with torch.inference_mode():
+            given = [value.numpy() for value in run_outputs(module, torch.from_numpy(image))]
+        assert find_error(given, find_reference(prepared.split(form), image)) < 1e-5
+
+
+# -- modes -------------------------------------------------------------------------------------
+
+
+def test_calls_that_begin_in_time_count() -> None:
+    calls: list[int] = []
+    assert len(run_for(lambda: calls.append(1), 0.0)) == len(calls) == LEAST_RUNS
+
+
+def test_the_queue_runs_all_jobs_of_all_networks(small: Prepared) -> None:
+    image = small.spec.make_image()
+    networks = [
+        QueuedNetwork(small.split(form), image, "cpu") for form in ("original", "tucker", "tucker")
+    ]
+    assert [network.jobs for network in networks] == [3, 3, 3]
+    jobs = JobQueue(networks, "cpu", 2, 1)
+    try:
+        assert [len(taken) for taken in jobs.measure(0.0)] == [LEAST_RUNS] * 3
+        for network, form in zip(networks, ("original", "tucker", "tucker"), strict=True):
+            assert find_error(network.outputs, find_reference(small.split(form), image)) < 1e-5
+    finally:
+        jobs.close()
+
+
+def test_a_job_that_fails_is_told(small: Prepared) -> None:
+    network = QueuedNetwork(small.original, np.zeros((1, 3, 48), np.float32), "cpu")
+    with pytest.raises(RuntimeError):
+        JobQueue([network], "cpu", 1, 1)
+
+
+def make_network(name: str, run: Any) -> Any:
+    variant = Variant("original", "null", "fp32", 1.0)
+    return SimpleNamespace(name=name, run=run, variant=variant, device="cpu")
+
+
+def test_each_task_has_one_frame_in_flight() -> None:
+    seen: dict[str, list[int]] = {"x": [], "y": []}
+
+    def run(name: str) -> Any:
+        return lambda work: seen[name].append(work.frame.sequence)
+
+    networks = [make_network(name, run(name)) for name in seen]
+    taken = Scheduled(networks, 2).measure(0.0)
+    assert [len(values) for values in taken] == [LEAST_RUNS] * 2
+    assert seen == {name: list(range(LEAST_RUNS)) for name in seen}
+    assert all((values > 0).all() for values in taken)
+
+
+def test_a_frame_that_fails_is_no_figure() -> None:
+    def fail(work: Any) -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(MissedError, match="failed ValueError: broken"):
+        Scheduled([make_network("x", fail)], 1).measure(0.0)
+
+
+def test_splits_use_all_cores() -> None:
+    assert list_splits("cpu", 8, 4) == [(1, 4), (2, 2), (4, 1)]
+    assert list_splits("cpu", 2, 16) == [(1, 16), (2, 8)]
+    assert list_splits("cuda", 8, 16) == [(8, 1), (4, 1), (2, 1), (1, 1)]
+
+
+def test_the_fastest_variant_is_chosen(small: Prepared) -> None:
+    variants = list_variants(small, ["torch", "tvm"])
+    assert {"full@torch-fp32", "tucker@torch-fp32"} <= {variant.name for variant in variants}
+    chosen, tried = choose_variant(small, variants, 1, 0.0)
+    measured = {name: value for name, value in tried.items() if isinstance(value, float)}
+    assert measured[chosen.name] == min(measured.values())
+
+
+def test_what_a_process_says_reaches_the_parent(small: Prepared, tmp_path: Path) -> None:
+    with Processes(1, "cpu", 1) as processes:
+        missing = Load(small.spec, "a", {}, tmp_path / "missing.pt")
+        with pytest.raises(ProcessFailedError, match=r"missing\.pt"):
+            processes.load([missing])
+        # It goes on.
+        processes.load([Load(small.spec, "a", {}, small.save("original", tmp_path))])
+        (taken,) = processes.measure("a", 0.0)
+        assert len(taken) == LEAST_RUNS
+        (outputs,) = processes.outputs("a")
+        reference = find_reference(small.original, small.spec.make_image())
+        assert find_error(outputs, reference) < 1e-5
+        processes._processes[0].kill()
+        with pytest.raises(ProcessFailedError, match="a process ended"):
+            processes.drop()
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "multi_dnn.json"
+    options = "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch"
+    command = ["bench", "multi-dnn", *options.split(), "--minutes", "0.01", "--window", "0.01"]
+    code = main([*command, "--json", "--output", str(output)])
+    captured = capsys.readouterr()
+    result = json.loads(captured.out.splitlines()[-1])
+    assert code == (0 if result["passed"] else 1)
+    (found,) = result["rows"]
+    assert found["models"] == ["builtin:detector"] * 2
+    assert found["rounds"] == 2
+    assert list(found["modes"]) == list("abcde")
+    for mode, said in found["modes"].items():
+        assert said["outputs_agree"], (mode, said)
+        assert said["by_model"]["builtin:detector"]["count"] >= 2 * 2 * LEAST_RUNS
+        assert ("less_than_a" in said) == (mode != "a")
+    assert "comparison is about GPUs" in captured.err
+    assert json.loads(output.read_text())["rows"] == result["rows"]
+    from benchmarks.multi_dnn import format_table
+
+    assert "a original, processes" in format_table(result)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--instances", "0"], ["--models", "vgg16", "--mix", "1,2"], ["--models", "no_such"]],
+)
+def test_bad_arguments(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchvision", exc_type=ImportError)
+    assert main(["bench", "multi-dnn", "--device", "cpu", *options]) == 2
+    assert "error" in capsys.readouterr().err
+
+
+def test_it_needs_torch_and_numpy_alone() -> None:
+    hidden = ["cv2", "yaml", "psutil", "pyarrow", "scipy", "safetensors", "rclpy", "onnx"]
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]));"
+        "import jetson_dnn_rt.cli.main as cli; cli.build_parser('bench');"
+        "import benchmarks.multi_dnn, benchmarks.multi_dnn_rows"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *hidden], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

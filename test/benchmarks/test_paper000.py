@@ -1,0 +1,146 @@
+"""The benchmark on small networks: what it measures, says and draws."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("scipy")
+pytest.importorskip("matplotlib")
+
+from benchmarks import paper000
+from benchmarks.hub_checkout import export_yolov5
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart
+from jetson_dnn_rt.models.sources.registry import load_model
+
+HUB = """
+import os
+import torch
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Conv2d(3, 255, 1)
+
+    def forward(self, image):
+        maps = []
+        for stride in (8, 16, 32):
+            small = torch.nn.functional.avg_pool2d(image, stride)
+            maps.append(self.head(small).reshape(1, 85, -1).permute(0, 2, 1))
+        boxes = torch.sigmoid(torch.cat(maps, dim=1))
+        return boxes, maps
+
+
+assert os.environ["YOLOv5_AUTOINSTALL"] == "false"
+
+
+def yolov5s(pretrained=True, autoshape=True, device=None):
+    assert not pretrained and not autoshape and device == "cpu"
+    return Network()
+"""
+
+
+def start_cold(spec: ColdSpec, frames: object) -> ColdStart:
+    assert (spec.stages, spec.threads) == (1, 1)
+    row = (40_000_000, 41_000_000, 70_000_000, 71_000_000)
+    return ColdStart(0, 1, 2, 3, ("preprocess", "inference", "decode"), (row, row), (0, 1))
+
+
+def run(*arguments: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result, and as JSON has it."""
+    parser = argparse.ArgumentParser()
+    paper000.add_arguments(parser)
+    result = paper000.run(parser.parse_args(["--threads", "1", *arguments]))
+    return result, json.loads(json.dumps(result))
+
+
+def test_two_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paper000, "start_cold", start_cold)
+    monkeypatch.setattr(paper000, "CHUNK", 3)
+    result, written = run(
+        "--models", "segmenter", "detector", "--runs", "7", "--layer-runs", "4",
+        "--frames", "synthetic:3", "--figures", str(tmp_path),
+    )  # fmt: skip
+    assert list(written["models"]) == ["segmenter", "detector"]
+    assert written["passed"] is None
+    for entry in written["models"].values():
+        assert entry["time_ms"]["count"] == 7
+        assert list(entry["stages"]) == ["preprocess", "inference", "decode"]
+        assert entry["cold_ms"]["first_frame"] == 31.0
+        assert entry["spread"] == pytest.approx(entry["time_ms"]["max"] / entry["time_ms"]["best"])
+        # Of each three runs two layer by layer: never fewer than were asked for.
+        assert {layer["time_ms"]["count"] for layer in entry["layers"]} == {5}
+        assert sum(layer["share"] for layer in entry["layers"]) == pytest.approx(1.0)
+        assert entry["pwcet"]["support"] == "unproven"
+        assert [bound["upper_ms"] for bound in entry["pwcet"]["bounds"]] == [None, None]
+        assert "samples_ms" not in entry
+    for name in ("layers.png", "distributions.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    table = paper000.format_table(result)
+    assert "HWM/BCET" in table
+    assert "unproven" in table
+    assert table.endswith("7 runs of each: too few runs to tell")
+    assert "paper000: detector: 3 of 7" in capsys.readouterr().err
+
+
+def test_a_bound_is_never_shown_without_its_verdict() -> None:
+    bound = {"exceedance": 1e-4, "upper_ms": 12.345, "support": "extrapolated"}
+    assert paper000._format_bound(bound) == "12.35 extrapolated"
+    assert paper000._format_bound({**bound, "upper_ms": None, "support": "unproven"}) == "unproven"
+
+
+@pytest.mark.parametrize(
+    ("count", "off", "sound"),
+    [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)],
+)
+def test_the_bars(count: int, off: float, sound: bool) -> None:
+    entry = {"time_ms": {"count": count}, "pwcet": {"statement": "s"}, "layers_off": off}
+    assert paper000._is_sound(entry) is sound
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "yolov5"
+    folder.mkdir()
+    (folder / "hubconf.py").write_text(HUB)
+    return folder
+
+
+def test_a_checkout_is_exported_and_recognised(checkout: Path, tmp_path: Path) -> None:
+    path = export_yolov5(checkout, tmp_path, side=64)
+    model = load_model(f"onnx:{path}")
+    assert (model.head.name, model.head.classes, model.input_size) == ("yolov5", 80, (64, 64))
+
+
+def test_a_folder_that_is_no_checkout_is_refused(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has a file hubconf"):
+        export_yolov5(tmp_path, tmp_path)
+    (checkout / "hubconf.py").write_text("import no_such_package")
+    with pytest.raises(ModelError, match=r"yolov5s cannot be made \(ModuleNotFoundError"):
+        export_yolov5(checkout, tmp_path)
+
+
+def test_what_stands_in_for_yolov5_is_said(checkout: Path, tmp_path: Path) -> None:
+    from contextlib import ExitStack
+
+    parser = argparse.ArgumentParser()
+    paper000.add_arguments(parser)
+    with ExitStack() as stack:
+        instead = paper000._find_network("yolov5", parser.parse_args([]), stack)
+        given = paper000._find_network(
+            "yolov5", parser.parse_args(["--yolov5", str(tmp_path / "y.onnx")]), stack
+        )
+    assert (instead.name, instead.note) == (
+        "yolox_nano", "in place of YOLOv5, which --yolov5 names"
+    )  # fmt: skip
+    assert instead.source.endswith("yolox_nano.onnx")
+    assert (given.name, given.source) == ("yolov5", f"onnx:{tmp_path / 'y.onnx'}")

@@ -1,0 +1,264 @@
+"""The table of paper 003: the budget and the bars by hand, and one small run of the whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import make_model
+
+pytest.importorskip("tvm")
+
+from benchmarks import paper003, paper003_accuracy, paper003_rows
+from benchmarks.chain import Shown
+from benchmarks.paper003_networks import NETWORKS, Network
+from benchmarks.paper003_report import BOTH, DEFAULT, OPENCV, TUNED, judge
+from benchmarks.paper003_tuning import (
+    SPENT,
+    DatabaseFolder,
+    Job,
+    find_allowance_s,
+    plan_jobs,
+    tune_all,
+)
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.results import Classification
+from jetson_dnn_rt.tvm.database import DatabaseError
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
+
+MS = 1_000_000
+
+
+def parse(*options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    paper003.add_arguments(parser)
+    return parser.parse_args(options)
+
+
+def load_tiny() -> tuple[Model, list[Frame]]:
+    """One convolution, each of whose outputs counts as a class: few kernels to be tuned."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        module = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 8, 8), torch.nn.ReLU(), torch.nn.Flatten()
+        )
+    return make_model(module, (16, 16)), list(open_frames("synthetic", 2))
+
+
+# ---- the budget
+
+
+def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
+    jobs = plan_jobs(NETWORKS)
+    assert sum(job.share for job in jobs) == pytest.approx(1.0)
+    assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
+    assert {job.precision for job in jobs[:5]} == {"fp32"}
+    barred = sum(job.share for job in jobs[:5] if NETWORKS[job.network].barred)
+    assert barred > sum(job.share for job in jobs[:5]) / 2
+    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"]})
+    assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
+
+
+def test_what_is_left_over_goes_to_the_next() -> None:
+    jobs = [Job("a", "fp32", 0.5), Job("b", "fp32", 0.3), Job("c", "fp32", 0.2)]
+    usable_s = 99.0  # of 100: the last batch ends late
+    assert find_allowance_s(jobs, 0, {}, 100.0) == pytest.approx(0.5 * usable_s)
+    assert find_allowance_s(jobs, 1, {"a-fp32": 10.0}, 100.0) == pytest.approx(
+        0.8 * usable_s - 10.0
+    )
+    # Too long before: the next one has less.
+    assert find_allowance_s(jobs, 1, {"a-fp32": 70.0}, 100.0) == pytest.approx(
+        0.8 * usable_s - 70.0
+    )
+    assert find_allowance_s(jobs, 1, {"a-fp32": 90.0}, 100.0) == 0.0
+    # An earlier run took its part; nobody gets more than is left of the whole.
+    assert find_allowance_s(jobs, 0, {"a-fp32": 20.0}, 100.0) == pytest.approx(
+        0.5 * usable_s - 20.0
+    )
+    assert find_allowance_s(jobs, 0, {"c-fp32": 90.0}, 100.0) == pytest.approx(usable_s - 90.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--minutes", "-1"], "--minutes"),
+        (["--minutes", "nan"], "--minutes"),
+        (["--tune-only"], "need --databases"),
+        (["--no-tuning"], "need --databases"),
+    ],
+)
+def test_options_are_checked(options: list[str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        paper003.run(parse(*options))
+
+
+def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+    target = find_local_target(1)
+    folder = DatabaseFolder(tmp_path, target)
+    jobs = [Job("lost", "fp32", 0.5), Job("tiny", "fp32", 0.5)]
+    model, _ = load_tiny()
+
+    def find_part(name: str) -> Any:
+        if name == "lost":
+            raise ModelError("lost.onnx is not there")
+        return model.part
+
+    found = tune_all(jobs, find_part, folder, target, minutes=0.0, trials=1)
+    assert found["lost-fp32"]["note"] == "ModelError: lost.onnx is not there"
+    assert (found["tiny-fp32"]["tuned"], found["tiny-fp32"]["seconds"]) == (0, 0.0)
+    assert found["tiny-fp32"]["kernels"] > 0
+
+
+def test_databases_of_another_target_are_refused(tmp_path: Path) -> None:
+    target = find_local_target(1)
+    job = Job("tiny", "fp32", 1.0)
+    mine = DatabaseFolder(tmp_path, target)
+    mine.store(job, mine.load(job), 12.5)
+    assert mine.find_spent_s(job) == 12.5
+    other = TvmTarget(target.kind, target.cpu, target.triple, target.arch, 2)
+    with pytest.raises(DatabaseError, match="threads=1"):
+        DatabaseFolder(tmp_path, other).load(job)
+    (tmp_path / job.name / SPENT).write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"spent\.json is damaged"):
+        mine.find_spent_s(job)
+
+
+def test_two_runs_do_not_tune_into_one_folder(tmp_path: Path) -> None:
+    target = find_local_target(1)
+    one, other = DatabaseFolder(tmp_path, target), DatabaseFolder(tmp_path, target)
+    with one.lock(), pytest.raises(ConfigurationError, match="another run tunes into"):
+        tune_all([], lambda name: None, other, target, minutes=1.0, trials=1)
+    assert tune_all([], lambda name: None, other, target, minutes=1.0, trials=1) == {}
+
+
+# ---- the report
+
+
+def make_shown(*values: float) -> Shown:
+    result = Classification(np.array([0]), np.array([0.5], np.float32))
+    return Shown("classification", False, [(np.array(values, np.float32),)], [result])
+
+
+def test_rows_by_hand() -> None:
+    times = {
+        "torch-eager": np.array([10, 20, 12]) * MS,
+        DEFAULT: np.array([60, 50, 70]) * MS,
+        TUNED: np.array([6, 4, 5]) * MS,
+        OPENCV: np.array([8, 8, 9]) * MS,
+        BOTH: np.array([5, 5, 5]) * MS,
+    }
+    shown = {name: make_shown(1.0, 2.0) for name in times}
+    shown[TUNED] = make_shown(1.0, 1.0)
+    shown[BOTH] = make_shown(1.0, 2.01)
+    rows = {
+        row["row"]: row
+        for row in paper003_rows.report_rows(times, shown, {"openvino-bf16": "no bf16 here"})
+    }
+    assert list(rows) == list(paper003_rows.ROWS)
+    assert (rows[TUNED]["mean_ms"], rows[TUNED]["p50_ms"], rows[TUNED]["p99_ms"]) == (5, 5, 6)
+    assert rows[TUNED]["times_faster_than_default"] == 12.0
+    assert rows[TUNED]["times_faster_than_opencv"] == 1.6
+    assert rows[TUNED]["fault"] == "off by 0.5 of the largest value"
+    assert rows[BOTH]["fault"] == ""  # rounding to FP16 is none
+    assert rows["openvino-bf16"] == {"row": "openvino-bf16", "note": "no bf16 here", "fault": ""}
+
+
+def make_result(**changes: Any) -> dict[str, Any]:
+    tuned = {"row": TUNED, "p50_ms": 5.0, "fault": "", "note": ""}
+    tuned |= {"times_faster_than_default": 5.0, "times_faster_than_opencv": 1.1}
+    opencv = {"row": OPENCV, "p50_ms": 5.5}
+    return {
+        "tuning": {"a-fp32": {"seconds": 3000.0}, "a-fp16": {"seconds": 600.0}},
+        "models": {"a": {"rows": [tuned | changes, opencv]}},
+        "accuracy": {"a": {"points_lost": 0.3}},
+    }
+
+
+def test_bars_by_hand() -> None:
+    result = make_result()
+    aims = judge(result, {"a": True})
+    assert len(aims) == 5
+    assert all(aims.values())
+    assert len(judge(result, {"a": False})) == 2  # no bar of speed
+    for change in (
+        {"times_faster_than_default": 4.99},
+        {"times_faster_than_opencv": 1.0},
+        {"fault": "off by 0.5 of the largest value"},
+    ):
+        assert list(judge(make_result(**change), {"a": True}).values()).count(False) == 1
+    result["tuning"]["a-fp16"]["seconds"] = 601.0
+    result["accuracy"]["a"]["points_lost"] = 0.31
+    assert list(judge(result, {"a": True}).values()).count(False) == 2
+    # OpenCV cannot run it: nothing to compare with. TVM cannot: not passed.
+    result = make_result()
+    del result["models"]["a"]["rows"][1]["p50_ms"]
+    assert list(judge(result, {"a": True}).values()).count(None) == 1
+    del result["models"]["a"]["rows"][0]["p50_ms"]
+    assert list(judge(result, {"a": True}).values()).count(False) == 3
+
+
+# ---- runs
+
+
+def test_amp_is_compared_with_ground_truth() -> None:
+    """Nothing is tuned: ONNX Runtime computes the coloured graph, and it is said."""
+    target = find_local_target(1)
+    model = load_model("builtin:segmenter")
+
+    class Untuned(paper003_rows.Compiler):
+        def compile_tuned(self, part: Any, precision: str) -> Any:
+            raise ModelError("none of its 9 kernels is tuned")
+
+    found = paper003_accuracy.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
+    assert found["computed_by"].startswith("onnxruntime on the graph of AMP (none of its 9")
+    assert found["metric"] == "mIoU"
+    assert 0.5 < found["amp"] < 1.0
+    assert found["fp32"] != found["amp"]  # it did compute in FP16
+    assert found["points_lost"] == pytest.approx(100 * (found["fp32"] - found["amp"]), abs=2e-3)
+
+
+def test_a_small_run_that_is_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    networks = {"resnet50": Network(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
+    options = ("--models", "resnet50", "--quick", "--trials", "4", "--databases", str(tmp_path))
+    tuned = paper003.run(parse(*options, "--tune-only"), networks)
+    assert (tuned["models"], tuned["passed"]) == ({}, None)
+    for found in tuned["tuning"].values():
+        assert found["tuned"] == found["kernels"] > 0
+        assert found["trials"] >= found["kernels"]
+        assert found["seconds"] > 0.0
+    assert "not judged" in paper003.format_table(tuned)
+
+    result = paper003.run(parse(*options, "--no-tuning"), networks)
+    assert json.loads(json.dumps(result)) == result
+    assert {name: found["trials"] for name, found in result["tuning"].items()} == {
+        name: found["trials"] for name, found in tuned["tuning"].items()
+    }
+    assert {name: found["seconds"] for name, found in result["tuning"].items()} == {
+        name: found["seconds"] for name, found in tuned["tuning"].items()
+    }
+    found = result["models"]["resnet50"]
+    rows = {row["row"]: row for row in found["rows"]}
+    assert list(rows) == list(paper003_rows.ROWS)
+    for name in ("torch-eager", DEFAULT, TUNED, "onnxruntime-fp32"):
+        assert 0.0 < rows[name]["p50_ms"] <= rows[name]["p99_ms"]
+        assert rows[name]["relative_error"] < 1e-4
+        assert (rows[name]["runs"], rows[name]["fault"]) == (3, "")
+    for name in ("tvm +amp", BOTH):
+        assert 1e-6 < rows[name]["relative_error"] < 5e-2  # sums in FP16
+    assert rows["tensorrt-fp16"]["note"] or rows["tensorrt-fp16"]["p50_ms"] > 0.0
+    assert "resnet50: tuned computes what torch does" in result["reached"]
+    table = paper003.format_table(result)
+    assert "resnet50 (16x16)" in table
+    assert "5.57" in table  # the paper's
+    assert "paper003: resnet50-fp32 (1 of 2)" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""The benchmark of policies: its bars and relations on known figures, and one small run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from benchmarks import policies, relations
+from jetson_dnn_rt.errors import ConfigurationError
+
+
+def figures(**changes: Any) -> relations.Figures:
+    base: dict[str, Any] = {
+        "miss_ratio": 0.0,
+        "miss_ratio_ci95": (0.0, 0.01),
+        "max_burst": 0,
+        "accuracy": 0.95,
+        "energy_j": 10.0,
+        "energy_per_met_frame_j": 0.1,
+        "p50_ms": 1.0,
+        "p99_ms": 2.0,
+    }
+    base.update(changes)
+    return base  # type: ignore[return-value]
+
+
+def judge(ours: relations.Figures, **others: relations.Figures) -> dict[str, bool]:
+    cell: policies.Cell = {
+        "board": "tx2",
+        "cohort": 4,
+        "policies": {"oracle": figures(), **others, "horizon": ours},
+    }
+    return {str(bar["bar"]): bool(bar["met"]) for bar in policies._judge([cell])}
+
+
+ALL_MET = {
+    "misses": True,
+    "not beaten": True,
+    "energy_per_met_frame_j": True,
+    "accuracy": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({}, None),
+        ({"miss_ratio": 0.0051}, "misses"),
+        ({"energy_per_met_frame_j": 0.1051}, "energy_per_met_frame_j"),
+        ({"energy_per_met_frame_j": 0.05}, None),
+        ({"accuracy": 0.9}, "accuracy"),
+        ({"accuracy": None}, "accuracy"),
+    ],
+)
+def test_bars(changes: dict[str, Any], missed: str | None) -> None:
+    assert judge(figures(**changes)) == ALL_MET | ({missed: False} if missed else {})
+
+
+def test_beaten_only_by_who_is_better_in_everything() -> None:
+    better = figures(energy_per_met_frame_j=0.09, accuracy=0.96)
+    assert not judge(figures(), other=better)["not beaten"]
+    assert judge(figures(), other=figures(energy_per_met_frame_j=0.09))["not beaten"]
+    missing = figures(miss_ratio=0.001, energy_per_met_frame_j=0.01, accuracy=1.0)
+    assert judge(figures(), other=missing)["not beaten"]
+    assert judge(figures(), **{"other@once": better})["not beaten"]
+
+
+def all_figures() -> dict[str, relations.Figures]:
+    names = {claim.policy for claim in relations.CLAIMS}
+    names |= {claim.other for claim in relations.CLAIMS}
+    names |= {f"{name}@once" for name in names if name.startswith("neuos")}
+    return {name: figures() for name in names}
+
+
+def find(
+    cell: dict[str, relations.Figures], text: str, board: str = "tx2", cohort: int = 4
+) -> relations.Relation:
+    judged = relations.judge_relations({(board, cohort): cell}, "@once")
+    (relation,) = [relation for relation in judged if relation["claim"] == text]
+    return relation
+
+
+LESS = "balanced takes less energy than PredJoule"
+
+
+def test_a_relation_that_holds_needs_no_reason() -> None:
+    relation = find(all_figures(), LESS)
+    assert relation["reproduced"]
+    assert relation["why"] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "board", "why"),
+    [
+        ({}, "xavier", "the paper excepts it"),
+        ({"neuos_balanced@once": figures()}, "tx2", "the delay of clock changes"),
+        (
+            {"neuos_balanced": figures(energy_per_met_frame_j=0.2, energy_j=5.0, miss_ratio=0.6)},
+            "tx2",
+            "by run it does",
+        ),
+        ({}, "tx2", "not in this model"),
+    ],
+)
+def test_reasons(changes: dict[str, relations.Figures], board: str, why: str) -> None:
+    cell = all_figures()
+    dear = figures(energy_per_met_frame_j=0.2, energy_j=20.0)
+    cell["neuos_balanced"] = cell["neuos_balanced@once"] = dear
+    relation = find(cell | changes, LESS, board)
+    assert not relation["reproduced"]
+    assert relation["why"].startswith(why)
+
+
+def test_misses_that_are_saved_energy() -> None:
+    cell = all_figures()
+    missing = figures(miss_ratio=0.1, energy_j=5.0)
+    cell["neuos_balanced"] = cell["neuos_balanced@once"] = missing
+    why = find(cell, "balanced misses less than PredJoule")["why"]
+    assert "5 J against 10 J" in why
+
+
+def arguments(**changes: Any) -> argparse.Namespace:
+    values = {"seeds": 1, "frames": 40, "policies": "", "processes": 1, "quick": False}
+    return argparse.Namespace(**{**values, **changes})
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"processes": 3}, {"policies": "nobody"}])
+def test_wrong_arguments(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        policies.run(arguments(**wrong))
+
+
+@pytest.mark.slow
+def test_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "BOARDS", ("tx2",))
+    monkeypatch.setattr(policies, "COHORTS", {1: ("alexnet", "vgg16")})
+    result = policies.run(arguments(policies="max_n"))
+    (cell,) = result["cells"]  # type: ignore[misc]
+    assert set(cell["policies"]) == {"max_n", "horizon", "oracle"}
+    assert cell["policies"]["max_n"]["accuracy"] == 1.0
+    text = policies.format_table(result)
+    assert "tx2, cohort of 1" in text
+    assert "bars of horizon" in text

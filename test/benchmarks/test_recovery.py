@@ -1,0 +1,77 @@
+"""How the figures of the recovery benchmark are judged, kept and printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import recovery
+
+
+def make_figures(**changes: float) -> dict[str, Any]:
+    lost = {"full": 0.0, "plain": 20.0, "data-aware": 2.5, "recovered": 0.9}
+    variants = {
+        name: {
+            "macs": 200 if name == "full" else 100,
+            "macs_reduction": 0.0 if name == "full" else 0.5,
+            "parameters": 10,
+            "accuracy": 0.9 - points / 100.0,
+            "points_lost": points,
+            "time_ms": {"torch": {"p50": 5.0 if name == "full" else 4.0, "p99": 6.0, "runs": 20}},
+        }
+        for name, points in lost.items()
+    }
+    for name, value in changes.items():
+        variant, _, key = name.rpartition("__")
+        if key == "p50":
+            variants[variant]["time_ms"]["torch"]["p50"] = value
+        else:
+            variants[variant.replace("aware", "data-aware")][key] = value
+    return variants
+
+
+def test_all_aims_reached() -> None:
+    assert all(recovery.judge(make_figures()).values())
+
+
+@pytest.mark.parametrize(
+    ("change", "aim"),
+    [
+        ({"recovered__points_lost": 1.1}, "recovered loses at most 1 points"),
+        ({"aware__points_lost": 3.1}, "data-aware loses at most 3 points"),
+        ({"recovered__macs_reduction": 0.49}, "half of the MACs are gone"),
+        ({"recovered__p50": 5.0}, "faster on every back end"),
+    ],
+)
+def test_each_aim_can_be_missed(change: dict[str, float], aim: str) -> None:
+    reached = recovery.judge(make_figures(**change))
+    assert [name for name, done in reached.items() if not done] == [aim]
+
+
+@pytest.mark.slow
+def test_a_short_run_measures_and_keeps_the_network(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    recovery.add_arguments(parser)
+    options = ["--models", "segmenter", "--engine-cache", str(tmp_path)]
+    options += ["--scenes", "6", "--fit-frames", "8", "--steps", "2", "--seconds", "0.1"]
+    first = recovery.run(parser.parse_args(options))
+    second = recovery.run(parser.parse_args(options))
+    (model,) = json.loads(json.dumps(first))["models"].values()
+    (again,) = second["models"].values()
+    assert model["recovery"]["made"] == "in this run"
+    assert again["recovery"]["made"] == "before"
+    variants = model["variants"]
+    assert list(variants) == ["full", "plain", "data-aware", "recovered"]
+    for name in ("plain", "data-aware", "recovered"):
+        assert variants[name]["macs_reduction"] >= 0.5
+        assert again["variants"][name]["accuracy"] == variants[name]["accuracy"]
+    assert variants["full"]["accuracy"] > variants["data-aware"]["accuracy"] > 0.8
+    assert variants["data-aware"]["accuracy"] > variants["plain"]["accuracy"]
+    table = recovery.format_table(first)
+    for text in ("builtin:segmenter", "mIoU", "data-aware", "points lost"):
+        assert text in table
+    assert first["passed"] is False or model["passed"]

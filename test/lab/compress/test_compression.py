@@ -1,0 +1,276 @@
+"""A model becomes smaller, is kept, and comes back as it was kept."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import calibrate, make_model
+from torch import nn
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.compress.compression import (
+    _read_frames,
+    compress,
+    load_reduced,
+    stored_steps,
+)
+from jetson_dnn_rt.lab.compress.recovery import count_held_out
+from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.input.input_pass import Preprocessor
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.results import Segmentation
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.weights_store import (
+    DECOMPOSITION_FILE,
+    WEIGHTS_FILE,
+    encode_weights,
+    weights_key,
+)
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+from jetson_dnn_rt.variants.running.variant_set import build_pipeline
+from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
+
+HALF = DecompositionSpec.parse("tucker-0.50")
+KEYS = {
+    "macs_before", "macs_after", "macs_reduction", "parameters_before", "parameters_after",
+    "layers", "time_ms_before", "time_ms_after", "agreement",
+}  # fmt: skip
+
+
+class Network(nn.Module):
+    def __init__(self, channels: int = 32) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(4)
+            self.layers = nn.Sequential(
+                nn.Conv2d(3, 16, 3, 2, 1, bias=False),
+                nn.BatchNorm2d(16),
+                nn.ReLU(),
+                nn.Conv2d(16, channels, 3, padding=1, bias=False),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(channels, 5, 1),
+                nn.Upsample(scale_factor=2),
+            )
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.layers(image)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_model(calibrate(Network(), (48, 64)), (48, 64))
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[Frame]:
+    return list(open_frames("synthetic", 6))
+
+
+def compress_quickly(model: Model, frames: list[Frame], **more: Any) -> Any:
+    given = {"recover_steps": 4, "keep_slower": True, "backend": "torch", **more}
+    return compress(model, HALF, frames=frames, source="synthetic", **given)
+
+
+def run_graph(graph: nn.Module, image: Any) -> Any:
+    with torch.inference_mode():
+        return graph(torch.from_numpy(image)).numpy()
+
+
+def test_a_model_becomes_smaller_and_is_reported(
+    model: Model, frames: list[Frame], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    phases: list[str] = []
+    library = Library(tmp_path)
+    found = compress_quickly(
+        model, frames, library=library, progress=lambda phase, *_: phases.append(phase)
+    )
+    report = json.loads(json.dumps(found.to_json()))
+    assert report.keys() >= KEYS
+    assert report["macs_after"] <= 0.5 * report["macs_before"]
+    assert report["macs_reduction"] == pytest.approx(
+        1.0 - report["macs_after"] / report["macs_before"]
+    )
+    assert report["parameters_after"] < report["parameters_before"]
+    assert {layer["name"] for layer in report["layers"]} == {f"layers.{i}" for i in (0, 3, 6, 8)}
+    assert any(layer["kept"] and layer["metric"] == "output" for layer in report["layers"])
+    assert report["time_ms_before"] > 0.0
+    assert report["time_ms_after"] > 0.0
+    assert 0.0 <= report["agreement"] <= 1.0
+    assert (report["agreement_metric"], report["agreement_frames"]) == ("mIoU", 3)
+    assert report["recovery"]["loss_after"] <= report["recovery"]["loss_before"]
+    assert report["variant"] == "tucker-0.50@torch-fp32"
+    assert list(dict.fromkeys(phases)) == [
+        "covariance", "sensitivity", "analyse", "factorise", "recovery", "timing", "agreement",
+    ]  # fmt: skip
+    assert found.entry.facts["recover_steps"] == 4
+    assert found.entry.facts["agreement"] == report["agreement"]
+    assert list(tmp_path.glob("recovery/*")) == []
+    assert "6 frames of synthetic are few" in caplog.text
+
+
+def test_what_was_kept_comes_back(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    assert load_reduced(model, HALF, library) is None
+    assert stored_steps(model, HALF, library) is None
+    found = compress_quickly(model, frames, library=library)
+    loaded = load_reduced(model, HALF, Library(tmp_path))
+    assert loaded is not None
+    assert not loaded.training
+    names = [node.name for node in split(model, 1).graph.graph.nodes]
+    assert [node.name for node in loaded.graph.nodes] == names
+    (image,) = prepare_inputs(model, frames[:1])
+    np.testing.assert_array_equal(run_graph(loaded, image), run_graph(found.fit.graph, image))
+    assert stored_steps(model, HALF, library) == 4
+    other = DecompositionSpec.parse("tucker-0.60")
+    assert load_reduced(model, other, library) is None
+
+
+def test_a_task_runs_what_was_kept(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    spec = VariantSpec.parse("tucker-0.50@torch-fp32")
+    settings = DecoderSettings()
+    with pytest.raises(BackendUnavailableError, match="jetson-dnn-rt compress"):
+        build_pipeline(model, spec, settings, threads=1, library=library)
+    found = compress_quickly(model, frames, library=library)
+    pipeline = build_pipeline(model, spec, settings, threads=1, library=library)
+    try:
+        work = Work(frames[0])
+        for stage in pipeline.stages:
+            stage.run(work)
+    finally:
+        pipeline.close()
+    buffer = np.empty(model.input_shape, np.float32)
+    geometry = Preprocessor(model.preprocessing, buffer).write(frames[0])
+    expected = model.create_decoder()((run_graph(found.fit.graph, buffer),), geometry, settings)
+    assert isinstance(expected, Segmentation)
+    assert isinstance(work.result, Segmentation)
+    np.testing.assert_array_equal(work.result.mask, expected.mask)
+
+
+def stop_in(phase: str, at: int) -> Callable[[str, int, int], None]:
+    def progress(found: str, done: int, total: int) -> None:
+        if (found, done) == (phase, at):
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_a_stopped_recovery_goes_on(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+    whole = compress_quickly(model, frames, recover_steps=40)
+    library = Library(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        compress_quickly(
+            model, frames, library=library, recover_steps=40, progress=stop_in("recovery", 21)
+        )
+    assert load_reduced(model, HALF, library) is None
+    found = compress_quickly(model, frames, library=library, recover_steps=40)
+    assert found.fit.recovery.resumed_from == 20
+    assert encode_weights(found.fit.graph) == encode_weights(whole.fit.graph)
+
+
+def test_without_frames_deciding_the_weights_do(model: Model, frames: list[Frame]) -> None:
+    found = compress_quickly(model, frames, data_aware=False, recover_steps=0)
+    assert {layer.metric for layer in found.fit.decomposition.layers} == {"weight"}
+    assert found.fit.recovery is None
+    assert found.entry is None
+
+
+def test_layers_that_are_not_faster_stay(
+    model: Model, frames: list[Frame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def keep_faster(backend: str, threads: int) -> Any:
+        asked.append((backend, threads))
+        return lambda name, *_: (name != "layers.6", "not faster: 2 ms against 1")
+
+    monkeypatch.setattr("jetson_dnn_rt.lab.compress.layer_timing.keep_faster", keep_faster)
+    spec = DecompositionSpec.parse("tucker-ratio-0.50")
+    found = compress(model, spec, frames=frames, backend="torch", threads=2)
+    layers = {layer.name: layer for layer in found.fit.decomposition.layers}
+    assert asked == [("torch", 2)]
+    assert not layers["layers.6"].kept
+    assert layers["layers.6"].reason == "not faster: 2 ms against 1"
+    assert layers["layers.3"].kept
+
+
+@pytest.mark.parametrize("damage", ["weights", "structure", "shape", "nothing there"])
+def test_weights_that_do_not_fit_are_said_and_not_used(
+    model: Model,
+    frames: list[Frame],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    library = Library(tmp_path)
+    entry = compress_quickly(model, frames, library=library, recover_steps=0).entry
+    files = dict(entry.files)
+    if damage == "weights":
+        files[WEIGHTS_FILE] = b"no weights"
+    elif damage == "structure":
+        files[DECOMPOSITION_FILE] = b'{"layers": []}'
+    elif damage == "shape":
+        files[WEIGHTS_FILE] = encode_weights(split(model, 1).graph)
+    else:
+        files = {}
+    library.store(weights_key(model, HALF), files, {})
+    assert load_reduced(model, HALF, library) is None
+    assert "does not fit test:network" in caplog.text
+
+
+def test_weights_of_another_network_of_the_same_name_are_not_used(
+    model: Model, frames: list[Frame], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Library(tmp_path)
+    compress_quickly(model, frames, library=library, recover_steps=0)
+    other = make_model(calibrate(Network(40), (48, 64)), (48, 64))
+    assert load_reduced(other, HALF, library) is None
+    assert "does not fit" in caplog.text
+
+
+@pytest.mark.parametrize("count", [2, 3, 41, 230, 231, 400])
+def test_the_last_frames_are_held_out_and_the_others_let_go(model: Model, count: int) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def read() -> Iterator[Frame]:
+        for i in range(count):
+            frame = Frame(np.full((8, 8, 3), i % 256, np.uint8), "bgr8", 0, i)
+            alive.append(weakref.ref(frame.image))
+            yield frame
+            del frame
+            assert sum(reference() is not None for reference in alive) <= 2 + max(40, i // 4)
+
+    inputs, kept = _read_frames(model, read())
+    held_out = count_held_out(count)
+    assert len(inputs) == count
+    assert [frame.sequence for frame in kept] == list(range(count - held_out, count))
+
+
+class Branching(nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image if image.mean() > 0.5 else image * 2.0
+
+
+def test_what_cannot_be_used_is_said(model: Model, frames: list[Frame]) -> None:
+    with pytest.raises(ConfigurationError, match="two frames at least: 1"):
+        compress_quickly(model, frames[:1])
+    with pytest.raises(ConfigurationError, match="recover_steps must be >= 0: -1"):
+        compress_quickly(model, frames, recover_steps=-1)
+    with pytest.raises(ConfigurationError, match="back end must be one of"):
+        compress_quickly(model, frames, backend="caffe")
+    branching = make_model(Branching(), (48, 64))
+    with pytest.raises(ModelError, match="cannot be traced"):
+        compress_quickly(branching, frames)

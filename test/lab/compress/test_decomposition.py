@@ -1,0 +1,460 @@
+"""Whole networks decomposed: same nodes, budgets met, near outputs, and there and back as JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.lab.compress.covariance import collect
+from jetson_dnn_rt.lab.compress.decomposition import (
+    NOT_SMALLER,
+    Decomposition,
+    apply_structure,
+    decompose,
+    list_layers,
+)
+from jetson_dnn_rt.lab.compress.layers import build_structure, describe_layer
+from jetson_dnn_rt.lab.compress.macs import count
+from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.tracing import trace
+from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+SHAPE = (1, 3, 24, 24)
+
+
+class Residual(nn.Module):
+    """All kinds of layers: grouped, depthwise, 1x1, shared, strided, dilated, linear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()
+        )
+        self.wide = nn.Conv2d(32, 48, 3, padding=2, dilation=2)
+        self.norm = nn.BatchNorm2d(48)
+        self.shared = nn.Conv2d(48, 48, 3, padding=1, padding_mode="reflect")
+        self.shared_norm = nn.BatchNorm2d(48)
+        self.grouped = nn.Conv2d(48, 96, (3, 5), (1, 2), "valid", groups=2)
+        self.depthwise = nn.Conv2d(96, 96, 3, groups=96)
+        self.point = nn.Conv2d(96, 64, 1)
+        self.head = nn.Linear(64, 40)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.wide(self.stem(x))))
+        x = x + self.shared_norm(self.shared(x))
+        x = torch.relu(self.shared(x))
+        x = self.point(self.depthwise(self.grouped(x)))
+        return self.head(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def graph() -> fx.GraphModule:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = Residual()
+        for norm in (net.stem[1], net.norm, net.shared_norm):
+            nn.init.uniform_(norm.weight, 0.5, 2.0)
+            nn.init.normal_(norm.bias)
+            nn.init.normal_(norm.running_mean, 0.0, 0.3)
+            nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    return trace(net.eval())
+
+
+@pytest.fixture(scope="module")
+def images() -> list[torch.Tensor]:
+    """Smooth pictures: their pixels, and so all features, are correlated."""
+    generator = torch.Generator().manual_seed(1)
+    coarse = [torch.randn(1, 3, 4, 4, generator=generator) for _ in range(24)]
+    return [nn.functional.interpolate(image, size=24, mode="bicubic") for image in coarse]
+
+
+def run(graph: nn.Module, image: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return graph(image)
+
+
+def names(graph: fx.GraphModule) -> list[tuple[str, Any]]:
+    return [(node.name, node.target) for node in graph.graph.nodes]
+
+
+def test_batch_norms_fold_where_they_can(
+    graph: fx.GraphModule, images: list[torch.Tensor]
+) -> None:
+    folded = copy_folded(graph)
+    torch.testing.assert_close(run(folded, images[0]), run(graph, images[0]), rtol=1e-4, atol=1e-5)
+    assert names(folded) == names(graph)
+    assert isinstance(folded.get_submodule("stem.1"), nn.Identity)
+    assert isinstance(folded.get_submodule("norm"), nn.Identity)
+    # Its convolution is called twice, and one of the calls has no batch norm behind it.
+    assert isinstance(folded.get_submodule("shared_norm"), nn.BatchNorm2d)
+    assert isinstance(graph.get_submodule("norm"), nn.BatchNorm2d)  # the original stays
+
+
+def test_value_that_others_read_too_is_not_folded() -> None:
+    class Read(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.conv(x)
+            return x + self.norm(x)
+
+    folded = copy_folded(trace(Read().eval()))
+    assert isinstance(folded.get_submodule("norm"), nn.BatchNorm2d)
+
+
+def test_shared_weights_are_not_changed_by_folding() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+    )
+    net[2].weight = net[0].weight
+    nn.init.constant_(net[1].weight, 3.0)
+    graph = trace(net.eval())
+    image = torch.randn(1, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(run(copy_folded(graph), image), run(graph, image))
+
+
+@pytest.mark.parametrize("text", ["tucker-0.50", "tucker-0.35", "svd-0.50", "svd-0.70"])
+def test_budget_is_met(graph: fx.GraphModule, text: str) -> None:
+    spec = DecompositionSpec.parse(text)
+    reduced, found = decompose(graph, SHAPE, spec)
+    assert found.macs_before == count(graph, SHAPE).macs
+    assert found.macs_after == count(reduced, SHAPE).macs
+    # Multiples of 8 in a network so small are coarse; a budget is an upper bound.
+    assert spec.value - 0.03 <= found.macs_kept <= spec.value
+    assert found.note == ""
+    assert all(layer.macs_after <= layer.macs_before for layer in found.layers)
+    assert found.parameters_after == sum(p.numel() for p in reduced.parameters())
+
+
+def test_budget_of_a_larger_network_is_met_within_half_a_point() -> None:
+    net = nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in range(8)))
+    for value in (0.3, 0.5, 0.8):
+        _, found = decompose(
+            trace(net.eval()), (1, 64, 8, 8), DecompositionSpec("tucker", "macs", value)
+        )
+        assert value - 0.005 <= found.macs_kept <= value
+
+
+def test_budget_below_the_smallest_share_is_refused(graph: fx.GraphModule) -> None:
+    with pytest.raises(ConfigurationError, match=r"smallest share possible is 0\.\d+") as caught:
+        decompose(graph, SHAPE, DecompositionSpec.parse("tucker-0.05"))
+    least = float(str(caught.value).split()[-1])
+    value = round(least + 0.01, 2)
+    assert (
+        decompose(graph, SHAPE, DecompositionSpec("tucker", "macs", value))[1].macs_kept <= value
+    )
+
+
+def test_nodes_keep_their_names_and_layers_say_what_became_of_them(
+    graph: fx.GraphModule, images: list[torch.Tensor]
+) -> None:
+    reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-ratio-0.50"))
+    assert names(reduced) == names(graph)
+    layers = {layer.name: layer for layer in found.layers}
+    assert list(layers) == [
+        "stem.0", "wide", "shared", "grouped", "depthwise", "point", "head",
+    ]  # fmt: skip
+    assert (layers["depthwise"].reason, layers["point"].reason) == ("depthwise", "1x1")
+    assert layers["stem.0"].ranks in ((), (3, 16))
+    assert layers["wide"].ranks == (16, 24)
+    assert layers["grouped"].ranks == (16, 24)  # per group: 24 inputs, 48 outputs, half to even
+    assert layers["shared"].kept
+    assert layers["shared"].reason == ""
+    for layer in layers.values():
+        if not layer.kept:
+            assert layer.macs_after == layer.macs_before
+            assert layer.reason
+        else:
+            assert layer.macs_after < layer.macs_before
+            assert 0.0 < layer.error < 1.0
+    assert run(reduced, images[0]).shape == run(graph, images[0]).shape
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(24, 32, 3, padding=1),
+        nn.Conv2d(24, 32, (1, 7), stride=(1, 2), padding=(0, 3), bias=False),
+        nn.Conv2d(32, 48, 3, dilation=2, groups=2, padding="same"),
+        nn.Conv2d(24, 32, 5, padding=2, padding_mode="circular"),
+    ],
+    ids=["plain", "wide", "grouped", "circular"],
+)
+def test_exact_at_the_rank_of_the_weights(conv: nn.Conv2d) -> None:
+    """A convolution of known ranks, decomposed into them, computes the same."""
+    conv = copy.deepcopy(conv).eval()
+    groups = conv.groups
+    inputs, outputs = conv.in_channels // groups, conv.out_channels // groups
+    generator = torch.Generator().manual_seed(0)
+    parts = [
+        torch.randn(groups, outputs, 8, generator=generator),
+        torch.randn(groups, 8, 8, *conv.kernel_size, generator=generator),
+        torch.randn(groups, 8, inputs, generator=generator),
+    ]
+    with torch.no_grad():
+        weight = torch.einsum("gop,gprhw,gri->goihw", *parts).flatten(0, 1)
+        conv.weight.copy_(weight / weight.std())
+    graph = trace(nn.Sequential(conv))
+    shape = (1, conv.in_channels, 12, 12)
+    reduced, found = decompose(graph, shape, DecompositionSpec("tucker", "energy", 1.0))
+    assert found.layers[0].ranks == (8, 8)
+    image = torch.randn(shape, generator=generator)
+    torch.testing.assert_close(run(reduced, image), run(graph, image), rtol=1e-4, atol=1e-4)
+    first, middle, last = reduced.get_submodule("0")
+    assert (middle.stride, middle.dilation) == (conv.stride, conv.dilation)
+    assert {first.groups, middle.groups, last.groups} == {groups}
+    if groups == 1 and conv.stride == (1, 1):
+        taps = conv.kernel_size[0] * conv.kernel_size[1]
+        macs = 12 * 12 * (taps * 8 * 8 + conv.in_channels * 8 + 8 * conv.out_channels)
+        assert found.macs_after == count(reduced, shape).macs == macs
+
+
+def test_known_inputs_bring_the_outputs_nearer(
+    graph: fx.GraphModule, images: list[torch.Tensor]
+) -> None:
+    spec = DecompositionSpec.parse("tucker-ratio-0.33")
+    covariances = collect(graph, list_layers(graph, spec.method), images[:16])
+    plain, _ = decompose(graph, SHAPE, spec)
+    aware, found = decompose(graph, SHAPE, spec, covariances=covariances)
+    assert {layer.metric for layer in found.layers if layer.ranks} == {"output"}
+
+    def measure(reduced: nn.Module) -> float:
+        pairs = [(run(reduced, image), run(graph, image)) for image in images[16:]]
+        expected = torch.cat([full for _, full in pairs])
+        lost = torch.cat([near for near, _ in pairs]) - expected
+        return float(lost.square().sum() / (expected - expected.mean(0)).square().sum())
+
+    assert measure(aware) < 0.2 * measure(plain)
+
+
+def test_mean_of_the_output_is_kept(graph: fx.GraphModule, images: list[torch.Tensor]) -> None:
+    spec = DecompositionSpec.parse("tucker-ratio-0.25")
+    covariances = collect(graph, list_layers(graph, spec.method), images)
+    reduced, _ = decompose(graph, SHAPE, spec, covariances=covariances)
+    layer = "stem.0"
+    image = torch.cat(images)
+    before = copy_folded(graph).get_submodule(layer)(image)
+    after = reduced.get_submodule(layer)(image)
+    torch.testing.assert_close(after.mean((0, 2, 3)), before.mean((0, 2, 3)), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["patch", "channel"])
+@pytest.mark.parametrize("text", ["tucker-ratio-0.50", "svd-ratio-0.25"])
+def test_error_of_a_layer_is_that_of_its_output(
+    graph: fx.GraphModule, images: list[torch.Tensor], kind: str, text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from jetson_dnn_rt.lab.compress import covariance
+
+    if kind == "channel":
+        monkeypatch.setattr(covariance, "MAX_PATCH", 0)
+    monkeypatch.setattr(covariance, "_POSITIONS", 10_000)
+    spec = DecompositionSpec.parse(text)
+    covariances = collect(graph, list_layers(graph, spec.method), images)
+    assert {found.kind for found in covariances.values()} == {kind}
+    reduced, found = decompose(graph, SHAPE, spec, covariances=covariances)
+    layer = next(layer for layer in found.layers if layer.name == "grouped")
+    assert layer.kept
+    folded = copy_folded(graph)
+    inputs: list[torch.Tensor] = []
+    module = folded.get_submodule("grouped")
+    handle = module.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    for image in images:
+        run(folded, image)
+    handle.remove()
+    before = module(torch.cat(inputs)).detach()
+    after = reduced.get_submodule("grouped")(torch.cat(inputs)).detach()
+    spread = (before - before.mean((0, 2, 3), keepdim=True)).square().sum()
+    lost = float(((after - before).square().sum() / spread).sqrt())
+    if kind == "patch":
+        assert lost == pytest.approx(layer.error, rel=0.15, abs=0.01)
+    else:  # taps are correlated, which covariances of channels do not know
+        assert lost < 3.0 * layer.error + 0.05
+
+
+def test_a_layer_without_covariance_says_so(graph: fx.GraphModule) -> None:
+    _, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-0.50"), covariances={})
+    assert {layer.metric for layer in found.layers} == {"weight"}
+
+
+def test_sensitive_layers_are_spared(graph: fx.GraphModule) -> None:
+    spec = DecompositionSpec.parse("tucker-0.50")
+    _, even = decompose(graph, SHAPE, spec)
+    worth = dict.fromkeys(list_layers(graph, "tucker"), 1.0) | {"shared": 1e4}
+    _, spared = decompose(graph, SHAPE, spec, sensitivities=worth)
+
+    def error(found: Decomposition) -> float:
+        return next(layer.error for layer in found.layers if layer.name == "shared")
+
+    assert error(spared) < 0.9 * error(even)
+    assert spared.macs_kept <= 0.5
+    with pytest.raises(ValueError, match="sensitivities"):
+        decompose(graph, SHAPE, spec, sensitivities={"shared": float("nan")})
+
+
+@pytest.mark.parametrize("rule", ["ratio-0.50", "energy-0.80", "evbmf-0.80", "0.60"])
+@pytest.mark.parametrize("method", ["tucker", "svd"])
+def test_every_rule_goes_there_and_back_as_json(
+    graph: fx.GraphModule, images: list[torch.Tensor], method: str, rule: str
+) -> None:
+    reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse(f"{method}-{rule}"))
+    assert any(layer.kept for layer in found.layers)
+    read = Decomposition.from_json(json.loads(json.dumps(found.to_json())))
+    assert read == found
+    empty = apply_structure(graph, read)
+    assert names(empty) == names(graph)
+    empty.load_state_dict(reduced.state_dict())
+    assert torch.equal(run(empty, images[0]), run(reduced, images[0]))
+
+
+def test_layers_of_an_energy_of_one_stay_when_that_is_not_smaller(graph: fx.GraphModule) -> None:
+    reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-energy-1.00"))
+    reasons = {layer.name: layer.reason for layer in found.layers}
+    assert reasons["wide"] == NOT_SMALLER
+    assert isinstance(reduced.get_submodule("wide"), nn.Conv2d)
+
+
+def test_refused_layers_stay_and_the_budget_goes_elsewhere(graph: fx.GraphModule) -> None:
+    asked: list[tuple[str, tuple[int, ...]]] = []
+
+    def refuse(
+        name: str, before: nn.Module, after: nn.Module, shape: tuple[int, ...]
+    ) -> tuple[bool, str]:
+        with torch.inference_mode():
+            image = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            assert before(image).shape == after(image).shape
+        asked.append((name, shape))
+        return name != slow, "not faster: 2 ms against 1"
+
+    spec = DecompositionSpec.parse("tucker-0.60")
+    _, free = decompose(graph, SHAPE, spec)
+    slow = min(
+        (layer for layer in free.layers if layer.kept and layer.name != "shared"),
+        key=lambda layer: layer.macs_before,
+    ).name
+    reduced, found = decompose(graph, SHAPE, spec, keep_if=refuse)
+    layer = next(layer for layer in found.layers if layer.name == slow)
+    assert (layer.kept, layer.reason) == (False, "not faster: 2 ms against 1")
+    assert layer.ranks
+    assert layer.error > 0.0
+    assert not isinstance(reduced.get_submodule(slow), nn.Sequential)
+    assert found.macs_kept <= 0.6
+    assert found.note == ""
+    others = [sum(x.macs_after for x in d.layers if x.name != slow) for d in (free, found)]
+    assert others[1] < others[0]
+    assert len(asked) > len({name for name, _ in asked})  # asked again with other ranks
+    assert dict(asked)["shared"] == (1, 48, 12, 12)
+
+
+def test_budget_that_refusals_put_out_of_reach_is_said(graph: fx.GraphModule) -> None:
+    reduced, found = decompose(
+        graph,
+        SHAPE,
+        DecompositionSpec.parse("tucker-0.40"),
+        keep_if=lambda name, *_: (name == "grouped", "not faster"),
+    )
+    assert [layer.name for layer in found.layers if layer.kept] == ["grouped"]
+    assert found.macs_kept > 0.4
+    assert found.macs_after == count(reduced, SHAPE).macs
+    assert "budget 0.40 not reached" in found.note
+    assert f"{found.macs_kept:.4f}" in found.note
+
+
+def test_all_layers_refused_leaves_the_network(
+    graph: fx.GraphModule, images: list[torch.Tensor]
+) -> None:
+    spec = DecompositionSpec.parse("tucker-ratio-0.50")
+    reduced, found = decompose(graph, SHAPE, spec, keep_if=lambda *_: (False, ""))
+    assert not any(layer.kept for layer in found.layers)
+    assert found.macs_after == found.macs_before
+    torch.testing.assert_close(
+        run(reduced, images[0]), run(graph, images[0]), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_progress_is_told(graph: fx.GraphModule) -> None:
+    seen: list[tuple[str, int, int]] = []
+    decompose(
+        graph,
+        SHAPE,
+        DecompositionSpec.parse("tucker-ratio-0.50"),
+        keep_if=lambda *_: (True, ""),
+        progress=lambda *values: seen.append(values),
+    )
+    phases = {phase: (done, total) for phase, done, total in seen}
+    assert list(phases) == ["analyse", "measure", "factorise"]
+    assert all(done == total > 0 for done, total in phases.values())
+
+
+def test_the_original_and_the_random_state_are_left_alone(graph: fx.GraphModule) -> None:
+    state = {name: value.clone() for name, value in graph.state_dict().items()}
+    before = torch.random.get_rng_state()
+    decompose(graph, SHAPE, DecompositionSpec.parse("tucker-0.50"))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(state[name], value) for name, value in graph.state_dict().items())
+
+
+def _layer(**changes: Any) -> dict[str, Any]:
+    layer = {
+        "name": "wide", "kind": "conv", "ranks": [8, 8], "macs_before": 9, "macs_after": 3,
+        "error": 0.1, "metric": "weight", "kept": True, "reason": "",
+    }  # fmt: skip
+    return {**layer, **changes}
+
+
+def _whole(*layers: Any, **changes: Any) -> dict[str, Any]:
+    whole = {
+        "spec": "tucker-0.50", "layers": list(layers), "macs_before": 9, "macs_after": 3,
+        "parameters_before": 5, "parameters_after": 4, "note": "",
+    }  # fmt: skip
+    return {**whole, **changes}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None, [], "text", {}, _whole(extra=1), _whole(spec="full"), _whole(spec=3),
+        _whole(layers=3), _whole("text"), _whole(macs_before=-1), _whole(macs_after=1.5),
+        _whole(parameters_after=True), _whole(note=None), _whole(_layer(), _layer()),
+        _whole(_layer(name=3)), _whole(_layer(kind="pool")), _whole(_layer(ranks=[0, 8])),
+        _whole(_layer(ranks=[8])), _whole(_layer(ranks=[])), _whole(_layer(ranks=[8, 8.5])),
+        _whole(_layer(ranks="ab")), _whole(_layer(error=float("nan"))), _whole(_layer(error=-1)),
+        _whole(_layer(error="0")), _whole(_layer(kept=1)), _whole(_layer(metric="x")),
+        _whole({k: v for k, v in _layer().items() if k != "reason"}),
+    ],
+)  # fmt: skip
+def test_nonsense_is_no_decomposition(data: Any) -> None:
+    assert Decomposition.from_json(_whole(_layer())).layers[0].ranks == (8, 8)
+    with pytest.raises(ModelError):
+        Decomposition.from_json(data)
+
+
+def test_structure_of_another_network_is_refused(graph: fx.GraphModule) -> None:
+    with pytest.raises(ModelError, match="another network"):
+        apply_structure(graph, Decomposition.from_json(_whole(_layer())))
+    _, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-ratio-0.50"))
+    data = found.to_json()
+    for layer in data["layers"]:
+        if layer["name"] == "wide":
+            layer["ranks"] = [64, 64]
+    with pytest.raises(ModelError, match="do not fit"):
+        apply_structure(graph, Decomposition.from_json(data))
+
+
+@pytest.mark.parametrize(("module", "ranks"), [(nn.Linear(4, 4), (5,)), (nn.Linear(4, 4), (2, 2))])
+def test_ranks_must_fit(module: nn.Module, ranks: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match="do not fit"):
+        build_structure(module, ranks)
+
+
+def test_other_modules_are_no_layers() -> None:
+    with pytest.raises(TypeError, match="ReLU"):
+        describe_layer(nn.ReLU(), "tucker")

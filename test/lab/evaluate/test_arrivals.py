@@ -1,0 +1,76 @@
+"""Arrival times of recorded frames."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.evaluate.arrivals import (
+    LONGEST_PAUSE_NS,
+    find_period_ns,
+    plan_arrivals,
+)
+
+MS = 1_000_000
+
+
+def test_as_recorded() -> None:
+    plan = plan_arrivals([100 * MS, 140 * MS, 179 * MS, 260 * MS])
+    assert plan.times_ns.tolist() == [0, 40 * MS, 79 * MS, 160 * MS]
+    assert plan.period_ns == 40 * MS
+    assert plan.jumps == 0
+
+
+def test_twice_as_fast() -> None:
+    plan = plan_arrivals([0, 40 * MS, 80 * MS], speed=2.0)
+    assert plan.times_ns.tolist() == [0, 20 * MS, 40 * MS]
+    assert plan.period_ns == 20 * MS
+
+
+def test_at_a_rate_of_its_own() -> None:
+    plan = plan_arrivals([5, 5, 3, 10**18], rate_hz=50.0)
+    assert plan.times_ns.tolist() == [0, 20 * MS, 40 * MS, 60 * MS]
+    assert (plan.period_ns, plan.jumps) == (20 * MS, 0)
+
+
+def test_steps_of_the_clock_are_no_pauses() -> None:
+    year_ns = 365 * 86400 * 1000 * MS
+    recorded = [0, 40 * MS, year_ns, year_ns + 40 * MS, 10 * MS, 50 * MS]
+    plan = plan_arrivals(recorded)
+    assert plan.times_ns.tolist() == [40 * MS * place for place in range(6)]
+    assert plan.jumps == 2
+
+
+def test_a_pause_of_the_camera_is_kept() -> None:
+    pause_ns = LONGEST_PAUSE_NS
+    plan = plan_arrivals([0, 40 * MS, 40 * MS + pause_ns])
+    assert plan.times_ns.tolist() == [0, 40 * MS, 40 * MS + pause_ns]
+
+
+def test_where_the_recording_says_no_period() -> None:
+    assert find_period_ns([7]) == 0
+    assert find_period_ns([7, 7, 7]) == 0
+    assert plan_arrivals([7], period_ns=33 * MS).times_ns.tolist() == [0]
+    with pytest.raises(ConfigurationError, match="--rate"):
+        plan_arrivals([7])
+
+
+@pytest.mark.parametrize("given_", [{"speed": 0.0}, {"speed": float("nan")}, {"rate_hz": -1.0}])
+def test_out_of_range(given_: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="speed must be > 0"):
+        plan_arrivals([0, MS], **given_)
+
+
+@given(
+    st.lists(st.integers(0, 2 * LONGEST_PAUSE_NS), min_size=2, max_size=40),
+    st.floats(0.1, 10.0),
+)
+def test_times_never_fall_and_no_frame_is_lost(recorded: list[int], speed: float) -> None:
+    plan = plan_arrivals(recorded, speed=speed, period_ns=MS)
+    assert len(plan.times_ns) == len(recorded)
+    assert plan.times_ns[0] == 0
+    assert (np.diff(plan.times_ns) >= 0).all()
+    assert plan.period_ns > 0

@@ -1,0 +1,179 @@
+"""Chunks put together, whatever the order they come in."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.lab.evaluate.campaign import Campaign, split_stream
+from jetson_dnn_rt.lab.evaluate.chunk import (
+    BadMessage,
+    ChunkRequest,
+    ChunkResult,
+    TaskSpec,
+    VariantChunk,
+    digest_results,
+)
+from jetson_dnn_rt.traces.histogram import histogram_of
+
+TASK = TaskSpec("detector", "null:1", ("full@null",), 40_000_000, 33_000_000)
+KEY = ("detector", "full@null")
+STREAM = ("/bags/drive", "/image_raw")
+MS = 1_000_000
+
+
+def digest(place: int) -> bytes:
+    return hashlib.sha256(str(place).encode()).digest()
+
+
+def answer(
+    request: ChunkRequest,
+    find: Callable[[int], bytes] = digest,
+    bad: tuple[int, ...] = (),
+    failed: tuple[int, ...] = (),
+) -> ChunkResult:
+    """What a worker would bring back: frame n takes n milliseconds."""
+    places = [
+        place for place in range(request.first, request.first + request.count) if place not in bad
+    ]
+    ran = [place for place in places if place not in failed]
+    variant = VariantChunk(
+        histogram_of([place * MS for place in ran]),
+        {"inference": histogram_of([place * MS for place in ran])},
+        sorted(((place * MS, place) for place in ran), reverse=True),
+        {place: find(place) for place in ran},
+        dict.fromkeys(failed, "broken"),
+    )
+    return ChunkResult(
+        request,
+        len(places),
+        [BadMessage(place, "no image") for place in bad if place not in places],
+        {KEY: variant},
+        rows=f"{request.repeat}:{request.first} ".encode(),
+        machine={"cpu": "one", "date": str(request.first)},
+        lines=b"" if request.repeat else f"{request.first} ".encode(),
+    )
+
+
+def split(count: int = 25, repeats: int = 1, frames: int = 10) -> list[ChunkRequest]:
+    return split_stream(*STREAM, count, [TASK], repeats=repeats, frames=frames)
+
+
+class Collected:
+    def __init__(self, requests: list[ChunkRequest]) -> None:
+        self.rows, self.lines = b"", b""
+        self.campaign = Campaign(requests, self._take_rows, self._take_lines)
+
+    def _take_rows(self, data: bytes) -> None:
+        self.rows += data
+
+    def _take_lines(self, data: bytes) -> None:
+        self.lines += data
+
+
+@given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 3))
+def test_every_message_is_asked_for_once_a_repetition(
+    count: int, frames: int, repeats: int
+) -> None:
+    requests = split(count, repeats, frames)
+    places = [
+        (request.repeat, place)
+        for request in requests
+        for place in range(request.first, request.first + request.count)
+    ]
+    assert places == [(repeat, place) for repeat in range(repeats) for place in range(count)]
+    assert all(request.count <= frames for request in requests)
+
+
+@settings(max_examples=15)
+@given(st.permutations(range(6)))
+def test_the_order_in_which_results_come_does_not_matter(order: list[int]) -> None:
+    requests = split(repeats=2)
+    collected = Collected(requests)
+    for number in order:
+        collected.campaign.add(answer(requests[number]))
+    campaign = collected.campaign
+    assert collected.rows == b"0:0 0:10 0:20 1:0 1:10 1:20 "
+    assert collected.lines == b"0 10 20 "
+    assert campaign.complete
+    assert campaign.identical is True
+    assert campaign.lost == 0
+    assert campaign.digest(STREAM, KEY) == digest_results({n: digest(n) for n in range(25)})
+    assert campaign.variants[KEY].execution == histogram_of([n * MS for n in [*range(25)] * 2])
+    assert campaign.variants[KEY].largest[:2] == [(24 * MS, 24), (24 * MS, 24)]
+    assert campaign.streams[STREAM].frames == 25
+    assert campaign.machines == [{"cpu": "one", "date": "0"}]
+
+
+def test_nothing_is_written_before_its_turn() -> None:
+    requests = split()
+    collected = Collected(requests)
+    collected.campaign.add(answer(requests[2]))
+    collected.campaign.add(answer(requests[1]))
+    assert (collected.rows, collected.campaign.done) == (b"", 0)
+    collected.campaign.add(answer(requests[0]))
+    assert collected.campaign.done == 3
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_no_result_counts_twice(again: int) -> None:
+    requests = split()
+    collected = Collected(requests)
+    collected.campaign.add(answer(requests[0]))
+    collected.campaign.add(answer(requests[2]))
+    with pytest.raises(ValueError, match="is there already"):
+        collected.campaign.add(answer(requests[2 * again]))
+    with pytest.raises(ValueError, match="nobody asked"):
+        collected.campaign.add(answer(dataclasses.replace(requests[1], count=3)))
+
+
+def test_a_result_that_differs_is_named() -> None:
+    requests = split(repeats=3)
+    collected = Collected(requests)
+    for request in requests:
+        other = {13: b"x" * 32} if request.repeat == 2 else {}
+        collected.campaign.add(answer(request, lambda n, other=other: other.get(n, digest(n))))
+    assert collected.campaign.identical is False
+    assert collected.campaign.differences[KEY] == 1
+    assert collected.campaign.differing[KEY] == [(STREAM[0], 13)]
+
+
+def test_a_frame_that_fails_in_one_repetition_differs() -> None:
+    requests = split(repeats=2)
+    collected = Collected(requests)
+    for request in requests:
+        failed = (3,) if request.repeat == 1 and request.first == 0 else ()
+        collected.campaign.add(answer(request, failed=failed))
+    assert collected.campaign.identical is False
+    assert collected.campaign.failed[KEY] == 1
+    assert collected.campaign.variants[KEY].failed == {3: "broken"}
+
+
+def test_unreadable_messages_are_counted_and_lost_ones_noticed() -> None:
+    requests = split()
+    collected = Collected(requests)
+    first = dataclasses.replace(answer(requests[0], bad=(4, 7)), notes=["no end"])
+    collected.campaign.add(first)
+    notes = ["no end", "stamps jump"]
+    collected.campaign.add(dataclasses.replace(answer(requests[1]), frames=9, notes=notes))
+    collected.campaign.add(answer(requests[2]))
+    count = collected.campaign.streams[STREAM]
+    assert (count.messages, count.frames, count.unreadable) == (25, 22, 2)
+    assert count.bad == first.bad
+    assert count.notes == notes
+    assert collected.campaign.lost == 1
+    assert collected.campaign.identical is None
+
+
+def test_out_of_range() -> None:
+    with pytest.raises(ValueError, match="frames must be >= 1"):
+        split(frames=0)
+    with pytest.raises(ValueError, match="repeats must be >= 1"):
+        split(repeats=0)
+    with pytest.raises(ValueError, match="there twice"):
+        Collected([*split(), *split()])

@@ -1,0 +1,292 @@
+"""`evaluate` as scripts see it: every mode on small bags with networks that compute nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bags import PERIOD_NS, TOPIC, make_image, write_bag
+
+from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.evaluate.command_tasks import order_variants, read_task_file
+from jetson_dnn_rt.lab.evaluate.sequential import release
+from jetson_dnn_rt.traces.reader import open_trace
+
+FRAMES = 15
+PARAMETERS = """
+/**/perception:
+  ros__parameters:
+    tasks: [detector, rear/segmenter]
+    workers: 2
+    realtime: {mallopt: false, gc_freeze: false, switch_interval_us: 0, cpu_affinity: [-1]}
+/**/detector:
+  ros__parameters: {model: "null:0.1", deadline_ms: 5000.0, engine_cache: none, warmup_runs: 3}
+/**/rear/segmenter:
+  ros__parameters: {model: "null:0.1,segmentation", engine_cache: none, warmup_runs: 3}
+"""
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> str:
+    path = tmp_path / "tasks.yaml"
+    path.write_text(PARAMETERS, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Iterator[str]:
+    """Fifteen images, of which the eighth has an encoding that nobody knows."""
+    images = [make_image(n, encoding="bayer?" if n == 7 else "bgr8") for n in range(FRAMES)]
+    yield str(write_bag(tmp_path / "drive", images))
+    release()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    """Exit code, JSON of the only line, and stderr."""
+    code = main(["evaluate", *arguments, "--json"])
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) <= 1
+    return code, json.loads(lines[0]) if lines else None, captured.err
+
+
+def test_sequential(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
+) -> None:
+    out = tmp_path / "out"
+    code, result, _ = run(
+        capsys, bag, "--params", params, "--repeat", "2", "--chunk", "4", "--output", str(out)
+    )
+    assert code == 0
+    assert (result["frames"], result["messages"], result["unreadable"]) == (14, FRAMES, 1)
+    assert (result["lost"], result["identical"]) == (0, True)
+    assert result["bags"][0]["bad"][0]["message"] == 7
+    assert set(result["tasks"]) == {"detector", "rear/segmenter"}
+    variant = result["tasks"]["detector"]["variants"]["full@null"]
+    assert variant["runs"] == 2 * 14
+    assert 0.1 <= variant["execution_ms"]["best"] <= variant["execution_ms"]["hwm"]
+    assert set(variant["stages_ms"]) == {"preprocess", "inference", "decode"}
+    assert result["tasks"]["detector"]["deadline_ms"] == 5000.0
+    assert result["tasks"]["rear/segmenter"]["deadline_ms"] == PERIOD_NS / 1e6
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8")) == result
+    lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2 * 14
+    assert {"boxes", "class_shares"} <= {key for line in lines for key in json.loads(line)}
+    trace = open_trace(out)
+    jobs = list(trace.jobs())
+    assert trace.metadata.source == "evaluate"
+    assert trace.metadata.parameters["mode"] == "sequential"
+    assert trace.metadata.tasks["detector"].model == "null:0.1"
+    assert sum(not job.warm_up for job in jobs) == 2 * 2 * 14
+    assert {job.camera for job in jobs} == {f"{tmp_path.name}/drive#{TOPIC}"}
+
+
+def test_processes_find_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
+) -> None:
+    given = (bag, "--params", params, "--task", "detector", "--chunk", "5")
+    _, alone, _ = run(capsys, *given, "--output", str(tmp_path / "one"))
+    code, shared, _ = run(capsys, *given, "--workers", "2", "--output", str(tmp_path / "two"))
+    assert code == 0
+    assert shared["frames"] == alone["frames"] == 14
+    digests = [
+        result["tasks"]["detector"]["variants"]["full@null"]["digests"]
+        for result in (alone, shared)
+    ]
+    assert digests[0] == digests[1]
+    lines = [(tmp_path / name / "results.jsonl").read_bytes() for name in ("one", "two")]
+    assert lines[0] == lines[1]
+
+
+def test_realtime_tries_the_splits_of_the_cores(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    bag: str,
+    params: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jetson_dnn_rt.lab.evaluate import command_realtime as evaluate_realtime
+
+    monkeypatch.setattr(evaluate_realtime, "count_cores", lambda: 2)
+    # Two tasks of 14 ms in a period of 20: one worker keeps half of the deadlines.
+    given = (
+        bag, "--mode", "realtime", "--params", params, "--rate", "50",
+        "--set", "perception.threads=auto", "--set", "detector.model=null:14",
+        "--set", "rear/segmenter.model=null:14,segmentation",
+    )  # fmt: skip
+    code, live, errors = run(capsys, *given, "--output", str(tmp_path / "live"))
+    assert (code, live["lost"]) == (0, 0)
+    assert "threads: auto takes 2 x 1 (workers x threads)" in errors
+    assert open_trace(tmp_path / "live").metadata.parameters["workers"] == 2
+    # Workers that are asked for are no matter of a trial.
+    code, live, errors = run(capsys, *given, "--workers", "3", "--output", str(tmp_path / "three"))
+    assert (code, live["lost"]) == (0, 0)
+    assert "threads: auto takes" not in errors
+    assert open_trace(tmp_path / "three").metadata.parameters["workers"] == 3
+
+
+def test_realtime_and_what_if(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
+) -> None:
+    out, again = tmp_path / "live", tmp_path / "again"
+    code, live, _ = run(
+        capsys, bag, "--mode", "realtime", "--params", params, "--rate", "200", "--repeat", "2",
+        "--deadline", "rear/segmenter=6000", "--output", str(out),
+    )  # fmt: skip
+    assert code == 0
+    assert (live["frames"], live["lost"]) == (14, 0)
+    for task in live["tasks"].values():
+        assert task["released"] == sum(task["outcomes"].values()) == 2 * 14
+    assert live["tasks"]["rear/segmenter"]["deadline_ms"] == 6000.0
+    trace = open_trace(out)
+    jobs = list(trace.jobs())
+    assert len(jobs) == 2 * 2 * 14
+    assert len({(job.record.task, job.record.sequence) for job in jobs}) == len(jobs)
+    assert trace.metadata.parameters["workers"] == 2
+    assert len((out / "results.jsonl").read_text(encoding="utf-8").splitlines()) == len(jobs)
+
+    code, same, _ = run(capsys, str(out), "--mode", "simulated", "--output", str(again))
+    assert code == 0
+    assert same["workers"] == 2
+    assert {name: task["released"] for name, task in same["tasks"].items()} == {
+        "detector": 2 * 14,
+        "rear/segmenter": 2 * 14,
+    }
+    assert len(list(open_trace(again).jobs())) == len(jobs)
+    code, tight, _ = run(
+        capsys, "--trace", str(out), "--mode", "simulated", "--deadline", "detector=0.01",
+        "--cohort", "detector,detector", "--seeds", "3", "--policy", "static",
+    )  # fmt: skip
+    assert code == 0
+    assert set(tight["tasks"]) == {"detector", "detector-2"}
+    assert tight["miss_ratio"] > 0.9
+    assert len(tight["miss_ratios"]) == 3
+
+
+def test_the_policy_of_the_file_decides(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
+) -> None:
+    path = Path(params)
+    text = path.read_text(encoding="utf-8")
+    text += "/**/coordinator:\n  ros__parameters: {policy: neuos_max_accuracy}\n"
+    path.write_text(text, encoding="utf-8")
+    out = tmp_path / "live"
+    live = (bag, "--mode", "realtime", "--params", params, "--task", "detector", "--rate", "200")
+    code, result, _ = run(capsys, *live, "--output", str(out))
+    assert (code, result["policy"], result["switches"]) == (0, "neuos_max_accuracy", 0)
+    assert result["tasks"]["detector"]["released"] == 14
+    _, again, _ = run(capsys, str(out), "--mode", "simulated")
+    assert again["policy"] == "neuos_max_accuracy"
+    _, other, _ = run(capsys, str(out), "--mode", "simulated", "--policy", "static")
+    assert other["policy"] == "static"
+    _, without, _ = run(capsys, *live, "--set", "perception.coordinator=false")
+    assert without["policy"] == "static"
+
+
+def test_a_sequential_trace_and_its_bag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
+) -> None:
+    out = tmp_path / "out"
+    run(capsys, bag, "--params", params, "--task", "detector", "--output", str(out))
+    code, result, _ = run(capsys, bag, "--mode", "simulated", "--trace", str(out))
+    assert code == 0
+    assert result["tasks"]["detector"]["released"] == 14
+    assert result["tasks"]["detector"]["outcomes"]["met"] == 14
+
+
+def test_the_table_is_for_people(
+    capsys: pytest.CaptureFixture[str], bag: str, params: str
+) -> None:
+    assert main(["evaluate", bag, "--params", params, "--frames", "9"]) == 0
+    out = capsys.readouterr().out
+    assert "rear/segmenter  full@null" in out
+    assert "8 of 9 messages, 1 unreadable (message 7: " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no bag is given"),
+        (["nowhere"], "bag nowhere is not there"),
+        (["--mode", "simulated"], "--trace is missing"),
+        (["BAG", "--policy", "static"], "--policy is for --mode realtime or simulated only"),
+        (["BAG", "--mode", "realtime", "--policy", "luck"], "coordinator: policy must be one of"),
+        (["BAG", "--speed", "2"], "--speed is for --mode realtime or simulated only"),
+        (["BAG", "--mode", "realtime", "--chunk", "2"], "--chunk is for --mode sequential only"),
+        (["BAG", "--mode", "realtime", "--rate", "2", "--speed", "2"], "only one of them"),
+        (["BAG", "--mode", "simulated"], "a bag needs --trace"),
+        (["BAG", "--topic", "/lidar"], "no images on '/lidar'"),
+        (["BAG", "BAG"], "two of the bags are called"),
+        (["BAG", "--task", "lidar"], "there is no task lidar"),
+        (["BAG", "--deadline", "lidar=3"], "there is no task lidar"),
+        (["BAG", "--variant", "detector=fast"], "detector: "),
+        (["BAG", "--set", "perception.workers=0"], "workers must be a whole number"),
+        (["BAG", "--set", "perception.threads=many"], "threads must be a int or auto: 'many'"),
+        (["BAG", "--set", "perception.discipline=lifo"], "discipline must be one of"),
+        (["BAG", "--set", "perception.max_inflight=cuda"], "max_inflight must be"),
+        (["BAG", "--set", "perception.realtime.priority=high"], "realtime.priority cannot be"),
+        (["BAG", "--set", "perception.realtime.priority=99"], "realtime.priority must be"),
+    ],
+)
+def test_bad_arguments(
+    capsys: pytest.CaptureFixture[str], bag: str, params: str, arguments: list[str], words: str
+) -> None:
+    given = [bag if argument == "BAG" else argument for argument in arguments]
+    if "simulated" not in given:
+        given += ["--params", params]
+    assert main(["evaluate", *given]) == BAD_ARGUMENTS
+    assert words in capsys.readouterr().err
+
+
+def test_tasks_of_simulated_are_those_of_the_trace(
+    capsys: pytest.CaptureFixture[str], bag: str, params: str
+) -> None:
+    code, _, error = run(capsys, "--mode", "simulated", "--trace", bag, "--params", params)
+    assert code == BAD_ARGUMENTS
+    assert "--params: tasks of --mode simulated are those of the trace" in error
+
+
+def test_workers_that_are_asked_for_share_the_cores(
+    params: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetson_dnn_rt.backends.threads.count_cores", lambda: 8)
+    given = ["evaluate", "b", "--params", params, "--set", "detector.threads=5"]
+    file = read_task_file(build_parser().parse_args(given))
+    assert file.threads == {"detector": 5, "rear/segmenter": 4}
+    assert not file.wants_trial
+    four = file.with_workers(4)
+    assert (four.settings.workers, four.threads) == (4, {"detector": 5, "rear/segmenter": 2})
+    given += ["--set", "rear/segmenter.threads=auto"]
+    file = read_task_file(build_parser().parse_args(given))
+    assert file.wants_trial
+    assert (file.settings.workers, file.threads) == (1, {"detector": 5, "rear/segmenter": 8})
+
+
+def test_parameters_are_those_of_the_nodes(params: str) -> None:
+    args = build_parser().parse_args(
+        ["evaluate", "b", "--params", params, "--variant", "detector=full@null",
+         "--set", "detector.confidence_threshold=0.7"]
+    )  # fmt: skip
+    file = read_task_file(args)
+    assert file.settings.workers == 2
+    assert file.settings.realtime.mallopt is False
+    detector, segmenter = file.make_specs(PERIOD_NS)
+    assert detector.variants == ("full@null",)
+    assert detector.values["confidence_threshold"] == 0.7
+    assert segmenter.values["kind"] == "segmentation"
+    assert segmenter.deadline_ns == segmenter.period_ns == PERIOD_NS
+    (other, _) = file.make_specs(0)
+    assert other.period_ns == int(1e9 / 30.0)
+
+
+def test_the_variant_that_runs_is_in_front() -> None:
+    listed = ("full@torch-fp32", "full@openvino-fp32")
+    assert order_variants(listed, "full@openvino-fp32") == listed[::-1]
+    assert order_variants(listed, "") == listed
+    assert order_variants((), "") == ()
+    with pytest.raises(ConfigurationError):
+        order_variants(("fast",), "")

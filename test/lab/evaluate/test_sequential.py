@@ -1,0 +1,152 @@
+"""Chunks of bags, frame by frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from bags import TOPIC, make_image, write_bag
+
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, TaskSpec, digest_results, merge_variants
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, fix_task
+from jetson_dnn_rt.lab.evaluate.sequential import (
+    digest_result,
+    name_stream,
+    release,
+    run_chunk,
+    run_frame,
+)
+from jetson_dnn_rt.results import Detections, Segmentation
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.schema import from_row
+
+MS = 1_000_000
+KEY = ("detector", "full@null")
+
+
+@pytest.fixture
+def task() -> TaskSpec:
+    return fix_task(TaskSpec("detector", "null:0.01", (), 40 * MS, 33 * MS)).spec
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Iterator[Path]:
+    """Twelve images, of which the sixth has an encoding that nobody knows."""
+    messages = [make_image(n, encoding="bayer?" if n == 5 else "bgr8") for n in range(12)]
+    yield write_bag(tmp_path / "drive", messages)
+    release()
+
+
+def test_every_frame_is_counted_once(bag: Path, task: TaskSpec) -> None:
+    result = run_chunk(ChunkRequest(str(bag), TOPIC, 2, 8, (task,), warm_up=3))
+    assert result.frames == 7
+    assert [message.index for message in result.bad] == [5]
+    variant = result.variants[KEY]
+    assert variant.execution.count == 7
+    assert sorted(variant.digests) == [2, 3, 4, 6, 7, 8, 9]
+    assert not variant.failed
+    assert {name: times.count for name, times in variant.stages.items()} == {
+        "preprocess": 7,
+        "inference": 7,
+        "decode": 7,
+    }
+    assert len(variant.largest) == 7
+
+
+def test_rows_of_the_trace(bag: Path, task: TaskSpec) -> None:
+    result = run_chunk(ChunkRequest(str(bag), TOPIC, 0, 5, (task,), warm_up=2))
+    with pa.ipc.open_stream(pa.BufferReader(result.rows)) as stream:
+        jobs = [from_row(row) for row in stream.read_all().to_pylist()]
+    assert [(job.record.sequence, job.warm_up) for job in jobs] == [
+        *((0, True), (1, True)),
+        *((place, False) for place in range(5)),
+    ]
+    assert {job.camera for job in jobs} == {name_stream(str(bag), TOPIC)}
+    assert all(job.record.execution_time_ns > 0 for job in jobs)
+    assert all(job.record.outcome in (Outcome.MET, Outcome.LATE) for job in jobs)
+    assert jobs[4].stamp_ns == 80 * MS
+    lines = [json.loads(line) for line in result.lines.splitlines()]
+    assert [line["frame"] for line in lines] == [0, 1, 2, 3, 4]
+    assert lines[0]["boxes"] == []
+
+
+def test_later_repetitions_write_no_results_again(bag: Path, task: TaskSpec) -> None:
+    result = run_chunk(ChunkRequest(str(bag), TOPIC, 0, 5, (task,), repeat=1))
+    assert result.lines == b""
+    assert result.rows
+
+
+def test_a_chunk_behind_the_end_is_empty(bag: Path, task: TaskSpec) -> None:
+    result = run_chunk(ChunkRequest(str(bag), TOPIC, 12, 5, (task,)))
+    assert (result.frames, result.bad) == (0, [])
+
+
+def test_a_stage_that_raises_fails_its_frame_only(task: TaskSpec) -> None:
+    good = Frame(np.zeros((8, 12, 3), np.uint8), "bgr8", 0, 0)
+    bad = Frame(np.zeros((8, 12, 3), np.uint8), "no such encoding", 0, 1)
+    with OpenTask(task) as opened:
+        first = run_frame(opened, KEY[1], bad, 1, SteadyClock())
+        second = run_frame(opened, KEY[1], good, 0, SteadyClock())
+    assert first.record.outcome is Outcome.FAILED
+    assert first.record.stages == ()
+    assert "no such encoding" in first.record.reason
+    assert first.result is None
+    assert second.record.outcome is not Outcome.FAILED
+    assert isinstance(second.result, Detections)
+
+
+def test_results_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
+    """A real network on pictures that differ: the same bits, however the bag is cut."""
+    spec = fix_task(TaskSpec("detector", "builtin:detector", (), 40 * MS, 33 * MS)).spec
+    generator = np.random.default_rng(1)
+    messages = []
+    for place in range(9):
+        message = make_image(place, rows=48)
+        message.data[:] = generator.integers(0, 256, len(message.data), np.uint8)
+        messages.append(message)
+    bag = str(write_bag(tmp_path / "drive", messages))
+
+    def run(*chunks: tuple[int, int]) -> dict[int, bytes]:
+        results = [
+            run_chunk(ChunkRequest(bag, TOPIC, first, count, (spec,), warm_up=2))
+            for first, count in chunks
+        ]
+        (variant,) = spec.variants
+        return merge_variants([r.variants["detector", variant] for r in results]).digests
+
+    try:
+        whole, parts = run((0, 9)), run((5, 4), (0, 3), (3, 2))
+    finally:
+        release()
+    assert sorted(whole) == list(range(9))
+    assert digest_results(whole) == digest_results(parts)
+
+
+def test_a_digest_is_of_every_bit() -> None:
+    mask = np.zeros((4, 4), np.uint8)
+    assert digest_result(Segmentation(mask)) == digest_result(Segmentation(mask.copy()))
+    other = mask.copy()
+    other[3, 3] = 1
+    digests = {
+        digest_result(Segmentation(mask)),
+        digest_result(Segmentation(other)),
+        digest_result(Segmentation(mask.reshape(2, 8))),
+        digest_result(Detections.empty()),
+        digest_result(
+            Detections(
+                np.zeros((1, 4), np.float32), np.zeros(1, np.float32), np.zeros(1, np.int64)
+            )
+        ),
+        digest_result(
+            Detections(
+                np.full((1, 4), -0.0, np.float32), np.zeros(1, np.float32), np.zeros(1, np.int64)
+            )
+        ),
+    }
+    assert len(digests) == 6

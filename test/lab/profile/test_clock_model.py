@@ -1,0 +1,279 @@
+"""The models of time and power on boards of which the truth is known everywhere."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from synthetic_boards import SyntheticBoard
+from sysfs_trees import TREES, Tree, write_tree
+
+from jetson_dnn_rt.lab.profile.clock_model import (
+    MAX_POINTS,
+    ClockColumns,
+    PowerModel,
+    TimeModel,
+    choose_points,
+)
+from jetson_dnn_rt.lab.profile.nonnegative import UndeterminedError
+from jetson_dnn_rt.platforms.boards import agx_orin_space, tx2_space, xavier_space
+from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.detect import detect
+
+MAKERS = {"tx2": tx2_space, "xavier": xavier_space, "orin": agx_orin_space}
+BOARDS = pytest.mark.parametrize("board", MAKERS)
+
+
+@functools.cache
+def space_of(board: str) -> ClockSpace:
+    return MAKERS[board]()
+
+
+@functools.cache
+def points_of(board: str) -> npt.NDArray[np.int64]:
+    return choose_points(space_of(board))
+
+
+def fit_time(board: SyntheticBoard, positions: npt.NDArray[np.int64]) -> TimeModel:
+    return TimeModel.fit(board.space, positions, board.measure(positions)[0])
+
+
+def errors(found: npt.NDArray[np.float64], true: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    share = np.abs(found / true - 1.0)
+    return float(np.median(share)), float(np.quantile(share, 0.95)), float(share.max())
+
+
+# -- time --------------------------------------------------------------------------------------
+
+
+@BOARDS
+def test_a_board_that_is_as_the_model_says_is_found_from_50_points(board: str) -> None:
+    truth = SyntheticBoard(space_of(board), seed=3)
+    positions = points_of(board)
+    assert len(positions) <= MAX_POINTS
+    model = fit_time(truth, positions)
+    np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
+    assert model.error.max < 1e-3
+    np.testing.assert_allclose(
+        model.slowdown(), truth.times_ns() / truth.times_ns()[-1], rtol=1e-4
+    )
+
+
+@BOARDS
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_is_averaged_out_and_the_stated_error_is_no_smaller_than_the_true_one(
+    board: str, seed: int
+) -> None:
+    truth = SyntheticBoard(space_of(board), noise=0.03, seed=seed)
+    model = fit_time(truth, points_of(board))
+    p50, p95, largest = errors(model.times_ns(), truth.times_ns())
+    assert p95 < 0.03  # less than the noise of one point
+    assert p50 <= model.error.p50
+    assert p95 <= model.error.p95
+    assert largest <= 1.2 * model.error.max
+    assert 0.0 < model.error.p50 < model.error.p95 < model.error.max
+
+
+@BOARDS
+@pytest.mark.parametrize("overlap", [0.5, 1.0])
+def test_a_model_that_does_not_fit_says_so(board: str, overlap: float) -> None:
+    """GPU and memory work at the same time: no sum of terms is that."""
+    truth = SyntheticBoard(space_of(board), overlap=overlap, noise=0.01, seed=1)
+    model = fit_time(truth, points_of(board))
+    p50, p95, largest = errors(model.times_ns(), truth.times_ns())
+    assert largest > 0.03
+    assert p50 <= model.error.p50
+    assert p95 <= 1.35 * model.error.p95
+    assert largest <= 1.35 * model.error.max
+
+
+def test_the_memory_term_is_a_table_and_no_law() -> None:
+    """One step of the memory's clock costs 40 %, the others nothing: 1 / f would be far off."""
+    truth = SyntheticBoard(space_of("tx2"), emc_slowness=(1.4, 1.4, 1.0, 1.0), seed=2)
+    model = fit_time(truth, points_of("tx2"))
+    np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
+    # The memory's part of stage 0 with everything else at its fastest.
+    last = len(truth.space) - 1
+    fast, slow = model.times_ns(np.array([last, last - 2]))[:, 0]
+    expected = 1.0 + 0.4 * truth.mixes[0, 3]
+    assert slow / fast == pytest.approx(expected, rel=1e-4)
+
+
+def test_big_cores_may_be_faster_than_little_ones_at_the_same_clock() -> None:
+    for speed in (0.7, 2.0):
+        truth = SyntheticBoard(space_of("tx2"), big_core_speed=speed, seed=4)
+        model = fit_time(truth, points_of("tx2"))
+        np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
+
+
+@BOARDS
+def test_no_prediction_is_faster_for_slower_clocks(board: str) -> None:
+    truth = SyntheticBoard(space_of(board), overlap=1.0, noise=0.1, seed=7)
+    space = space_of(board)
+    slowdown = fit_time(truth, points_of(board)).slowdown()
+    assert (slowdown >= 1.0 - 1e-12).all()
+    digits = space.option_indices()
+    for domain, name in enumerate(space.names):
+        if name not in ("gpu", "emc"):
+            continue
+        stride = np.prod([len(d.options) for d in space.domains[domain + 1 :]], dtype=int)
+        lower = np.flatnonzero(digits[:, domain] < len(space.domains[domain].options) - 1)
+        assert (slowdown[lower] >= slowdown[lower + stride] - 1e-12).all()
+
+
+def test_a_gpu_that_is_off_runs_no_stage_that_needs_it() -> None:
+    gpu = ClockDomain("gpu", (ClockOption(0), *map(ClockOption, (400_000_000, 10**9))))
+    cpu = ClockDomain("cpu", tuple(ClockOption(f * 10**8) for f in range(4, 21)))
+    space = ClockSpace([cpu, gpu])
+    positions = choose_points(space, 20, include=(space.slowest, 5))
+    assert 5 in positions
+    frequencies = space.frequencies_hz() / 1e9
+    assert (frequencies[positions, 1] > 0).all()
+    needs = 1e6 / frequencies[positions, 0] + 1e6 / frequencies[positions, 1]
+    without = 1e6 / frequencies[positions, 0]
+    model = TimeModel.fit(space, positions, np.column_stack([needs, without]))
+    off = frequencies[:, 1] == 0
+    times = model.times_ns()
+    assert np.isinf(times[off, 0]).all()
+    assert np.isfinite(times[~off]).all()
+    np.testing.assert_allclose(times[off, 1], 1e6 / frequencies[off, 0], rtol=1e-6)
+    with pytest.raises(ValueError, match="GPU is off"):
+        TimeModel.fit(space, np.arange(len(space)), np.ones((len(space), 1)))
+
+
+# -- power -------------------------------------------------------------------------------------
+
+
+@BOARDS
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> None:
+    truth = SyntheticBoard(space_of(board), noise=noise, seed=5)
+    positions = points_of(board)
+    times, power = truth.measure(positions)
+    time_model = TimeModel.fit(truth.space, positions, times)
+    activity = time_model.activity(np.arange(truth.stages))
+    assert activity.rate[-1] == activity.rate.max() == 1.0
+    for share in activity:
+        assert share.min() >= 0.0
+        assert share.max() <= 1.0
+    model = PowerModel.fit(time_model.columns, positions, power, activity)
+    p50, p95, _ = errors(model.power_w(), truth.power_w())
+    # The voltage's floor is no part of the model: some error is left, and is stated.
+    assert p95 < 0.08
+    assert p50 <= 1.35 * model.error.p50
+    assert p95 <= 1.5 * model.error.p95
+    np.testing.assert_allclose(model.power_w(positions), model.power_w()[positions], rtol=1e-12)
+
+
+def test_power_that_nothing_explains_has_a_large_error() -> None:
+    space = space_of("xavier")
+    positions = points_of("xavier")
+    rng = np.random.default_rng(0)
+    model = PowerModel.fit(ClockColumns.of(space), positions, rng.uniform(5.0, 15.0, MAX_POINTS))
+    assert model.error.p50 > 0.15
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("switch_cores", [True, False])
+def test_every_board_is_determined_by_the_points_chosen(
+    tree: Tree, switch_cores: bool, tmp_path: Path
+) -> None:
+    """With cores that stay on, terms of the power are the same: nobody has to tell them apart."""
+    write_tree(tmp_path, tree)
+    with detect(tmp_path, state_dir=tmp_path / "state", switch_cores=switch_cores) as platform:
+        space = platform.space
+    steps = len(space.domains[space.names.index("emc")].options)
+    truth = SyntheticBoard(space, noise=0.02, emc_slowness=tuple(np.linspace(3.0, 1.0, steps)))
+    positions = choose_points(space)
+    times, power = truth.measure(positions)
+    time_model = TimeModel.fit(space, positions, times)
+    assert errors(time_model.times_ns(), truth.times_ns())[1] <= time_model.error.p95 < 0.08
+    activity = time_model.activity(np.arange(truth.stages))
+    model = PowerModel.fit(time_model.columns, positions, power, activity)
+    assert errors(model.power_w(), truth.power_w())[1] <= 1.5 * model.error.p95 < 0.18
+    PowerModel.fit(time_model.columns, positions, power)  # nothing runs
+
+
+# -- which points ------------------------------------------------------------------------------
+
+
+@BOARDS
+def test_the_points_are_few_different_and_the_same_every_time(board: str) -> None:
+    space = space_of(board)
+    again = choose_points(space)
+    np.testing.assert_array_equal(again, points_of(board))
+    assert len(again) == len(set(again.tolist())) == MAX_POINTS
+    assert again[0] == space.fastest
+    assert space.slowest in again
+    if "emc" in space.names:
+        digits = space.option_indices()[again, space.names.index("emc")]
+        assert np.bincount(digits).min() >= 3
+
+
+def test_presets_are_measured_when_asked_for() -> None:
+    space = space_of("tx2")
+    assert {777, 4242} <= set(choose_points(space, 30, include=(777, 4242)).tolist())
+    with pytest.raises(ValueError, match="at least 4"):
+        choose_points(space, 3, include=(777, 4242))
+
+
+def test_a_small_space_is_measured_whole() -> None:
+    space = ClockSpace([ClockDomain("cpu", tuple(ClockOption(f * 10**8) for f in range(1, 9)))])
+    assert sorted(choose_points(space).tolist()) == list(range(8))
+    assert choose_points(ClockSpace([])).tolist() == [0]
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def test_too_few_points_are_refused() -> None:
+    space = space_of("tx2")
+    positions = choose_points(space, 6)
+    with pytest.raises(UndeterminedError, match="6 measured points do not determine the model"):
+        TimeModel.fit(space, positions, np.ones((6, 2)))
+
+
+def test_a_memory_clock_that_was_not_measured_is_named() -> None:
+    space = space_of("tx2")
+    digits = space.option_indices()[points_of("tx2"), 3]
+    without = points_of("tx2")[digits != 2]
+    times = SyntheticBoard(space).times_ns(without)
+    with pytest.raises(UndeterminedError, match=r"memory below 1331\.2 MHz"):
+        TimeModel.fit(space, without, times)
+
+
+def test_a_memory_clock_that_was_measured_once_is_named() -> None:
+    space = space_of("tx2")
+    positions = points_of("tx2")
+    slow = np.flatnonzero(space.option_indices()[positions, 3] == 0)
+    positions = np.delete(positions, slow[1:])
+    times = SyntheticBoard(space).times_ns(positions)
+    with pytest.raises(UndeterminedError, match=r"one measured point alone .* memory below 800"):
+        TimeModel.fit(space, positions, times)
+
+
+def test_a_gpu_clock_that_never_changed_is_named() -> None:
+    space = space_of("xavier")
+    rng = np.random.default_rng(0)
+    positions = rng.permutation(len(space) // 14)[:40] * 14 + 13
+    with pytest.raises(UndeterminedError, match="GPU"):
+        TimeModel.fit(space, positions, SyntheticBoard(space).times_ns(positions))
+
+
+@pytest.mark.parametrize(
+    ("positions", "times", "text"),
+    [
+        ([1, 2, 2], [[1.0], [1.0], [1.0]], "positions must be 3 different ones"),
+        ([1, 2], [[1.0], [1.0], [1.0]], "as many as times_ns"),
+        ([1, 2, 3], [[1.0], [0.0], [1.0]], "times_ns must be finite and > 0"),
+        ([1, 2, 3], [[1.0], [np.nan], [1.0]], "times_ns must be finite and > 0"),
+    ],
+)
+def test_what_cannot_be_measurements_is_refused(
+    positions: list[int], times: list[list[float]], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        TimeModel.fit(space_of("xavier"), np.array(positions), np.array(times))

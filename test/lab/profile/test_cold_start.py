@@ -1,0 +1,50 @@
+"""First frames of fresh processes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.profile import cold_start
+from jetson_dnn_rt.lab.profile.cold_start import FRAMES, ColdSpec, ColdStart, start_cold
+
+IMAGES = [Frame(np.full((8, 8, 3), i, np.uint8), "bgr8", 0, 40 + i) for i in range(3)]
+SPEC = ColdSpec("null:preprocess=1;inference=4;decode=2", "full@null", stages=1)
+
+
+def test_a_fresh_process_says_when_it_was_where() -> None:
+    before_ns = time.monotonic_ns()
+    cold = start_cold(SPEC, IMAGES)
+    after_ns = time.monotonic_ns()
+    marks = [
+        before_ns, cold.begin_ns, cold.imported_ns, cold.model_ns, cold.variant_ns,
+        *(stamp for row in cold.stamps_ns for stamp in row), after_ns,
+    ]  # fmt: skip
+    assert marks == sorted(marks)
+    assert cold.stages == ("preprocess", "inference", "decode")
+    assert len(cold.stamps_ns) == len(cold.sequences) == FRAMES
+    assert cold.sequences[:4] == (40, 41, 42, 40)
+    assert all(row[-1] - row[0] >= 7_000_000 for row in cold.stamps_ns)
+    phases = cold.phases_ms
+    parts = ("imports", "model", "variant", "first_frame")
+    assert sum(phases[name] for name in parts) <= phases["until_first_result"]
+    assert ColdStart.from_json(json.loads(json.dumps(cold.to_json()))) == cold
+
+
+def test_a_process_that_fails_says_why() -> None:
+    spec = ColdSpec("onnx:/none/model.onnx", "full@onnxruntime-fp32")
+    with pytest.raises(
+        ModelError, match=r"fails in a fresh process \(exit code 1\): .*model.onnx"
+    ):
+        start_cold(spec, IMAGES)
+
+
+def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_start, "_LIMIT_S", 0.01)
+    with pytest.raises(ModelError, match=r"no frame within 0\.01 s of a cold start"):
+        start_cold(SPEC, IMAGES)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaigns import make_campaign
+from timing_traces import make_jobs, write_trace_of
+
+from jetson_dnn_rt.lab.report.budget_figure import draw_budgets
+from jetson_dnn_rt.lab.report.budgets import analyse_recording
+from jetson_dnn_rt.lab.report.condition_figure import draw_conditions
+from jetson_dnn_rt.lab.report.conditions import ALL_VARIANTS, find_shifts, pair_stages
+from jetson_dnn_rt.lab.report.miss_figure import draw_misses
+from jetson_dnn_rt.lab.report.recording import Recording, read_recording
+from jetson_dnn_rt.lab.report.response_figure import draw_response, split_response
+from jetson_dnn_rt.lab.report.stage_figure import choose_stages, draw_stages
+from jetson_dnn_rt.lab.report.style import NARROW, WIDE, Picture, render
+from jetson_dnn_rt.lab.report.tail_figure import draw_tail, survival
+from jetson_dnn_rt.lab.report.timeline_figure import draw_timeline
+from jetson_dnn_rt.lab.report.variant_figure import draw_variants, share_variants
+from jetson_dnn_rt.lab.wcet.samples import Sample
+from jetson_dnn_rt.lab.wcet.statement import Support
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.reader import open_trace
+
+pytest.importorskip("pyarrow")
+image = pytest.importorskip("matplotlib.image")
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """With a bad spell, and another variant from the middle on."""
+    folder = tmp_path_factory.mktemp("trace")
+    jobs = make_jobs(240, bad_from=60, bad_count=20, second_variant_from=120)
+    return read_recording("before", [open_trace(write_trace_of(folder, jobs))])
+
+
+def check(picture: Picture | None) -> None:
+    """Both drawings have the width of their layout, and are not blank."""
+    assert picture is not None
+    for png, layout in ((picture.wide, WIDE), (picture.narrow, NARROW)):
+        pixels = image.imread(io.BytesIO(png))
+        assert pixels.shape[1] == 2 * layout.width_px
+        assert (pixels[..., :3] < 0.9).any()
+    assert picture.alt
+
+
+def test_timeline(recording: Recording) -> None:
+    check(draw_timeline("timeline", recording))
+
+
+@pytest.mark.parametrize("support", [Support.EXTRAPOLATED, Support.UNPROVEN])
+def test_tail(recording: Recording, support: Support) -> None:
+    sample = recording.samples_of("detector")[0]
+    check(draw_tail("tail", sample, make_campaign(sample.title, support=support)))
+
+
+def test_tail_of_equal_times() -> None:
+    times = np.full(30, 5_000_000, np.int64)
+    sample = Sample((("task", "t"), ("variant", "v")), times, np.arange(30), times[:0], 0)
+    check(draw_tail("tail", sample, None))
+
+
+def test_misses_and_variants(recording: Recording) -> None:
+    task = recording.tasks["segmenter"]
+    check(draw_misses("misses", task, recording.span_ns))
+    check(draw_variants("variants", task, recording.span_ns))
+
+
+def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path: Path) -> None:
+    good = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(40)))])
+    task = good.tasks["detector"]
+    assert draw_misses("misses", task, good.span_ns) is None
+    assert draw_variants("variants", task, good.span_ns) is None
+    skipped = np.full(len(task), list(Outcome).index(Outcome.SKIPPED), np.int8)
+    assert draw_response("response", replace(task, outcome=skipped)) is None
+
+
+def test_response_and_its_parts(recording: Recording) -> None:
+    task = recording.tasks["segmenter"]
+    check(draw_response("response", task))
+    parts = split_response(task)
+    measured = task.response_ns[task.finished & ~task.warm_up]
+    assert parts[-1].response_ns == pytest.approx(measured.max())
+    totals = [part.response_ns for part in parts]
+    assert totals == sorted(totals)
+
+
+def test_stages(recording: Recording) -> None:
+    check(draw_stages("stages", recording.stages_of("detector")[:4]))
+
+
+def test_of_many_stages_the_longest_are_kept_in_their_order() -> None:
+    stages = [
+        Sample((("stage", str(i)),), np.array([time]), np.array([0]), np.array([]), 0)
+        for i, time in enumerate((5, 9, 1, 7))
+    ]
+    assert [dict(stage.key)["stage"] for stage in choose_stages(stages, 2)] == ["1", "3"]
+
+
+def test_budgets(recording: Recording) -> None:
+    result = analyse_recording(recording, {})
+    assert result is not None
+    check(draw_budgets("budgets", result))
+
+
+def test_conditions(recording: Recording, tmp_path: Path) -> None:
+    slower = make_jobs(240, seed=1, slowdown=1.4, second_variant_from=120)
+    other = read_recording("after", [open_trace(write_trace_of(tmp_path, slower))])
+    shifts = find_shifts([recording, other])
+    found = {(shift.task, shift.variant) for shift in shifts}
+    assert found == {
+        (task, variant)
+        for task in ("detector", "segmenter")
+        for variant in ("full@null", "tucker-0.50@null")
+    }
+    of_tucker = [shift for shift in shifts if shift.variant == "tucker-0.50@null"]
+    assert [shift.ratio("p50") for shift in of_tucker] == pytest.approx([1.4, 1.4], rel=0.1)
+    assert [shift.comparison.worse for shift in of_tucker if shift.comparison] == [True, True]
+    pairs = pair_stages(recording, other, of_tucker[0].before)
+    assert [before.key for before, _ in pairs] == [after.key for _, after in pairs]
+    assert len(pairs) == 4
+    check(draw_conditions("conditions", [recording, other], of_tucker[:1]))
+
+
+def test_mixed_variants_are_compared_as_a_whole(recording: Recording, tmp_path: Path) -> None:
+    only_full = read_recording("after", [open_trace(write_trace_of(tmp_path, make_jobs(200)))])
+    half = replace(recording, samples=[s for s in recording.samples if "tucker" in s.title])
+    shifts = find_shifts([half, only_full])
+    assert {shift.variant for shift in shifts} == {ALL_VARIANTS}
+
+
+def test_survival_is_the_share_that_is_at_least_as_long() -> None:
+    ordered = np.arange(1, 10_001)
+    times, shares = survival(ordered, 500)
+    assert len(times) <= 500
+    assert (times[0], shares[0]) == (1, 1.0)
+    assert times[-1] == 10_000
+    assert shares[-1] == pytest.approx(1e-4)
+    for time, share in zip(times, shares, strict=True):
+        assert share == pytest.approx(np.mean(ordered >= time))
+
+
+def test_shares_of_variants_add_up(recording: Recording) -> None:
+    task = recording.tasks["detector"]
+    names, edges_s, shares = share_variants(task, 12, recording.span_ns)
+    assert set(names) == {"full@null", "tucker-0.50@null"}
+    assert len(edges_s) == 13
+    assert np.nansum(shares, axis=0)[~np.isnan(shares[0])] == pytest.approx(1.0)
+    first, last = shares[names.index("full@null")][[0, -1]]
+    assert (first, last) == (1.0, 0.0)
+
+
+def test_rarer_variants_share_a_name(recording: Recording) -> None:
+    task = recording.tasks["detector"]
+    names, _, shares = share_variants(task, 4, recording.span_ns, most=1)
+    assert names[1] == "1 other"
+    assert np.nansum(shares, axis=0) == pytest.approx(1.0)
+
+
+def test_drawings_are_the_same_again() -> None:
+    def draw(figure: Any, layout: Any) -> None:
+        (panel,) = layout.panels(figure, 1, 120)
+        panel.plot([0, 1], [0, 1])
+
+    assert render("x", "x", draw) == render("x", "x", draw)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from campaigns import make_campaign
+from timing_traces import make_jobs, write_trace_of
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.report.markup import Markup, element, mark_code, render, table
+from jetson_dnn_rt.lab.report.page import make_page
+from jetson_dnn_rt.lab.report.recording import read_recording
+from jetson_dnn_rt.lab.report.report import Report, make_report
+from jetson_dnn_rt.lab.report.verdict import format_p_value, show_verdict
+from jetson_dnn_rt.lab.report.writer import to_dict, write_report
+from jetson_dnn_rt.lab.wcet.samples import Sample
+from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.reader import open_trace
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("matplotlib")
+VOID = {"img", "source", "meta", "br"}
+
+
+class Outline(HTMLParser):
+    """Tags, text and identifiers; an element that is not closed is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data + " "
+
+
+def parse(page: str) -> Outline:
+    outline = Outline()
+    outline.feed(page)
+    outline.close()
+    outline.text = outline.text.replace("\u00a0", " ")
+    assert outline.open == []
+    return outline
+
+
+def judge(sample: Sample) -> Campaign:
+    """The segmenter's times are unproven."""
+    unproven = dict(sample.key)["task"] == "segmenter"
+    support = Support.UNPROVEN if unproven else Support.EXTRAPOLATED
+    return make_campaign(sample.title, support=support)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Two tasks with a bad spell, and the same beside a load."""
+    folder = tmp_path_factory.mktemp("traces")
+    alone = write_trace_of(folder / "alone", make_jobs(150, bad_from=60, bad_count=20))
+    beside = write_trace_of(folder / "cpu", make_jobs(150, seed=1, slowdown=1.3), "cpu")
+    recordings = [
+        read_recording(label, [open_trace(path)])
+        for label, path in (("alone", alone), ("beside <cpu>", beside))
+    ]
+    return make_report(recordings, judge, title="Run & report", cold=recordings[1])
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return make_page(report)
+
+
+def test_page_needs_no_other_file(page: str) -> None:
+    outline = parse(page)
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in outline.tags}
+    for _, attributes in outline.tags:
+        for name in ("src", "srcset", "href"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/png;base64,", "#"))
+    assert "url(" not in page
+
+
+def test_page_fits_a_phone(page: str) -> None:
+    outline = parse(page)
+    metas = [attributes for tag, attributes in outline.tags if tag == "meta"]
+    assert any("width=device-width" in (meta.get("content") or "") for meta in metas)
+    pictures = [tag for tag, _ in outline.tags if tag == "picture"]
+    sources = [attributes for tag, attributes in outline.tags if tag == "source"]
+    assert len(pictures) == len(sources) > 0
+    assert {source["media"] for source in sources} == {"(max-width: 700px)"}
+
+
+def test_links_lead_to_sections(page: str) -> None:
+    tags = parse(page).tags
+    names = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    links = [attributes["href"][1:] for tag, attributes in tags if tag == "a"]
+    assert len(set(names)) == len(names)
+    assert set(links) <= set(names)
+    assert {"task-detector", "task-segmenter", "timeline", "comparison", "cold"} <= set(names)
+
+
+def test_page_says_what_was_missed_and_why(page: str, report: Report) -> None:
+    text = parse(page).text
+    missed = sum(int(item.task.missed.sum()) for item in report.tasks)
+    assert f"{missed} of 300 frames of 2 tasks had no result in time" in text
+    assert "the measured time did not fit before the deadline any more" in text
+    assert "What to do" in text
+    assert all(word in text for word in ("Timeline", "Before and after", "What fits together"))
+
+
+def test_no_bound_without_its_verdict(page: str) -> None:
+    text = re.sub(r"\s+", " ", parse(page).text)
+    assert "15.0 ms extrapolated" in text
+    assert "no bound" in text
+    # The unproven task has its highest time, and no pWCET anywhere.
+    segmenter = text[text.rindex("Execution time: full@null") :]
+    segmenter = segmenter[: segmenter.index("What fits together")]
+    assert "pWCET" not in segmenter
+    assert "highest seen" in segmenter
+
+
+def test_what_was_cut_off_is_said_beside_the_verdict(page: str, report: Report) -> None:
+    text = parse(page).text
+    skipped = report.first.tasks["segmenter"].count(Outcome.SKIPPED)
+    assert skipped > 0
+    assert f"{skipped} frames of this task were skipped or aborted" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"source": "profile"}, {"source": "evaluate", "parameters": {"mode": "sequential"}}],
+)
+def test_frames_that_no_camera_brought_are_called_so(
+    report: Report, page: str, changes: dict[str, object]
+) -> None:
+    words = "Frames ran one after the other"
+    assert words not in page
+    metadata = replace(report.first.metadata, **changes)
+    first = replace(report.first, metadata=metadata)
+    assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
+
+
+def test_a_trace_with_gaps_is_called_so(report: Report, page: str) -> None:
+    """EDGES 20: figures of the newest part of a run are not taken for those of all of it."""
+    words = "70 jobs are not in the trace, 60 of them the oldest, removed at the limit."
+    assert "not in the trace" not in page
+    metadata = replace(report.first.metadata, lost=70, removed=60)
+    first = replace(report.first, metadata=metadata)
+    assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
+
+
+def test_everything_foreign_is_escaped(page: str) -> None:
+    assert "<title>Run &amp; report</title>" in page
+    assert "beside &lt;cpu&gt;" in page
+    assert "<cpu>" not in page
+    assert "&lt;their&gt;" in page
+
+
+def test_every_figure_has_words_for_those_who_cannot_see_it(page: str) -> None:
+    images = [attributes for tag, attributes in parse(page).tags if tag == "img"]
+    assert len(images) > 8
+    assert all(attributes["alt"] for attributes in images)
+
+
+def test_set_up_is_in_it(page: str) -> None:
+    text = parse(page).text
+    for word in ("Some CPU", "fixed clocks", "mallopt", "null:1", "cdcdcdcd"):
+        assert word in text
+
+
+def test_files_are_written(report: Report, tmp_path: Path) -> None:
+    written = write_report(report, tmp_path / "new" / "folder")
+    assert written.page.read_text(encoding="utf-8") == make_page(report)
+    names = [file.name for file in written.figures]
+    assert len(set(names)) == len(names) == len(report.pictures)
+    for name in ("timeline", "detector-tail-1", "segmenter-misses", "comparison-1"):
+        assert f"{name}.png" in names
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written.figures)
+
+
+def test_a_folder_that_cannot_be_written_is_named(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="file"):
+        write_report(report, tmp_path / "file")
+
+
+def test_json_says_the_same(report: Report) -> None:
+    fields = json.loads(json.dumps(to_dict(report), allow_nan=False))
+    assert set(fields["tasks"]) == {"detector", "segmenter"}
+    for name, task in fields["tasks"].items():
+        assert sum(task["outcomes"].values()) == task["frames"] == 150
+        columns = report.first.tasks[name]
+        assert task["outcomes"]["met"] == columns.count(Outcome.MET)
+    (campaign,) = fields["tasks"]["segmenter"]["campaigns"]
+    assert campaign["support"] == "unproven"
+    assert [bound["upper_ms"] for bound in campaign["bounds"]] == [None, None]
+    (campaign,) = fields["tasks"]["detector"]["campaigns"]
+    assert campaign["bounds"][1] == {
+        "exceedance": 1e-4,
+        "support": "extrapolated",
+        "upper_ms": 15.0,
+    }
+    assert {shift["task"] for shift in fields["comparisons"]} == {"detector", "segmenter"}
+    assert set(fields["schedulability"]["verdicts"]) >= {"p99", "highest seen"}
+
+
+@pytest.mark.parametrize("support", list(Support))
+def test_verdict_begins_with_its_word(support: Support) -> None:
+    text = parse(render(show_verdict(make_campaign(support=support), 33_333_333))).text
+    assert text.split()[0] == support.value
+    assert "So it is said" in text
+    assert ("about every 5.6 min" in text) == (support is not Support.UNPROVEN)
+    assert ("jetson-dnn-rt doctor" in text) == (support is not Support.SUPPORTED)
+
+
+def test_p_values() -> None:
+    assert [format_p_value(p) for p in (0.04, 1e-9, float("nan"))] == ["0.040", "< 0.001", "–"]
+
+
+def test_markup() -> None:
+    assert render(["a<b", Markup("<i>"), ["c", ["d"]]]) == "a&lt;b<i>cd"
+    assert element("p", "x", class_="a", data_label='"') == (
+        '<p class="a" data-label="&quot;">x</p>'
+    )
+    assert element("img", src="x") == '<img src="x">'
+    assert render(mark_code("run `a b` now")) == "run <code>a b</code> now"
+    assert 'data-label="two"' in table(["one", "two"], [["a", "b"]])

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from timing_traces import DEADLINES_NS, PERIOD_NS, STAGES, make_jobs, write_trace_of
+from traced_jobs import format_job
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.report.recording import GAP_NS, OUTCOMES, read_recording
+from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.traces.reader import open_trace
+
+pytest.importorskip("pyarrow")
+
+
+def write_lines(file: Path, jobs: list[JobRecord]) -> None:
+    """As the first version of the trace was."""
+    file.write_text("".join(format_job(job) + "\n" for job in jobs), encoding="utf-8")
+
+
+def test_columns_are_those_of_the_jobs(tmp_path: Path) -> None:
+    jobs = make_jobs(60, bad_from=20, bad_count=10)
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    assert list(recording.tasks) == sorted(DEADLINES_NS)
+    for name, task in recording.tasks.items():
+        own = [job for job in jobs if job.task == name]
+        assert task.release_ns.tolist() == [job.release_ns for job in own]
+        assert task.response_ns.tolist() == [job.response_time_ns for job in own]
+        assert task.execution_ns.tolist() == [job.execution_time_ns for job in own]
+        assert task.waiting_ns.tolist() == [job.waiting_ns for job in own]
+        assert [OUTCOMES[code] for code in task.outcome] == [job.outcome for job in own]
+        assert task.started.tolist() == [job.start_ns is not None for job in own]
+        assert [task.variants[code] for code in task.variant] == [job.variant for job in own]
+        assert sum(task.count(outcome) for outcome in Outcome) == len(task) == 60
+        assert task.usual_deadline_ns == DEADLINES_NS[name]
+        assert abs(task.period_ns - PERIOD_NS) <= 1
+        assert int(task.warm_up.sum()) == 10
+
+
+def test_reasons_are_counted(tmp_path: Path) -> None:
+    jobs = make_jobs(60, bad_from=20, bad_count=10)
+    skipped = sum(job.outcome is Outcome.SKIPPED for job in jobs)
+    assert skipped > 0
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    counts = [task.reasons["skipped: budget"] for task in recording.tasks.values()]
+    assert sum(counts) == skipped
+
+
+def test_stages_are_in_the_order_of_running(tmp_path: Path) -> None:
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(30)))])
+    names = [dict(stage.key)["stage"] for stage in recording.stages_of("detector")]
+    assert names == list(STAGES)
+
+
+def test_pooled_traces_follow_each_other(tmp_path: Path) -> None:
+    one = open_trace(write_trace_of(tmp_path / "a", make_jobs(30)))
+    two = open_trace(write_trace_of(tmp_path / "b", make_jobs(20, seed=1)))
+    alone = read_recording("a", [one])
+    both = read_recording("a", [one, two])
+    task = both.tasks["detector"]
+    assert len(task) == 50
+    assert np.all(np.diff(task.release_ns) > 0)
+    assert task.release_ns[30] == alone.span_ns + GAP_NS
+    assert len(both.samples_of("detector")[0]) == 30 + 20 - 2 * 10
+
+
+def test_reads_the_first_version_too(tmp_path: Path) -> None:
+    jobs = make_jobs(25)
+    write_lines(tmp_path / "jobs.jsonl", jobs)
+    recording = read_recording("x", [open_trace(tmp_path)])
+    assert [len(task) for task in recording.tasks.values()] == [25, 25]
+
+
+def test_one_worker_runs_one_stage_at_a_time(tmp_path: Path) -> None:
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(30)))])
+    assert recording.side_by_side == 1
+
+
+def test_stages_of_two_workers_are_seen_side_by_side(tmp_path: Path) -> None:
+    # Both begin at the same releases.
+    shifted = [job for job in make_jobs(30) if job.task == "detector"]
+    shifted += [job for job in make_jobs(30, seed=1) if job.task == "detector"]
+    write_lines(tmp_path / "jobs.jsonl", shifted)
+    recording = read_recording("x", [open_trace(tmp_path)])
+    assert recording.side_by_side == 2
+
+
+def test_whole_of_a_task_is_all_of_its_variants(tmp_path: Path) -> None:
+    jobs = make_jobs(80, second_variant_from=40)
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    parts = recording.samples_of("segmenter")
+    whole = recording.whole_of("segmenter")
+    assert len(parts) == 2
+    assert sorted(whole.times_ns) == sorted(np.concatenate([part.times_ns for part in parts]))
+    assert len(whole.warm_up_ns) == 20
+    stages = recording.whole_stages_of("segmenter")
+    assert [dict(stage.key)["stage"] for stage in stages] == list(STAGES)
+    assert sum(int(stage.times_ns.sum()) for stage in stages) == whole.times_ns.sum()
+
+
+def test_frames_that_ran_together_are_told_apart(tmp_path: Path) -> None:
+    jobs = [
+        replace(job, stages=tuple(replace(stage, batch=2) for stage in job.stages))
+        if job.sequence % 2
+        else job
+        for job in make_jobs(60)
+    ]
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    titles = [sample.title for sample in recording.samples_of("detector")]
+    assert titles == ["detector, full@null", "detector, full@null (batch of 2)"]
+    for sample in recording.samples_of("detector"):
+        assert len(sample) == 25
+        assert recording.count_cut_off(sample) == 0
+
+
+def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path: Path) -> None:
+    jobs = make_jobs(60, second_variant_from=30)
+    jobs = [
+        replace(job, outcome=Outcome.ABORTED) if job.sequence in (5, 20, 25, 50) else job
+        for job in jobs
+    ]
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
+    counts = {
+        sample.title: recording.count_cut_off(sample)
+        for sample in recording.samples_of("detector")
+    }
+    # The fifth is warm-up.
+    assert counts == {"detector, full@null": 2, "detector, tucker-0.50@null": 1}
+    assert recording.count_cut_off(recording.whole_of("detector")) == 3
+
+
+def test_an_empty_trace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no job"):
+        read_recording("x", [open_trace(write_trace_of(tmp_path, []))])

@@ -1,0 +1,278 @@
+"""Recorded runs as worlds: what the trace says comes back, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from traced_jobs import write_lines
+from worlds import MS, make_task, make_world, run
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.recorded_task import read_recording
+from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory, Resampling
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario, record_scenario
+from jetson_dnn_rt.lab.simulate.session import simulate
+from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+
+
+@pytest.fixture
+def records() -> list[JobRecord]:
+    """Sixty frames of two tasks on one worker: most are met, some skipped, aborted or late."""
+    generator = np.random.default_rng(0)
+    slow = np.where(np.arange(60) // 5 % 6 == 5, 2.3, 1.0)
+    noise = [slow[:, None] * generator.uniform(0.95, 1.05, (60, 2)) for _ in "ab"]
+    world = make_world(
+        make_task("a", [index * 12.0 for index in range(60)], deadline_ms=7.0, noise=noise[0]),
+        make_task("b", [index * 12.0 for index in range(60)], deadline_ms=12.0, noise=noise[1]),
+    )
+    _, frames = run(world)
+    kept = [frame.record for frame in frames]
+    outcomes = {record.outcome for record in kept}
+    assert {Outcome.MET, Outcome.ABORTED} <= outcomes
+    return kept
+
+
+def write(tmp_path: Path, records: Sequence[JobRecord]) -> Path:
+    path = tmp_path / "jobs.jsonl"
+    write_lines(path, records)
+    return path
+
+
+def replay(path: Path, *, block_ms: float, seed: int = 0) -> list[SimulatedFrame]:
+    frames: list[SimulatedFrame] = []
+    laboratory = RecordedLaboratory(record_scenario(path, block_ms=block_ms))
+    simulate(laboratory, "static", seed=seed, observer=frames.append)
+    return frames
+
+
+def test_one_block_as_long_as_the_recording_is_the_recording(
+    tmp_path: Path, records: list[JobRecord]
+) -> None:
+    frames = replay(write(tmp_path, records), block_ms=1e6)
+    recorded = {(r.task, r.sequence): r for r in records}
+    assert len(frames) == len(recorded)
+    for frame in frames:
+        record = frame.record
+        original = recorded[record.task, record.sequence]
+        assert record.release_ns == original.release_ns
+        if original.outcome is Outcome.MET and record.outcome is Outcome.MET:
+            assert [s.execution_time_ns for s in record.stages] == pytest.approx(
+                [s.execution_time_ns for s in original.stages], abs=1
+            )
+    same = sum(
+        recorded[f.record.task, f.record.sequence].outcome is f.record.outcome for f in frames
+    )
+    # Budgets begin with the recorded frames in place of the warm-up runs, which no trace holds.
+    assert same >= 0.9 * len(frames)
+
+
+def test_blocks_are_put_together_anew_by_the_seed(
+    tmp_path: Path, records: list[JobRecord]
+) -> None:
+    path = write(tmp_path, records)
+    first, again, other = (replay(path, block_ms=120.0, seed=seed) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    assert [f.record.release_ns for f in first].sort() == [
+        f.record.release_ns for f in other
+    ].sort()
+
+
+def test_inside_a_block_neighbours_stay_neighbours() -> None:
+    recorded = np.arange(1000, dtype=np.int64) * 10
+    rows = Resampling(100, 9990, seed=3, name="x").rows(recorded, recorded)
+    steps = np.diff(rows)
+    inside = np.arange(999) % 10 != 9
+    # A block may begin between two frames: then one of them stands for two, or one is left out.
+    assert (np.abs(steps[inside] - 1) <= 1).all()
+    assert (steps[inside] == 1).mean() > 0.9
+    assert (np.abs(steps[~inside]) > 20).mean() > 0.5
+    assert set(rows) <= set(range(1000))
+
+
+def test_all_tasks_take_the_same_block() -> None:
+    resampling = Resampling(100, 9990, seed=3, name="x")
+    times = np.arange(1000, dtype=np.int64) * 10
+    shifted = times + 3
+    difference = resampling.rows(times, times) - resampling.rows(shifted, shifted)
+    assert (np.abs(difference) <= 1).all()
+
+
+def test_no_time_is_taken_less_often() -> None:
+    """What is at the edges comes as often as what is in the middle."""
+    times = np.arange(100, dtype=np.int64)
+    rows = np.concatenate(
+        [Resampling(25, 99, seed, name="x").rows(times, times) for seed in range(400)]
+    )
+    counts = np.bincount(rows, minlength=100)
+    assert counts[:10].mean() == pytest.approx(counts.mean(), rel=0.15)
+    assert counts[-10:].mean() == pytest.approx(counts.mean(), rel=0.15)
+
+
+def test_overhead_is_from_a_free_worker_to_the_start(tmp_path: Path) -> None:
+    """b starts 0.5 ms after it came, its second stage 2 ms after the end of a."""
+    one = job(0, 0.0, [("inference-1", "full", 2.0), ("inference-2", "full", 2.0)])
+    stages = [
+        StageRecord("inference-1", "full", round(0.5 * MS), 2 * MS),
+        StageRecord("inference-2", "full", 8 * MS, 10 * MS),
+    ]
+    b = replace(one, task="b", stages=tuple(stages), start_ns=stages[0].start_ns)
+    other = [
+        StageRecord("inference-1", "full", 2 * MS, 4 * MS),
+        StageRecord("inference-2", "full", 4 * MS, 6 * MS),
+    ]
+    a = replace(one, stages=tuple(other), start_ns=2 * MS)
+    tasks = {task.name: task for task in read_recording(write(tmp_path, [a, b]))}
+    assert (tasks["b"].overhead_ns / MS).tolist() == [[0.0, 2.0]]
+    assert (tasks["a"].overhead_ns / MS).tolist() == [[0.0, 0.0]]
+    # The worker was idle when both came: it looked for work 0.5 ms later.
+    assert (tasks["b"].wake_ns / MS).tolist() == [0.5]
+    assert (tasks["a"].wake_ns / MS).tolist() == [0.5]
+
+
+def test_a_frame_that_was_skipped_at_its_start_shows_when_the_worker_woke(tmp_path: Path) -> None:
+    ran = job(0, 0.0, [("inference-1", "full", 2.0)])
+    skipped = replace(
+        job(1, 10.0, []),
+        outcome=Outcome.SKIPPED,
+        reason="budget",
+        start_ns=None,
+        completion_ns=round(10.7 * MS),
+    )
+    at_release = replace(skipped, sequence=2, release_ns=20 * MS, completion_ns=20 * MS)
+    task = read_recording(write(tmp_path, [ran, skipped, at_release]))[0]
+    # Of the last nothing is known: the nearest frame stands for it.
+    assert (task.wake_ns / MS).tolist() == [0.0, 0.7, 0.7]
+
+
+def test_one_frame_is_enough() -> None:
+    rows = Resampling(100, 0, seed=0, name="x").rows(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    assert rows.tolist() == [0]
+
+
+def job(
+    sequence: int,
+    release_ms: float,
+    stages: Sequence[tuple[str, str, float]],
+    *,
+    outcome: Outcome = Outcome.MET,
+) -> JobRecord:
+    from jetson_dnn_rt.tasks import Admission
+
+    start_ns = now_ns = round(release_ms * MS)
+    runs = []
+    for name, variant, time_ms in stages:
+        end_ns = now_ns + round(time_ms * MS)
+        runs.append(StageRecord(name, variant, now_ns, end_ns))
+        now_ns = end_ns
+    return JobRecord(
+        task="a",
+        sequence=sequence,
+        variant=stages[0][1] if stages else "full",
+        outcome=outcome,
+        reason="",
+        capture_ns=start_ns,
+        release_ns=start_ns,
+        start_ns=start_ns if stages else None,
+        completion_ns=now_ns,
+        absolute_deadline_ns=start_ns + 10 * MS,
+        waiting_ns=0,
+        lag_ns=0,
+        admission=Admission.BUDGET if stages else Admission.NONE,
+        stages=tuple(runs),
+    )
+
+
+def test_runs_over_several_stages_are_shared_out(tmp_path: Path) -> None:
+    """What one variant does with one run, another does in two."""
+    path = write(
+        tmp_path,
+        [
+            job(0, 0.0, [("preprocess", "fused", 1.0), ("inference-1..2", "fused", 6.0)]),
+            job(
+                1,
+                20.0,
+                [("preprocess", "full", 1.0), ("inference-1", "full", 4.0),
+                 ("inference-2", "full", 2.0)],
+            ),
+            job(2, 40.0, [("preprocess", "fused", 1.0), ("inference-1..2", "fused", 6.0)]),
+        ],
+    )  # fmt: skip
+    (task,) = read_recording(path)
+    assert task.stages == ("preprocess", "inference-1", "inference-2")
+    assert task.variants == ("fused", "full")
+    assert task.spans == {"fused": (1, 2), "full": (1, 1, 1)}
+    assert (task.base_ns / MS).tolist() == [[1.0, 3.0, 3.0], [1.0, 4.0, 2.0]]
+    assert task.period_ns == 20 * MS
+    frames = replay(path, block_ms=1e6)
+    assert [len(frame.record.stages) for frame in frames] == [2, 2, 2]
+    assert frames[0].record.stages[1].name == "inference-1..2"
+    assert frames[0].record.response_time_ns == 7 * MS
+
+
+def test_what_did_not_run_is_like_what_did(tmp_path: Path) -> None:
+    """Of the second frame a third ran, at 1.5; what is around it is at 1. The third never ran."""
+    full = [("inference-1", "full", 2.0), ("inference-2", "full", 4.0)]
+    aborted = job(1, 20.0, [("inference-1", "full", 3.0)], outcome=Outcome.ABORTED)
+    skipped = job(2, 40.0, [], outcome=Outcome.SKIPPED)
+    path = write(tmp_path, [job(0, 0.0, full), aborted, skipped, job(3, 60.0, full)])
+    (task,) = read_recording(path)
+    third = 1.5 / 3.0 + 1.0 * 2.0 / 3.0
+    expected = [[1.0, 1.0], [1.5, third], [1.25, 1.0], [1.0, 1.0]]
+    assert task.noise == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "holds no job"),
+        ("{}\n", "not a job record"),
+        (None, "No such file"),
+    ],
+)
+def test_a_trace_that_says_nothing(tmp_path: Path, lines: str | None, message: str) -> None:
+    path = tmp_path / "jobs.jsonl"
+    if lines is not None:
+        path.write_text(lines, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        read_recording(path)
+    assert str(path) in str(raised.value)
+
+
+def test_no_frame_ran_to_its_end(tmp_path: Path) -> None:
+    path = write(tmp_path, [job(0, 0.0, [], outcome=Outcome.SKIPPED)])
+    with pytest.raises(ConfigurationError, match="no frame of task 'a' ran to its end"):
+        read_recording(path)
+
+
+def test_a_scenario_file_with_a_recording(tmp_path: Path, records: list[JobRecord]) -> None:
+    write(tmp_path, [replace(record, variant="full") for record in records])
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "recording:\n  trace: jobs.jsonl\n  idle_w: 2.0\n  busy_w: 10.0\n  loss: {full: 0.25}\n",
+        encoding="utf-8",
+    )
+    networks = Path(__file__).resolve().parents[3] / "config/scenarios"
+    laboratory = RecordedLaboratory(load_scenario(path, (networks,)))
+    tally = simulate(laboratory, "static", frames=40)
+    assert tally.accuracy == pytest.approx(0.75)
+    busy_s = sum(
+        stage.execution_time_ns * 1e-9
+        for frame in replay_of(laboratory)
+        for stage in frame.record.stages
+    )
+    seconds = laboratory.world(0, 40).end_ns * 1e-9
+    assert tally.energy_j == pytest.approx(2.0 * seconds + 8.0 * busy_s, rel=1e-6)
+    with pytest.raises(ConfigurationError, match="61 frames wanted, the trace has 60"):
+        laboratory.world(0, 61)
+
+
+def replay_of(laboratory: RecordedLaboratory) -> list[SimulatedFrame]:
+    frames: list[SimulatedFrame] = []
+    simulate(laboratory, "static", frames=40, observer=frames.append)
+    return frames

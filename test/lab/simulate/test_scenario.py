@@ -1,0 +1,150 @@
+"""Scenario files: all that are shipped can be used, and errors name the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.fields import read_yaml
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario
+
+SCENARIOS = Path(__file__).resolve().parents[3] / "config/scenarios"
+NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml") if path.stem != "networks")
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_scenarios_make_worlds(name: str) -> None:
+    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
+    assert scenario.description
+    world = Laboratory(scenario).world(0, frames=5)
+    assert any(task.arrivals for task in world.tasks)
+    assert {task.name for task in world.tasks} == {task.name for task in scenario.tasks}
+
+
+@pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_key_of_a_file_has_a_comment_above_it(path: Path) -> None:
+    """Xavier's board has the keys of the TX2's, and refers to it."""
+    explained = path
+    if path.stem == "xavier":
+        explained = path.with_name("tx2.yaml")
+        assert "Keys and units as in tx2.yaml" in path.read_text(encoding="utf-8")
+    lines = explained.read_text(encoding="utf-8").splitlines()
+    for key in read_yaml(path):
+        (place,) = [i for i, line in enumerate(lines) if line.startswith(f"{key}:")]
+        assert key == "description" or lines[place - 1].startswith(("#", "description:")), key
+
+
+@pytest.mark.parametrize("board", ["tx2", "xavier"])
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_cohorts_have_a_worker_for_each_task(board: str, size: int) -> None:
+    scenario = load_scenario(SCENARIOS / f"{board}_cohort{size}.yaml")
+    assert len(scenario.tasks) == scenario.workers == len(scenario.interference) == size
+    assert {task.network for task in scenario.tasks} == set(scenario.networks.networks)
+
+
+def test_the_papers_deadlines() -> None:
+    """Bateni & Liu 2020, section 5.1."""
+    expected = {"tx2": (10.0, 30.0, 150.0, 40.0), "xavier": (5.0, 10.0, 25.0, 30.0)}
+    for board, deadlines_ms in expected.items():
+        scenario = load_scenario(SCENARIOS / f"{board}_cohort4.yaml")
+        by_network = {task.network: task.deadline_ns / 1e6 for task in scenario.tasks}
+        names = ("alexnet", "googlenet", "resnet50", "vgg16")
+        assert tuple(by_network[name] for name in names) == deadlines_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("board: tx2\n", "tasks or recording"),
+        ("board: tx2\ntasks: []\n", "tasks or recording"),
+        ("board: tx3\ntasks: [{network: alexnet}]\n", "board: there is no boards/tx3.yaml"),
+        ("board: tx2\ntasks: [{network: lenet}]\n", "tasks[0].network must be one of alexnet"),
+        ("board: tx2\ntasks: [{netwerk: alexnet}]\n", "tasks[0].netwerk is none of network"),
+        ("board: tx2\ntasks: [{count: 2}]\n", "tasks[0].network is missing"),
+        ("board: tx2\ntasks: {a: 1}\n", "tasks must be a list"),
+        ("board: tx2\nframes: many\ntasks: [{network: vgg16}]\n", "frames must be a whole number"),
+        ("board: tx2\nframes: true\ntasks: [{network: vgg16}]\n", "frames must be a whole number"),
+        ("board: tx2\nframes: 0\ntasks: [{network: vgg16}]\n", "frames must be >= 1: 0"),
+        (
+            "board: tx2\ntasks: [{network: vgg16, deadline_ms: -1}]\n",
+            "tasks[0] deadline_ms must be >= 0: -1.0",
+        ),
+        (
+            "board: tx2\ntasks: [{network: vgg16, deadline_ms: .nan}]\n",
+            "tasks[0].deadline_ms must be a number",
+        ),
+        (
+            "board: tx2\ntasks: [{network: vgg16, variant: half}]\n",
+            "tasks[0].variant must be one of full",
+        ),
+        (
+            "board: tx2\ntasks: [{network: vgg16, camera: rear}]\n",
+            "tasks[0].camera: there is no camera 'rear'",
+        ),
+        ("board: tx2\ntasks: [{network: vgg16}, {network: vgg16}]\n", "several of the name"),
+        (
+            "board: tx2\ntasks: [{network: vgg16}]\nco_runners: [{from_s: 2, until_s: 1, "
+            "slowdown: 2}]\n",
+            "co_runners[0] until_s must be > from_s",
+        ),
+        ("[1, 2]\n", "must hold names with values"),
+        ("board: [\n", "while parsing"),
+    ],
+)
+def test_errors_name_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigurationError) as raised:
+        load_scenario(path, (SCENARIOS,))
+    assert str(raised.value).startswith(str(path))
+    assert message in str(raised.value)
+
+
+def test_an_error_in_a_board_names_the_board(tmp_path: Path) -> None:
+    board = (SCENARIOS / "boards/tx2.yaml").read_text(encoding="utf-8")
+    (tmp_path / "boards").mkdir()
+    path = tmp_path / "boards/mine.yaml"
+    path.write_text(board.replace("static_w: 0.6, dynamic_w: 9.0", "static_w: -0.6, dynamic_w: 9"))
+    scenario = write(tmp_path, "board: mine\ntasks: [{network: vgg16}]\n")
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml: power\.gpu static_w .* must be >="):
+        load_scenario(scenario, (SCENARIOS,))
+
+
+def test_a_cap_on_a_clock_that_the_board_lacks(tmp_path: Path) -> None:
+    text = (SCENARIOS / "tx2_thermal.yaml").read_text(encoding="utf-8").replace("gpu:", "dla:")
+    scenario = load_scenario(write(tmp_path, text), (SCENARIOS,))
+    with pytest.raises(ConfigurationError, match="tx2 has no domain 'dla'"):
+        Laboratory(scenario).world(0, frames=5)
+
+
+def test_tasks_on_one_camera_are_released_together(tmp_path: Path) -> None:
+    text = (
+        "board: tx2\ncameras: {front: {period_ms: 50.0, jitter_ms: 3.0, offset_ms: 1.0}}\n"
+        "tasks: [{network: alexnet, camera: front}, {network: vgg16, camera: front}]\n"
+    )
+    world = Laboratory(load_scenario(write(tmp_path, text), (SCENARIOS,))).world(0, frames=20)
+    first, second = (task.arrivals for task in world.tasks)
+    assert first == second
+    late = [release - 1_000_000 - 50_000_000 * index for release, _, index in first]
+    assert all(0 <= jitter <= 3_000_000 for jitter in late)
+    assert len(set(late)) > 10
+
+
+def test_a_load_step_brings_frames_only_meanwhile() -> None:
+    world = Laboratory(load_scenario(SCENARIOS / "tx2_load_step.yaml")).world(0)
+    for task in world.tasks:
+        releases_s = [release / 1e9 for release, _, _ in task.arrivals]
+        if task.name.startswith("extra"):
+            assert 6.0 <= releases_s[0] < 6.2
+            assert 13.7 < releases_s[-1] < 14.0
+        else:
+            assert releases_s[0] < 0.21
+            assert releases_s[-1] > 19.7

@@ -1,0 +1,196 @@
+"""The virtual clock: every time and every energy as worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import GPU_W, IDLE_W, MEMORY_W, MS, make_task, make_world, run
+
+from jetson_dnn_rt.lab.simulate.board import Thermal
+from jetson_dnn_rt.lab.simulate.scenario import CoRunner
+from jetson_dnn_rt.lab.simulate.simulation import Simulation
+from jetson_dnn_rt.tasks import Outcome
+
+
+def test_a_frame_alone_takes_the_sum_of_its_stages() -> None:
+    _, frames = run(make_world(make_task("a", [1.0])))
+    (frame,) = frames
+    assert frame.record.outcome is Outcome.MET
+    assert [(s.start_ns, s.end_ns) for s in frame.record.stages] == [
+        (1 * MS, 3 * MS),
+        (3 * MS, 6 * MS),
+    ]
+    assert frame.record.response_time_ns == 5 * MS
+    assert frame.accuracy == 1.0
+
+
+def test_noise_belongs_to_frame_and_stage() -> None:
+    _, frames = run(make_world(make_task("a", [0.0, 10.0], noise=[[1.0, 2.0], [0.5, 1.0]])))
+    assert [[s.execution_time_ns for s in f.record.stages] for f in frames] == [
+        [2 * MS, 6 * MS],
+        [1 * MS, 3 * MS],
+    ]
+
+
+def test_one_worker_earliest_deadline_first() -> None:
+    """b is due earlier: it takes the worker at the first boundary of a."""
+    world = make_world(
+        make_task("a", [0.0], (4.0, 4.0), deadline_ms=50.0),
+        make_task("b", [1.0], (2.0, 2.0), deadline_ms=20.0),
+    )
+    _, frames = run(world)
+    assert [(f.record.task, f.record.completion_ns) for f in frames] == [
+        ("b", 8 * MS),
+        ("a", 12 * MS),
+    ]
+
+
+def test_frames_of_one_instant_are_released_before_a_stage_starts() -> None:
+    """Else the idle worker would have taken a, which is due later."""
+    world = make_world(
+        make_task("a", [0.0], (5.0,), deadline_ms=50.0),
+        make_task("b", [0.0], (5.0,), deadline_ms=20.0),
+    )
+    _, frames = run(world)
+    assert [f.record.task for f in frames] == ["b", "a"]
+
+
+def test_interference_counts_the_stages_that_run_at_the_start() -> None:
+    world = make_world(
+        make_task("a", [0.0], (4.0,)),
+        make_task("b", [1.0], (4.0,)),
+        workers=2,
+        interference=(1.0, 1.5),
+    )
+    _, frames = run(world)
+    assert [f.record.completion_ns for f in frames] == [4 * MS, 7 * MS]
+
+
+def test_a_clock_change_takes_its_delay_and_changes_the_rest_of_a_stage() -> None:
+    """Asked at 0, in effect at 5 ms: 5 of 8 ms are done, the other 3 take twice as long."""
+    simulation, frames = run(make_world(make_task("a", [0.0], (8.0,))), {0.0: 0})
+    assert frames[0].record.completion_ns == 11 * MS
+    assert simulation.clock_log == [(0, 1), (5 * MS, 0)]
+
+
+def test_a_later_request_takes_the_place_of_one_under_way() -> None:
+    simulation, frames = run(make_world(make_task("a", [0.0], (8.0,))), {0.0: 0, 3.0: 1})
+    assert frames[0].record.completion_ns == 8 * MS
+    assert simulation.clock_log == [(0, 1)]
+
+
+def test_instant_clocks() -> None:
+    frames: list[object] = []
+    simulation = Simulation(make_world(make_task("a", [0.0], (8.0,))), frames.append, clocks=1)
+    fast = Simulation(
+        make_world(make_task("a", [0.0], (8.0,))), frames.append, instant_clocks=True
+    )
+    assert simulation.request_clocks(0, 0) == 5 * MS
+    assert fast.request_clocks(0, 0) == 0
+    assert (simulation.clocks, fast.clocks) == (1, 0)
+
+
+def test_a_co_runner_slows_what_runs_while_it_does() -> None:
+    """From 2 to 5 ms three times as slow: 2 ms done, then 1 ms of work, then 5 ms."""
+    others = (CoRunner(from_s=0.002, until_s=0.005, slowdown=3.0, power_w=4.0),)
+    world = make_world(make_task("a", [0.0], (8.0,)), co_runners=others)
+    simulation, frames = run(world)
+    assert frames[0].record.completion_ns == 10 * MS
+    assert simulation.energy_j == pytest.approx((IDLE_W + GPU_W) * 0.010 + 4.0 * 0.003)
+
+
+def test_overhead_comes_before_every_stage() -> None:
+    _, frames = run(make_world(make_task("a", [0.0], (2.0, 3.0), overhead_ms=0.5)))
+    assert frames[0].record.response_time_ns == 6 * MS
+    assert frames[0].record.overhead_ns == 1 * MS
+
+
+def test_an_idle_worker_decides_when_it_is_awake() -> None:
+    """5 ms of work fit into 5.2 at the release, but no more half a millisecond later."""
+    budgeted = make_task("a", [0.0, 10.0], (5.0,), deadline_ms=5.2, wake_ms=0.5)
+    _, frames = run(make_world(budgeted))
+    records = [frame.record for frame in frames]
+    assert records[0].start_ns == round(0.5 * MS)
+    assert records[0].outcome is Outcome.LATE
+    assert records[1].outcome is Outcome.SKIPPED
+    assert records[1].completion_ns == round(10.5 * MS)
+
+
+def test_a_busy_worker_needs_not_wake_up() -> None:
+    tasks = [make_task(name, [0.0], (2.0,), wake_ms=0.5, overhead_ms=0.1) for name in "ab"]
+    _, frames = run(make_world(*tasks))
+    starts = [frame.record.stages[0].start_ns for frame in frames]
+    assert starts == [round(0.5 * MS), round(2.6 * MS)]
+
+
+def test_energy_is_exact() -> None:
+    """Idle for 10 ms of 15, on the GPU and a quarter on the memory for the other 5."""
+    task = make_task("a", [5.0], activity=(1.0, 0.0, 0.25))
+    simulation, frames = run(make_world(task, end_ms=15.0))
+    busy_w = IDLE_W + GPU_W + 0.25 * MEMORY_W
+    assert simulation.energy_j == pytest.approx(0.010 * IDLE_W + 0.005 * busy_w, rel=1e-12)
+    assert frames[0].energy_j == pytest.approx(0.005 * busy_w, rel=1e-12)
+
+
+def test_power_side_by_side_saturates_and_is_divided() -> None:
+    tasks = [make_task(name, [0.0], (4.0,), activity=(0.5, 0.0, 0.0)) for name in "ab"]
+    simulation, frames = run(make_world(*tasks, workers=2, end_ms=4.0))
+    both_w = IDLE_W + 0.75 * GPU_W
+    assert simulation.energy_j == pytest.approx(0.004 * both_w, rel=1e-12)
+    assert [f.energy_j for f in frames] == pytest.approx([0.002 * both_w] * 2, rel=1e-12)
+
+
+def test_throttling_has_hysteresis() -> None:
+    """Hot after one look, cool after the load is gone; in between everything takes 3 times."""
+    thermal = Thermal(
+        ambient_c=20.0,
+        initial_c=49.0,
+        resistance_k_per_w=5.0,
+        capacity_j_per_k=0.001,
+        trip_c=50.0,
+        hysteresis_k=10.0,
+        poll_ms=10.0,
+        cap_mhz={},
+    )
+    world = make_world(
+        make_task("a", [0.0, 100.0, 200.0], (20.0,), levels=2), end_ms=220.0, thermal=thermal
+    )
+    simulation, frames = run(world)
+    # 10 ms of work until the first look (8 W * 5 K/W + 20 = 60 degrees), the rest at a third.
+    assert [f.record.response_time_ns for f in frames] == [40 * MS] * 3
+    assert simulation.temperature_c is not None
+    assert 20.0 < simulation.temperature_c < 61.0
+
+
+def test_a_newer_frame_supersedes_the_waiting_one() -> None:
+    world = make_world(
+        make_task("a", [0.0, 1.0, 2.0], (10.0,), deadline_ms=30.0),
+    )
+    _, frames = run(world)
+    assert [(f.record.sequence, f.record.outcome) for f in frames] == [
+        (1, Outcome.SUPERSEDED),
+        (0, Outcome.MET),
+        (2, Outcome.MET),
+    ]
+    assert frames[0].energy_j == 0.0
+
+
+def test_a_hopeless_frame_is_given_up_with_the_energy_it_took() -> None:
+    """The budgets know 2 + 3 ms; the third frame's first stage takes 5, and 6 are left."""
+    task = make_task(
+        "a", [0.0, 10.0, 20.0], deadline_ms=6.0, noise=[[1.0, 1.0], [1.0, 1.0], [2.5, 1.0]]
+    )
+    _, frames = run(make_world(task))
+    assert [f.record.outcome for f in frames] == [Outcome.MET, Outcome.MET, Outcome.ABORTED]
+    assert frames[2].energy_j == pytest.approx(0.005 * (IDLE_W + GPU_W), rel=1e-12)
+
+
+def test_the_hook_of_the_oracle_is_the_truth() -> None:
+    task = make_task("a", [0.0, 10.0], noise=[[1.0, 2.0], [0.5, 1.0]])
+    world = make_world(task, workers=2, interference=(1.0, 1.5))
+    assert world.stage_time_ns("a", 1, 0, variant=0, clocks=1) == 1 * MS
+    assert world.stage_time_ns("a", 0, 1, variant=1, clocks=0, side_by_side=2) == 9 * MS
+    assert world.frame_times_ns("a", 0).tolist() == [
+        [[4 * MS, 2 * MS], [12 * MS, 6 * MS]],
+        [[2 * MS, 1 * MS], [6 * MS, 3 * MS]],
+    ]
+    assert tuple(world.stage_factors("a", 10 * MS)) == (0.5, 1.0)

@@ -1,0 +1,132 @@
+"""Before and after an update."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.lab.wcet.comparison import Change, compare
+
+
+def draw(seed: int, count: int = 10_000, scale: float = 1.0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return np.round(scale * (1e7 + 1e6 * random.standard_exponential(count)))
+
+
+def test_the_same_work_is_no_worse() -> None:
+    comparison = compare(draw(0), draw(1), title="detector", tolerance=0.1)
+    assert comparison.verdict is Change.NO_WORSE
+    assert not comparison.worse
+    assert comparison.test.passed
+    assert [one.quantile for one in comparison.differences] == [0.5, 0.9, 0.99, 0.999]
+    assert all(one.lower <= one.change <= one.upper for one in comparison.differences)
+    assert comparison.statement.startswith("no worse: ")
+
+
+def test_slower_work_is_worse() -> None:
+    comparison = compare(draw(0), draw(1, scale=1.2))
+    assert comparison.worse
+    assert not comparison.test.passed
+    for one in comparison.differences:
+        assert one.change == pytest.approx(0.2, abs=0.05)
+        assert one.lower > 0.1
+    assert comparison.statement.startswith("worse: p")
+
+
+def test_a_tail_alone_is_worse() -> None:
+    after = draw(1)
+    after[::50] *= 1.5
+    comparison = compare(draw(0), after)
+    verdicts = {one.quantile: one.verdict for one in comparison.differences}
+    assert verdicts[0.5] is Change.NO_WORSE
+    assert verdicts[0.99] is Change.WORSE
+    assert comparison.worse
+
+
+def test_a_slower_median_alone_is_not_a_worse_tail() -> None:
+    before, after = draw(0), draw(1)
+    fast = after < np.quantile(after, 0.8)
+    after[fast] = np.quantile(after, 0.8)
+    comparison = compare(before, after)
+    assert comparison.differences[0].verdict is Change.WORSE
+    assert not comparison.worse
+
+
+def test_tolerance_decides() -> None:
+    before, after = draw(0), draw(1, scale=1.1)
+    assert compare(before, after, tolerance=0.05).worse
+    assert compare(before, after, tolerance=0.2).verdict is Change.NO_WORSE
+
+
+def test_few_times_leave_it_open() -> None:
+    comparison = compare(draw(0, 150), draw(1, 150, 1.05))
+    assert comparison.verdict is Change.UNDECIDED
+    assert [one.quantile for one in comparison.differences] == [0.5, 0.9]
+    assert "measure more" in comparison.statement
+
+
+def test_faster_work_is_no_worse() -> None:
+    assert compare(draw(0), draw(1, scale=0.8), tolerance=0.0).verdict is Change.NO_WORSE
+
+
+def test_false_alarms_are_rare_without_tolerance() -> None:
+    """5 % by the confidence; of 60, 3 +- 1.7."""
+    worse = [
+        compare(draw(2 * seed, 1000), draw(2 * seed + 1, 1000), tolerance=0.0).worse
+        for seed in range(60)
+    ]
+    assert sum(worse) <= 9
+
+
+def test_blocks_carry_what_frames_have_in_common() -> None:
+    """Frames that resemble their neighbours say less: the bounds are wider."""
+    random = np.random.default_rng(0)
+
+    def width(repeat: int) -> float:
+        before, after = (
+            1e7 + 1e6 * np.repeat(random.standard_exponential(4000 // repeat), repeat)
+            for _ in range(2)
+        )
+        one = compare(before, after, quantiles=(0.9,)).differences[0]
+        return one.upper - one.lower
+
+    assert width(8) > 1.7 * width(1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(factor=st.floats(0.5, 2.0), seed=st.integers(0, 99))
+def test_changes_do_not_depend_on_the_unit(factor: float, seed: int) -> None:
+    before, after = draw(seed, 500), draw(seed + 1, 500)
+    one = compare(before, after, seed=seed)
+    other = compare(before * factor, after * factor, seed=seed)
+    for left, right in zip(one.differences, other.differences, strict=True):
+        assert left.change == pytest.approx(right.change)
+        assert left.lower == pytest.approx(right.lower)
+
+
+def test_json() -> None:
+    comparison = compare(draw(0), draw(1), title="detector", tolerance=0.1)
+    fields = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    assert fields["verdict"] == "no worse"
+    assert fields["quantiles"][2]["before_ms"] == comparison.differences[2].before_ns / 1e6
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"before_ns": [1.0] * 99}, "before_ns"),
+        ({"after_ns": [0.0] * 200}, "after_ns"),
+        ({"quantiles": (1.0,)}, "quantiles"),
+        ({"quantiles": (0.5,)}, "do not reach"),
+        ({"confidence": 0.4}, "confidence"),
+        ({"tolerance": -0.1}, "tolerance"),
+    ],
+)
+def test_arguments_are_checked(options: dict[str, object], match: str) -> None:
+    arguments = {"before_ns": draw(0, 200), "after_ns": draw(1, 200), **options}
+    with pytest.raises(ValueError, match=match):
+        compare(**arguments)  # type: ignore[arg-type]

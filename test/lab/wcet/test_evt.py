@@ -1,0 +1,218 @@
+"""What is said of campaigns whose law is known."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.known_laws import LAWS, draw_times
+from jetson_dnn_rt.lab.wcet.conditions import CONDITIONS
+from jetson_dnn_rt.lab.wcet.evt import LEAST_COUNT, fit_block_maxima, judge
+from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
+
+BY_NAME = {law.name: law for law in LAWS}
+
+
+def draw(name: str, seed: int = 0, count: int = 10_000) -> np.ndarray:
+    return draw_times(BY_NAME[name], np.random.default_rng(seed), count)
+
+
+def judge_law(name: str, seed: int = 0, count: int = 10_000, **options: object) -> Campaign:
+    return judge(draw(name, seed, count), title=name, **options)  # type: ignore[arg-type]
+
+
+def failed(campaign: Campaign) -> set[str]:
+    return {test.name for test in campaign.tests if not test.passed}
+
+
+def test_independent_times_are_bounded() -> None:
+    campaign = judge_law("GPD, xi 0", platform="some board")
+    assert campaign.support is Support.EXTRAPOLATED
+    assert [bound.exceedance for bound in campaign.bounds] == [1e-3, 1e-4, 1e-6]
+    assert [bound.support for bound in campaign.bounds] == [
+        Support.SUPPORTED,
+        Support.EXTRAPOLATED,
+        Support.EXTRAPOLATED,
+    ]
+    assert campaign.bounds[0].method == "order statistics"
+    law = BY_NAME["GPD, xi 0"]
+    assert law.quantile is not None
+    for bound in campaign.bounds:
+        truth = law.quantile(bound.exceedance)
+        assert truth <= bound.upper_ns <= 2.0 * truth
+        assert bound.estimate_ns < bound.upper_ns
+    assert campaign.smallest_supported == pytest.approx(3e-4, rel=0.01)
+    assert {test.name for test in campaign.tests} == {"Count", "Complete", *CONDITIONS}
+    assert "95% upper confidence, 10,000 frames" in campaign.statement
+    assert campaign.statement.endswith("extrapolated, some board")
+
+
+@pytest.mark.parametrize(
+    "law", [law for law in LAWS if law.kind == "iid"], ids=lambda law: law.name
+)
+def test_bounds_of_known_laws_cover_and_are_tight(law: object) -> None:
+    """The figures over 200 trials are `bench evt`'s; here no more than three of four may miss."""
+    ratios = []
+    for seed in range(4):
+        campaign = judge_law(law.name, seed, exceedances=(1e-4,))  # type: ignore[attr-defined]
+        if campaign.support is not Support.UNPROVEN:
+            truth = law.quantile(1e-4)  # type: ignore[attr-defined]
+            ratios.append(campaign.bounds[0].upper_ns / truth)
+    assert len(ratios) >= 3
+    assert sum(ratio >= 1.0 for ratio in ratios) >= len(ratios) - 1
+    assert min(ratios) >= 0.9
+    assert np.median(ratios) <= 1.45
+
+
+@pytest.mark.parametrize(
+    ("name", "test"),
+    [
+        ("slow mode apart", "Gap"),
+        ("slow mode at the edge", "Threshold stability"),
+        ("slow mode in the tail", "Threshold stability"),
+        ("AR(1), 0.2", "Ljung-Box"),
+        ("AR(1), 0.6", "Clusters"),
+        ("moving maxima", "Clusters"),
+        ("volatile", "Ljung-Box, exceedances"),
+        ("throttling", "Ljung-Box"),
+        ("periodic", "Ljung-Box, exceedances"),
+        ("warming", "KPSS"),
+    ],
+)
+def test_what_is_no_campaign_is_flagged(name: str, test: str) -> None:
+    campaign = judge_law(name)
+    assert campaign.support is Support.UNPROVEN
+    assert test in failed(campaign)
+    for bound in campaign.bounds:
+        assert bound.support is Support.UNPROVEN
+        assert math.isnan(bound.estimate_ns)
+        assert math.isnan(bound.upper_ns)
+    assert math.isnan(campaign.smallest_supported)
+    assert campaign.statement.startswith("unproven: ")
+    assert f"high-water mark {campaign.hwm_ns / 1e6:.3f} ms" in campaign.statement
+    assert CONDITIONS[test].advice in campaign.advice
+
+
+def test_order_does_not_matter_to_what_is_seen_but_to_the_verdict() -> None:
+    times = draw("GPD, xi 0")
+    ordered = judge(np.sort(times), title="sorted")
+    assert ordered.support is Support.UNPROVEN
+    assert ordered.longest_burst == 100
+    shuffled = judge(times, title="as drawn")
+    assert shuffled.longest_burst <= 3
+    assert (ordered.p50_ns, ordered.hwm_ns) == (shuffled.p50_ns, shuffled.hwm_ns)
+
+
+def test_too_few_frames() -> None:
+    campaign = judge_law("GPD, xi 0", count=LEAST_COUNT - 1)
+    assert failed(campaign) == {"Count"}
+    assert campaign.support is Support.UNPROVEN
+    assert campaign.rule_of_three == pytest.approx(0.003, rel=0.01)
+    assert campaign.advice[0].startswith("measure 9,001 frames more")
+
+
+def test_frames_that_were_ended_leave_nothing_proven() -> None:
+    campaign = judge_law("GPD, xi 0", cut_off=3)
+    assert failed(campaign) == {"Complete"}
+    assert campaign.support is Support.UNPROVEN
+    assert "3 slow frames were ended" in campaign.statement
+    assert "sequential" in campaign.advice[0]
+    assert math.isnan(campaign.bounds[0].upper_ns)
+
+
+def test_constant_times_have_no_tail() -> None:
+    campaign = judge([5_000_000] * 2000, title="constant")
+    assert failed(campaign) == {"Count"}
+    assert campaign.best_ns == campaign.hwm_ns == 5e6
+    assert campaign.longest_burst == 0
+
+
+def test_a_coarse_timer_is_no_fault() -> None:
+    """Times in steps of 50 us, of which every one occurs a hundred times."""
+    times = np.round(draw("lognormal, sigma 0.25", 3) / 50_000).astype(np.int64) * 50_000
+    campaign = judge(times, title="coarse")
+    assert campaign.support is Support.EXTRAPOLATED
+    fine = judge_law("lognormal, sigma 0.25", 3)
+    for coarse_bound, bound in zip(campaign.bounds, fine.bounds, strict=True):
+        assert coarse_bound.upper_ns == pytest.approx(bound.upper_ns, rel=0.05)
+
+
+def test_bounds_end_where_nothing_could_contradict_them() -> None:
+    campaign = judge_law("GPD, xi 0", exceedances=(0.01, 1e-6, 1e-7, 9.3e-15))
+    supports = [bound.support for bound in campaign.bounds]
+    assert supports[:2] == [Support.SUPPORTED, Support.EXTRAPOLATED]
+    assert supports[2:] == [Support.UNPROVEN, Support.UNPROVEN]
+    assert campaign.support is Support.EXTRAPOLATED
+    assert any("9.3e-15 is out of reach" in line for line in campaign.advice)
+    out_of_reach = judge_law("GPD, xi 0", exceedances=(1e-12,))
+    assert out_of_reach.support is Support.UNPROVEN
+    assert "do not reach to 1e-12" in out_of_reach.statement
+
+
+def test_what_the_sample_reaches_is_supported() -> None:
+    campaign = judge_law("GPD, xi 0", exceedances=(0.05, 0.01))
+    assert campaign.support is Support.SUPPORTED
+    assert campaign.statement.startswith(f"{campaign.bounds[1].upper_ns / 1e6:.3f} ms at 0.01")
+
+
+def test_more_confidence_is_a_higher_bound() -> None:
+    times = draw("GPD, xi 0.2", 4)
+    bounds = [
+        judge(times, title="", confidence=confidence).bounds for confidence in (0.9, 0.95, 0.99)
+    ]
+    for low, high in ((bounds[0], bounds[1]), (bounds[1], bounds[2])):
+        for one, other in zip(low, high, strict=True):
+            assert one.upper_ns <= other.upper_ns
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), exceedances=st.sets(st.floats(1e-6, 0.4), min_size=2))
+def test_rarer_is_never_shorter(seed: int, exceedances: set[float]) -> None:
+    campaign = judge_law("GEV, xi 0", seed, 2000, exceedances=tuple(exceedances))
+    given_ = [bound.upper_ns for bound in campaign.bounds if not math.isnan(bound.upper_ns)]
+    assert given_ == sorted(given_)
+
+
+def test_the_same_answer_again_and_in_another_unit() -> None:
+    times = draw("lognormal, sigma 0.5", 1)
+    assert judge(times, title="a") == judge(times, title="a")
+    microseconds = judge(times / 1e3, title="a")
+    for one, other in zip(judge(times, title="a").bounds, microseconds.bounds, strict=True):
+        assert one.upper_ns / 1e3 == pytest.approx(other.upper_ns, rel=0.01)
+
+
+def test_json_has_no_nan() -> None:
+    for name in ("GPD, xi 0", "slow mode apart"):
+        fields = judge_law(name).to_dict()
+        text = json.dumps(fields, allow_nan=False)
+        assert json.loads(text)["bounds"][1]["exceedance"] == 1e-4
+    assert fields["bounds"][0]["upper_ms"] is None
+
+
+def test_maxima_are_those_of_whole_blocks() -> None:
+    values = np.arange(1019.0) + np.random.default_rng(0).uniform(0.0, 0.1, 1019)
+    law, maxima = fit_block_maxima(values)
+    assert (law.block, law.count) == (20, 50)
+    assert maxima.tolist() == values[19:1000:20].tolist()
+
+
+@pytest.mark.parametrize(
+    ("times", "options", "match"),
+    [
+        ([], {}, "times_ns"),
+        ([[1.0, 2.0]], {}, "times_ns"),
+        ([1.0, math.nan], {}, "times_ns"),
+        ([1.0], {"exceedances": ()}, "exceedances"),
+        ([1.0], {"exceedances": (0.0,)}, "exceedances"),
+        ([1.0], {"exceedances": (0.6,)}, "exceedances"),
+        ([1.0], {"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_arguments_are_checked(times: list[float], options: dict[str, object], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        judge(times, title="", **options)  # type: ignore[arg-type]

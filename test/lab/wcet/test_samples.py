@@ -1,0 +1,193 @@
+"""Times out of traces: grouped as they are asked for, each exactly once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traced_jobs import METADATA, make_record, write_lines, write_parquet_trace
+
+from jetson_dnn_rt.lab.wcet.campaigns import count_cut_off
+from jetson_dnn_rt.lab.wcet.samples import KEYS, read_samples
+from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.traces.clock_log import ClockLog
+from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.writer import TraceWriter
+
+pytest.importorskip("pyarrow")
+
+
+def write(folder: Path, records: list[JobRecord], clocks: ClockLog | None = None) -> Trace:
+    with TraceWriter(folder, METADATA, clocks=(clocks or ClockLog()).at) as writer:
+        for record in records:
+            writer.write(record, warm_up=record.sequence < 2, wait=True)
+    return open_trace(folder)
+
+
+def test_execution_times_of_finished_jobs(tmp_path: Path) -> None:
+    records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(6)]
+    records.append(make_record(6, outcome=Outcome.ABORTED, stages_ns=(77,)))
+    records.append(make_record(7, outcome=Outcome.SKIPPED, stages_ns=()))
+    records.append(make_record(8, outcome=Outcome.LATE, stages_ns=(500, 1)))
+    (sample,) = read_samples([write(tmp_path, records)])
+    assert sample.key == (("task", "detector"), ("variant", "full@null"))
+    assert sample.times_ns.tolist() == [112, 113, 114, 115, 501]
+    assert sample.warm_up_ns.tolist() == [110, 111]
+    assert sample.release_ns.tolist() == [records[i].release_ns for i in (2, 3, 4, 5, 8)]
+    assert sample.deadline_ns == 40_000_000
+    assert sample.title == "detector, full@null"
+
+
+def test_response_times(tmp_path: Path) -> None:
+    records = [make_record(i) for i in range(4)]
+    (sample,) = read_samples([write(tmp_path, records)], times="response")
+    assert sample.times_ns.tolist() == [record.response_time_ns for record in records[2:]]
+
+
+def test_stages_of_all_jobs_that_ran_them(tmp_path: Path) -> None:
+    records = [
+        make_record(2, stages_ns=(5, 6)),
+        make_record(3, stages_ns=(7, 8), variant="x+y", variants=("x", "y")),
+        make_record(4, outcome=Outcome.ABORTED, stages_ns=(9,)),
+    ]
+    samples = read_samples([write(tmp_path, records)], by=("variant", "stage"))
+    found = {tuple(value for _, value in s.key): s.times_ns.tolist() for s in samples}
+    assert found == {
+        ("detector", "full@null", "a"): [5, 9],
+        ("detector", "full@null", "b"): [6],
+        ("detector", "x", "a"): [7],
+        ("detector", "y", "b"): [8],
+    }
+    assert {s.deadline_ns for s in samples} == {0}
+
+
+def test_jobs_in_which_the_clocks_changed_are_campaigns_of_their_own(tmp_path: Path) -> None:
+    records = [make_record(i) for i in range(2, 6)]
+    clocks = ClockLog("slow")
+    clocks.append(records[1].stages[1].start_ns, "fast")
+    samples = read_samples([write(tmp_path, records, clocks)], by=("task", "clocks"))
+    assert {s.title: len(s) for s in samples} == {
+        "detector, slow": 1,
+        "detector, slow+fast": 1,
+        "detector, fast": 2,
+    }
+    single = write(tmp_path / "none", records)
+    assert [s.title for s in read_samples([single], by=["clocks"])] == [
+        "detector, clocks not read"
+    ]
+
+
+def test_traces_follow_each_other(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", [make_record(i, stages_ns=(i,)) for i in range(2, 5)])
+    second = write(tmp_path / "b", [make_record(i, stages_ns=(10 * i,)) for i in range(2, 5)])
+    (sample,) = read_samples([first, second])
+    assert sample.times_ns.tolist() == [2, 3, 4, 20, 30, 40]
+
+
+def test_nothing_of_an_empty_trace(tmp_path: Path) -> None:
+    assert read_samples([write(tmp_path, [])]) == []
+
+
+@pytest.mark.parametrize(("by", "times"), [(("task", "colour"), "execution"), ((), "waiting")])
+def test_what_is_unknown_is_named(by: tuple[str, ...], times: str) -> None:
+    with pytest.raises(ValueError, match=r"colour|waiting"):
+        read_samples([], by=by, times=times)
+
+
+def gather_by_hand(trace: Trace, names: list[str]) -> dict[tuple[str, ...], list[int]]:
+    """Row by row, as the words of `read_samples` say it."""
+    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for job in trace.jobs():
+        record = job.record
+        if "stage" in names:
+            for stage, clocks in zip(record.stages, job.clocks, strict=True):
+                values = {"task": record.task, "variant": stage.variant, "stage": stage.name}
+                key = tuple({**values, "clocks": clocks}[name] for name in names)
+                found[key].append(stage.execution_time_ns)
+        elif record.outcome in (Outcome.MET, Outcome.LATE):
+            joined = "+".join(filter(None, dict.fromkeys(job.clocks)))
+            values = {"task": record.task, "variant": record.variant, "clocks": joined}
+            found[tuple(values[name] for name in names)].append(record.execution_time_ns)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["detector", "segmenter"]),
+            st.sampled_from(["full@null", "tucker@null"]),
+            st.sampled_from(list(Outcome)),
+            st.lists(st.integers(1, 1000), max_size=3).map(tuple),
+        ),
+        max_size=40,
+    ),
+    st.lists(st.tuples(st.integers(0, 10**9), st.sampled_from(["", "x", "y"])), max_size=6),
+    st.sets(st.sampled_from(KEYS)),
+)
+def test_every_time_is_in_one_sample(
+    tmp_path_factory: pytest.TempPathFactory,
+    jobs: list[tuple[str, str, Outcome, tuple[int, ...]]],
+    changes: list[tuple[int, str]],
+    by: set[str],
+) -> None:
+    clocks = ClockLog()
+    for time_ns, text in sorted(changes):
+        clocks.append(time_ns, text)
+    records = [
+        make_record(i, task=task, variant=variant, outcome=outcome, stages_ns=stages_ns)
+        for i, (task, variant, outcome, stages_ns) in enumerate(jobs, 2)
+    ]
+    trace = write(tmp_path_factory.mktemp("trace"), records, clocks)
+    names = [name for name in KEYS if name == "task" or name in by]
+    expected = gather_by_hand(trace, names)
+    samples = read_samples([trace], by=tuple(by))
+    assert [tuple(value for _, value in s.key) for s in samples] == sorted(expected)
+    for sample in samples:
+        key = tuple(value for _, value in sample.key)
+        assert sample.times_ns.tolist() == expected[key]
+        assert sample.times_ns.dtype == np.int64
+
+
+def test_of_version_1_too(tmp_path: Path) -> None:
+    write_lines(tmp_path / "jobs.jsonl", [make_record(i) for i in range(3)])
+    (sample,) = read_samples([open_trace(tmp_path)])
+    assert len(sample) == 3
+    whole = write_parquet_trace(tmp_path / "new", [make_record(i) for i in range(13)])
+    assert len(read_samples([open_trace(whole)])[0]) == 3
+
+
+def batched(record: JobRecord, size: int) -> JobRecord:
+    """The same with its network run for several frames."""
+    first, *others = record.stages
+    return replace(record, stages=(replace(first, name="inference", batch=size), *others))
+
+
+def test_jobs_that_ran_together_are_campaigns_of_their_own(tmp_path: Path) -> None:
+    records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(2, 5)]
+    records += [batched(make_record(i, stages_ns=(150 + i, 10)), 2) for i in range(5, 7)]
+    records.append(batched(make_record(7, stages_ns=(190, 10)), 3))
+    trace = write(tmp_path, records)
+    found = {s.key[1][1]: s.times_ns.tolist() for s in read_samples([trace])}
+    assert found == {
+        "full@null": [112, 113, 114],
+        "full@null (batch of 2)": [165, 166],
+        "full@null (batch of 3)": [200],
+    }
+    stages = read_samples([trace], by=("variant", "stage"))
+    assert ("variant", "full@null (batch of 3)") in stages[-1].key
+    assert [job.record.batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3]
+    assert [job.record.stages[0].batch for job in trace.jobs()] == [1, 1, 1, 2, 2, 3]
+    together, alone = (
+        next(s for s in read_samples([trace]) if s.key[1][1] == f"full@null{mark}")
+        for mark in (" (batch of 2)", "")
+    )
+    lost = replace(batched(make_record(8, stages_ns=(150, 1)), 2), outcome=Outcome.ABORTED)
+    more = write(tmp_path / "more", [lost])
+    assert count_cut_off([more], together, "execution") == 1
+    assert count_cut_off([more], alone, "execution") == 0

@@ -1,0 +1,150 @@
+"""Tests of stationarity and independence, against scipy and statsmodels."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.sandbox.stats.runs import runstest_1samp
+from statsmodels.stats.diagnostic import acorr_ljungbox
+from statsmodels.tsa.stattools import kpss
+
+from jetson_dnn_rt.lab.wcet.stationarity import (
+    anderson_survival,
+    check_correlation,
+    check_level,
+    check_runs,
+    check_same_law,
+    correlate,
+    cramer_survival,
+    rank,
+    spread_ties,
+)
+
+CHECKS = {
+    "level": check_level,
+    "runs": check_runs,
+    "correlation": lambda values: check_correlation(rank(values), 20),
+    "halves": lambda values: check_same_law(values[:500], values[500:]),
+}
+
+
+def draw_normal(seed: int, count: int = 1000) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(count)
+
+
+def test_level_is_that_of_statsmodels() -> None:
+    values = draw_normal(0, 2000)
+    lags = int(4.0 * 20.0**0.25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        statistic = kpss(values, nlags=lags)[0]
+    assert check_level(values)[0] == pytest.approx(statistic)
+
+
+def test_level_has_the_published_critical_values() -> None:
+    # Kwiatkowski et al. 1992, table 1.
+    for critical, level in ((0.347, 0.1), (0.463, 0.05), (0.574, 0.025), (0.739, 0.01)):
+        assert cramer_survival(critical) == pytest.approx(level, rel=0.05)
+
+
+def test_cramer_is_scipys_limit() -> None:
+    one = stats.cramervonmises(stats.uniform.ppf((np.arange(4000) + 0.2) / 4000), "uniform")
+    assert cramer_survival(one.statistic) == pytest.approx(one.pvalue, abs=1e-3)
+    assert cramer_survival(0.0) == 1.0
+
+
+def test_correlation_is_that_of_statsmodels() -> None:
+    values = draw_normal(1)
+    expected = acorr_ljungbox(values, [20])
+    statistic, p_value = check_correlation(values, 20)
+    assert statistic == pytest.approx(float(expected["lb_stat"].iloc[0]))
+    assert p_value == pytest.approx(float(expected["lb_pvalue"].iloc[0]))
+
+
+def test_runs_are_those_of_statsmodels() -> None:
+    values = draw_normal(2)
+    expected = runstest_1samp(values, "median", correction=False)
+    assert check_runs(values) == pytest.approx(tuple(expected))
+
+
+def test_runs_of_one_level_say_nothing() -> None:
+    assert check_runs(np.ones(10)) == (0.0, 1.0)
+
+
+def test_same_law_is_scipys_anderson_darling() -> None:
+    first, second = draw_normal(3, 300), draw_normal(4, 200) + 0.2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = stats.anderson_ksamp([first, second])
+    statistic, p_value = check_same_law(first, second)
+    # scipy gives (A^2 - 1) / deviation, so the p values are compared.
+    assert p_value == pytest.approx(expected.pvalue, rel=0.1)
+    assert statistic > 2.5
+
+
+def test_anderson_has_the_published_critical_values() -> None:
+    # D'Agostino & Stephens 1986, table 4.2, case 0.
+    for critical, level in ((1.933, 0.1), (2.492, 0.05), (3.857, 0.01)):
+        assert anderson_survival(critical) == pytest.approx(level, rel=0.03)
+    assert anderson_survival(0.0) == 1.0
+
+
+@given(first=st.floats(0.01, 40.0), second=st.floats(0.01, 40.0))
+def test_survivals_fall(first: float, second: float) -> None:
+    low, high = sorted((first, second))
+    for survival in (anderson_survival, cramer_survival):
+        assert 0.0 <= survival(high) <= survival(low) + 1e-5 <= 1.0 + 1e-5
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_independent_values_fail_as_often_as_they_should(name: str) -> None:
+    p_values = np.array([CHECKS[name](draw_normal(seed))[1] for seed in range(400)])
+    # Binomial with 400 trials: 20 +- 4.4 at 5 %, 200 +- 10 at 50 %.
+    assert 4 <= (p_values < 0.05).sum() <= 38
+    assert 155 <= (p_values < 0.5).sum() <= 245
+
+
+def test_each_fault_is_found() -> None:
+    values = draw_normal(5)
+    assert check_level(values + np.linspace(0.0, 1.0, 1000))[1] < 1e-3
+    assert check_same_law(values[:500], 1.5 * values[500:])[1] < 1e-3
+    smooth = np.convolve(values, [0.5, 0.5], "same")
+    assert check_correlation(smooth, 20)[1] < 1e-6
+    assert check_runs(smooth)[1] < 1e-6
+
+
+def test_correlations_by_hand() -> None:
+    # Deviations 1, -1, 1, -1: products -3 of 4 at lag 1, +2 of 4 at lag 2.
+    assert correlate(np.array([1.0, -1.0, 1.0, -1.0]), 2) == pytest.approx([-0.75, 0.5])
+
+
+@given(
+    values=st.lists(st.integers(1, 40), min_size=2, max_size=60),
+    step=st.sampled_from([1, 7, 1000]),
+)
+def test_spread_times_differ_and_stay_in_their_step(values: list[int], step: int) -> None:
+    times = np.array(values, float) * step
+    spread, found = spread_ties(times, np.random.default_rng(0))
+    if len(set(values)) == 1:
+        assert found == 0.0
+        assert spread == pytest.approx(times)
+        return
+    assert found >= step
+    assert np.abs(spread - times).max() <= 0.5 * found
+    assert len(np.unique(spread)) == len(spread)
+
+
+def test_a_timer_with_uneven_steps_is_recognised() -> None:
+    # 31.25 ns in whole nanoseconds: steps of 31 and 32 have no common divisor but 1.
+    ticks = np.random.default_rng(0).integers(0, 500, 10_000)
+    times = np.round(ticks * 31.25)
+    assert spread_ties(times, np.random.default_rng(0))[1] == pytest.approx(31.0, abs=1.0)
+
+
+def test_ranks() -> None:
+    assert rank(np.array([0.3, 0.1, 0.2])).tolist() == [3.0, 1.0, 2.0]

@@ -1,0 +1,264 @@
+"""Records are made on the delivery's own thread, and reach every observer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime import delivery as delivery_module
+from jetson_dnn_rt.runtime.delivery import Delivery
+from jetson_dnn_rt.safety.faults import FAULTS
+from jetson_dnn_rt.scheduling.ending import Ending
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
+
+
+class _CountedEnding(Ending):
+    """Says on which threads its record was made."""
+
+    threads: list[str] = []  # noqa: RUF012  shared on purpose: slots leave no room for one each
+
+    def make_record(self) -> JobRecord:
+        self.threads.append(threading.current_thread().name)
+        return super().make_record()
+
+
+def make_ending(sequence: int) -> Ending:
+    work = Work(Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 0, sequence))
+    job = Job("task", sequence, 1, 2, 50, work, "full")
+    return _CountedEnding(job, Outcome.SKIPPED, "budget", 30, ())
+
+
+def test_a_record_is_made_once_away_from_the_worker() -> None:
+    _CountedEnding.threads.clear()
+    seen: list[tuple[str, int]] = []
+    observers = [
+        lambda record, work, name=name: seen.append((name, record.sequence)) for name in "ab"
+    ]
+    delivery = Delivery()
+    delivery.start()
+    for sequence in range(3):
+        delivery.put(observers, make_ending(sequence))
+    assert _CountedEnding.threads in (
+        [],
+        ["rt-delivery"],
+        2 * ["rt-delivery"],
+        3 * ["rt-delivery"],
+    )
+    assert delivery.wait(10.0)
+    delivery.stop(10.0)
+    assert _CountedEnding.threads == 3 * ["rt-delivery"]
+    assert seen == [(name, sequence) for sequence in range(3) for name in "ab"]
+
+
+def test_an_observer_that_breaks_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+
+    def break_down(record: JobRecord, work: Work) -> None:
+        raise ValueError("full disk")
+
+    delivery = Delivery()
+    delivery.start()
+    with caplog.at_level(logging.ERROR):
+        for sequence in range(2):
+            delivery.put(
+                [break_down, lambda record, work: seen.append(record.sequence)],
+                make_ending(sequence),
+            )
+        assert delivery.wait(10.0)
+    delivery.stop(10.0)
+    assert seen == [0, 1]
+    # The same trouble is said once.
+    [record] = caplog.records
+    assert record.message.startswith("an observer of task task failed")
+
+
+def make_picture(sequence: int, size: tuple[int, int]) -> Ending:
+    """A job that was met, with a picture and a result of its own."""
+    work = Work(Frame(np.ones((*size, 3), np.uint8), "bgr8", 7, sequence, "front"))
+    job = Job("task", sequence, 1, 2, 50, work, "full")
+    return Ending(job, Outcome.MET, "", 30, ())
+
+
+def test_an_observer_that_blocks_costs_the_oldest_pictures_and_no_record() -> None:
+    """EDGES 9: 60 full-HD frames, 370 MB, behind a blocked observer: 64 MiB are kept."""
+    entered, let_go = threading.Event(), threading.Event()
+    seen: list[tuple[int, int, int, str]] = []
+
+    def block(record: JobRecord, work: Work) -> None:
+        entered.set()
+        assert let_go.wait(60)
+        seen.append(
+            (record.sequence, work.frame.image.size, work.frame.stamp_ns, work.frame.frame_id)
+        )
+
+    delivery = Delivery()
+    delivery.start()
+    delivery.put([block], make_picture(0, (1080, 1920)))
+    assert entered.wait(60)
+    kept: list[weakref.ref[object]] = []
+    for sequence in range(1, 60):
+        ending = make_picture(sequence, (1080, 1920))
+        kept.append(weakref.ref(ending.work.frame.image))
+        delivery.put([block], ending)
+        del ending
+    alive = [n for n, one in enumerate(kept, 1) if one() is not None]
+    size = 1080 * 1920 * 3
+    # The first two were there before anybody looked; of the others the latest.
+    assert alive == [1, 2, *range(50, 60)]
+    assert 10 * size <= delivery_module.MAX_PICTURE_BYTES < 11 * size
+    assert delivery.dropped_pictures == 47
+    let_go.set()
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert [sequence for sequence, _, _, _ in seen] == list(range(60))
+    assert [n for n, pixels, _, _ in seen if pixels] == [0, *alive]
+    assert {(stamp, frame_id) for _, _, stamp, frame_id in seen} == {(7, "front")}
+    [fault] = FAULTS.snapshot()
+    assert (fault.kind, fault.count) == ("pictures for observers: dropped", 47)
+
+
+def test_a_picture_counts_with_the_buffer_that_it_keeps_alive() -> None:
+    """EDGES 9: one pixel of a message of 10 MB keeps all of it."""
+    delivery = Delivery()  # not started: everything waits
+    buffers = [bytes(10_000_000) for _ in range(20)]
+    for sequence, buffer in enumerate(buffers):
+        image = np.ndarray((1, 1, 3), np.uint8, buffer=memoryview(buffer)[100:])
+        work = Work(Frame(image[:, ::-1], "bgr8", 0, sequence))
+        job = Job("task", sequence, 1, 2, 50, work, "full")
+        delivery.put([], Ending(job, Outcome.MET, "", 30, ()))
+    # The first two were there before anybody looked.
+    assert delivery.dropped_pictures == 20 - 2 - delivery_module.MAX_PICTURE_BYTES // 10_000_000
+    assert delivery._picture_bytes == 60_000_000
+
+
+def test_a_picture_that_several_tasks_share_counts_once() -> None:
+    """EDGES 9: many tasks on one camera do not drop each other's results."""
+    entered, let_go = threading.Event(), threading.Event()
+
+    def block(record: JobRecord, work: Work) -> None:
+        entered.set()
+        assert let_go.wait(60)
+
+    delivery = Delivery()
+    delivery.start()
+    delivery.put([block], make_ending(0))
+    assert entered.wait(60)
+    picture = make_picture(1, (1080, 1920))
+    for _ in range(100):
+        job = Job("task", 1, 1, 2, 50, picture.work, "full")
+        delivery.put([block], Ending(job, Outcome.MET, "", 30, ()))
+    assert delivery.dropped_pictures == 0
+    let_go.set()
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert delivery._picture_bytes == 0
+
+
+def test_the_work_of_a_stage_that_hangs_is_not_changed() -> None:
+    """EDGES 9: its thread has the frame in use yet."""
+    delivery = Delivery()  # not started: everything waits
+    endings = [make_picture(n, (4096, 4096)) for n in range(4)]
+    works = [ending.work for ending in endings]
+    for ending in endings:
+        delivery.put([], ending)
+    assert [work.frame.image.size for work in works] == 4 * [4096 * 4096 * 3]
+    sizes = [ending.work.frame.image.size for ending in endings]
+    assert sizes == [4096 * 4096 * 3] * 2 + [0, 4096 * 4096 * 3]
+
+
+def test_records_are_bounded_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EDGES 9: an observer that never returns costs records, counted, not memory without end."""
+    monkeypatch.setattr(delivery_module, "MAX_RECORDS", 100)
+    delivery = Delivery()
+    for sequence in range(250):
+        delivery.put([], make_ending(sequence))
+    assert delivery._queue.qsize() == 100
+    assert delivery.lost_records == 150
+    assert len(delivery._pictures) == 100
+    seen: list[int] = []
+    delivery.put([lambda record, work: seen.append(record.sequence)], make_ending(250))
+    delivery.start()
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert seen == [250]
+    assert not any("thread" in fault.kind for fault in FAULTS.snapshot())
+    assert (delivery._picture_bytes, len(delivery._pictures)) == (0, 0)
+
+
+def test_different_texts_of_one_observer_are_one_fault() -> None:
+    """EDGES 10: what observers raise is counted by kind, however many texts there are."""
+    delivery = Delivery()
+    delivery.start()
+
+    def break_down(record: JobRecord, work: Work) -> None:
+        raise ValueError(f"frame {record.sequence}")
+
+    for sequence in range(100):
+        delivery.put([break_down], make_ending(sequence))
+    assert delivery.wait(60)
+    delivery.stop(60)
+    [fault] = FAULTS.snapshot()
+    assert (fault.kind, fault.count) == ("an observer of task task: ValueError", 100)
+
+
+def test_the_delivery_goes_on_whatever_an_observer_raises() -> None:
+    """EDGES 8: even what would end a thread."""
+    seen: list[int] = []
+
+    def leave(record: JobRecord, work: Work) -> None:
+        if record.sequence == 0:
+            raise SystemExit
+        seen.append(record.sequence)
+
+    delivery = Delivery()
+    delivery.start()
+    for sequence in range(3):
+        delivery.put([leave], make_ending(sequence))
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert seen == [1, 2]
+    assert "rt-delivery" not in FAULTS.dead_threads
+
+
+class _UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class _BrokenEnding(Ending):
+    """One of which no record can be made."""
+
+    def make_record(self) -> JobRecord:
+        raise _UnprintableError
+
+
+def test_a_record_that_cannot_be_made_costs_no_other() -> None:
+    """EDGES 8: it ended the delivery, or cost records that nobody counted."""
+    seen: list[int] = []
+
+    def observe(record: JobRecord, work: Work) -> None:
+        seen.append(record.sequence)
+        if record.sequence == 2:
+            raise _UnprintableError
+
+    delivery = Delivery()
+    delivery.start()
+    good = [make_ending(sequence) for sequence in range(4)]
+    broken = _BrokenEnding(good[1].job, Outcome.SKIPPED, "budget", 30, ())
+    for ending in (good[0], broken, good[2], good[3]):
+        delivery.put([observe], ending)
+    assert delivery.wait(60)
+    delivery.stop(60)
+    assert seen == [0, 2, 3]
+    assert delivery.lost_records == 1
+    assert delivery.busy_s() == 0.0
+    assert {fault.kind for fault in FAULTS.snapshot()} == {
+        "records for observers: _UnprintableError",
+        "an observer of task task: _UnprintableError",
+    }

@@ -1,0 +1,25 @@
+import pytest
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.runtime.device_limits import parse_device_limits
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", {}),
+        (" ", {}),
+        ("cuda=2", {"cuda": 2}),
+        (" cuda = 2 , dla0=1,", {"cuda": 2, "dla0": 1}),
+    ],
+)
+def test_what_is_understood(text, limits):
+    assert parse_device_limits(text) == limits
+
+
+@pytest.mark.parametrize(
+    "text", ["cuda", "cuda=", "=2", "cuda=0", "cuda=-1", "cuda=1.5", "a=1,a=2"]
+)
+def test_what_is_not(text):
+    with pytest.raises(ConfigurationError, match=r"max_inflight .*cuda=2"):
+        parse_device_limits(text)

@@ -1,0 +1,76 @@
+"""Forecasts of task sets that can be solved by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_dnn_rt.runtime.sharing import forecast as module
+from jetson_dnn_rt.runtime.sharing.forecast import FRAMES, Forecast, ForecastTask, forecast
+
+MS = 1_000_000
+
+
+def task(name: str, period_ms: int, deadline_ms: int, *stages_ms: int) -> ForecastTask:
+    times_ns = [tuple(ms * MS for ms in stages_ms)]
+    return ForecastTask(name, period_ms * MS, deadline_ms * MS, times_ns)
+
+
+def test_one_task_alone() -> None:
+    assert forecast([task("a", 10, 10, 2, 4, 1)], 1) == Forecast(FRAMES, FRAMES, 7.0)
+    # Hopeless frames are not begun, but one in thirty, to measure anew: that one is late.
+    assert forecast([task("a", 10, 6, 2, 4, 1)], 1) == Forecast(FRAMES, 0, float("inf"))
+
+
+def test_two_workers_do_what_one_cannot() -> None:
+    tasks = [task("a", 10, 10, 6), task("b", 10, 10, 6)]
+    # The first of two equal deadlines: the other one could end at 12.
+    assert forecast(tasks, 1) == Forecast(2 * FRAMES, FRAMES, 6.0)
+    assert forecast(tasks, 2) == Forecast(2 * FRAMES, 2 * FRAMES, 6.0)
+    # Twice as slow side by side, no worker is better than the other's absence.
+    slow = [task("a", 10, 10, 12), task("b", 10, 10, 12)]
+    assert forecast(slow, 2).met == 0
+
+
+def test_the_discipline_is_that_of_the_process() -> None:
+    tasks = [task("long", 20, 20, 8), task("short", 20, 10, 3)]
+    assert forecast(tasks, 1, "edf") == Forecast(2 * FRAMES, 2 * FRAMES, (3 + 11) / 2)
+    assert forecast(tasks, 1, "fifo").met == FRAMES
+
+
+def test_runs_are_taken_in_turn() -> None:
+    uneven = ForecastTask("a", 10 * MS, 10 * MS, [(4 * MS,), (8 * MS,)])
+    assert forecast([uneven], 1) == Forecast(FRAMES, FRAMES, 6.0)
+
+
+def test_a_fast_task_gets_the_frames_of_its_rate_within_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = [task("slow", 100, 100, 1), task("fast", 10, 10, 1)]
+    assert forecast(tasks, 2).released == FRAMES + 10 * FRAMES
+    monkeypatch.setattr(module, "MOST_FRAMES", 110)
+    assert forecast(tasks, 2).released == 10 + 100
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(5, 50), st.integers(1, 100), st.integers(0, 100)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 4),
+)
+def test_with_a_worker_each_what_fits_its_period_is_met(
+    drawn: list[tuple[int, int, int]], workers: int
+) -> None:
+    tasks = [
+        task(f"t{n}", period, period, first * period // 300, second * period // 300)
+        for n, (period, first, second) in enumerate(drawn)
+    ]
+    result = forecast(tasks, len(tasks))
+    assert result.met == result.released
+    fewer = forecast(tasks, workers)
+    assert fewer.released == result.released
+    assert 0 <= fewer.met <= fewer.released

@@ -1,0 +1,127 @@
+import gc
+import os
+import sys
+import threading
+
+import pytest
+
+from jetson_dnn_rt.runtime.realtime import RIGHTS_MEND, Realtime, RealtimeParameters
+
+pytestmark = pytest.mark.freezes
+
+
+@pytest.fixture
+def restored():
+    interval, cores = sys.getswitchinterval(), os.sched_getaffinity(0)
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    gc.unfreeze()
+    yield
+    sys.setswitchinterval(interval)
+    os.sched_setaffinity(0, cores)
+    os.sched_setscheduler(0, policy, parameter)
+    gc.unfreeze()
+
+
+def settings(realtime):
+    return {setting.name: setting for setting in realtime.settings}
+
+
+def test_everything_off_changes_nothing(restored):
+    realtime = Realtime(RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0))
+    before = sys.getswitchinterval()
+    realtime.apply_to_process()
+    realtime.apply_to_worker()
+    realtime.apply_to_io()
+    realtime.freeze()
+    assert realtime.settings == ()
+    assert sys.getswitchinterval() == before
+
+
+def test_process_items_are_applied_and_said(restored):
+    realtime = Realtime(RealtimeParameters(switch_interval_us=700))
+    realtime.apply_to_process()
+    realtime.freeze()
+    said = settings(realtime)
+    assert said["mallopt"].applied
+    assert said["gc_freeze"].applied
+    assert gc.get_freeze_count() > 0
+    assert sys.getswitchinterval() == pytest.approx(700e-6)
+
+
+def test_refused_rights_are_reported_with_the_mend(restored, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    realtime = Realtime(RealtimeParameters(sched_fifo=True))
+    realtime.apply_to_worker()
+    realtime.apply_to_worker()
+    setting = settings(realtime)["sched_fifo"]
+    assert not setting.applied
+    assert RIGHTS_MEND in setting.detail
+    assert len(realtime.settings) == 1
+
+
+def test_as_worker_is_undone(restored):
+    core = min(os.sched_getaffinity(0))
+    realtime = Realtime(RealtimeParameters(cpu_affinity=(core,)))
+    before = os.sched_getaffinity(0)
+    with realtime.as_worker():
+        assert os.sched_getaffinity(0) == {core}
+    assert os.sched_getaffinity(0) == before
+
+
+def test_fifo_where_the_rights_exist(restored):
+    realtime = Realtime(RealtimeParameters(sched_fifo=True, priority=10))
+    with realtime.as_worker():
+        if not settings(realtime)["sched_fifo"].applied:
+            pytest.skip("this process may not use SCHED_FIFO")
+        assert os.sched_getscheduler(0) == os.SCHED_FIFO
+        assert os.sched_getparam(0).sched_priority == 10
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    [
+        ({"priority": 0}, "priority"),
+        ({"priority": 99}, "priority"),
+        ({"switch_interval_us": -1}, "switch_interval_us"),
+        ({"cpu_affinity": (10_000,)}, "cpu_affinity"),
+    ],
+)
+def test_bad_parameters_are_named(bad, name):
+    with pytest.raises(ValueError, match=name):
+        RealtimeParameters(**bad)
+
+
+def test_threads_that_start_in_the_background_become_workers(restored):
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    realtime = Realtime(RealtimeParameters(cpu_affinity=tuple(cores)))
+    end = threading.Event()
+    threads = []
+
+    def run():
+        end.wait()
+
+    def start():
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return threads[-1].native_id
+
+    before = os.sched_getscheduler(0), os.sched_getaffinity(0)
+    try:
+        other = start()
+        with realtime.in_background():
+            # No worker itself, so nobody waits for it.
+            assert os.sched_getaffinity(0) == before[1]
+            mine = start()
+            assert os.sched_getscheduler(mine) == os.SCHED_BATCH
+        assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
+        assert os.sched_getscheduler(mine) == os.SCHED_OTHER
+        assert os.sched_getaffinity(mine) == set(cores)
+        assert os.sched_getaffinity(other) == before[1]
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()

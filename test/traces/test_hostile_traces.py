@@ -1,0 +1,232 @@
+"""Traces that are damaged, or made to do harm: an error of the reader, and bounded memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from traced_jobs import METADATA, damage, make_record, write_lines, write_parquet_trace
+
+from jetson_dnn_rt.traces import reader as trace_reader
+from jetson_dnn_rt.traces.columns import make_batch
+from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import METADATA_KEY, TracedJob, make_schema
+from jetson_dnn_rt.traces.trace import LINE_BYTES
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+RECORDS = [make_record(i) for i in range(40)]
+
+
+def write_stream(path: Path, options: Any = None) -> Path:
+    """A stream of two batches."""
+    schema = make_schema(METADATA)
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_stream(path, schema, options=options) as stream:
+        for first in (0, 20):
+            jobs = [TracedJob(record) for record in RECORDS[first : first + 20]]
+            stream.write_batch(make_batch(jobs, schema))
+    return path
+
+
+def make_trace(kind: str, folder: Path) -> Path:
+    """The only file of a good trace."""
+    if kind == "stream":
+        return write_stream(folder / "jobs-0000.arrows")
+    if kind == "parquet":
+        return write_parquet_trace(folder, RECORDS) / "jobs-0000.parquet"
+    folder.mkdir()
+    return write_lines(folder / "jobs.jsonl", RECORDS[:6])
+
+
+def read_damaged(kind: str, folder: Path, seeds: range) -> int:
+    """Read damaged traces; how many could be read. Run by a process of its own, too."""
+    from jetson_dnn_rt.lab.report.export.csv import write_csv
+    from jetson_dnn_rt.lab.wcet.samples import read_samples
+
+    file = make_trace(kind, folder / "trace")
+    data = file.read_bytes()
+    whole = 0
+    for seed in seeds:
+        file.write_bytes(damage(data, seed))
+        for read in (
+            lambda trace: sum(1 for _ in trace.jobs()),
+            lambda trace: read_samples([trace], by=("task", "variant", "stage", "clocks")),
+            lambda trace: write_csv({"t": trace}, folder / "out.csv"),
+        ):
+            try:
+                read(open_trace(file))
+            except ValueError:
+                continue
+            whole += 1
+    return whole
+
+
+@pytest.mark.parametrize("kind", ["stream", "parquet", "lines"])
+def test_damage_is_an_error_of_the_reader(tmp_path: Path, kind: str) -> None:
+    """EDGES 20: offsets of a damaged stream led out of its memory; the process died of it.
+
+    In a process of its own: at 13e253e seed 16 of a stream ends it with a signal.
+    """
+    code = (
+        "import logging, sys; from pathlib import Path\n"
+        "from test_hostile_traces import read_damaged\n"
+        "logging.disable(logging.CRITICAL)\n"
+        f"print(read_damaged({kind!r}, Path({str(tmp_path)!r}), range(150)))\n"
+    )
+    path = [str(Path(__file__).parent), *filter(None, sys.path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert 0 <= int(ended.stdout) < 3 * 150
+
+
+def spoil_offsets(batch: Any) -> Any:
+    """A batch whose first text begins far behind its data."""
+    column = batch.column("task")
+    offsets = np.frombuffer(column.buffers()[1], np.int32).copy()
+    offsets[1] = 2**30
+    spoiled = pa.StringArray.from_buffers(
+        len(column), pa.py_buffer(offsets.tobytes()), column.buffers()[2]
+    )
+    return batch.set_column(0, batch.schema.field("task"), spoiled)
+
+
+def test_offsets_that_lead_out_of_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = make_schema(METADATA)
+    good = make_batch([TracedJob(record) for record in RECORDS[:5]], schema)
+    with pa.ipc.new_stream(tmp_path / "jobs-0000.arrows", schema) as stream:
+        stream.write_batch(good)
+        stream.write_batch(spoil_offsets(good))
+    assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS[:5]
+    assert "breaks off" in caplog.text
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_compressed_stream_is_refused(
+    tmp_path: Path, codec: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """EDGES 20: a few bytes that are gigabytes when they are unpacked."""
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    write_stream(tmp_path / "jobs-0000.arrows", options)
+    assert list(open_trace(tmp_path).jobs()) == []
+    assert "its buffers are compressed" in caplog.text
+
+
+def test_a_stream_of_dictionaries_is_refused(tmp_path: Path) -> None:
+    schema = make_schema(METADATA)
+    batch = make_batch([TracedJob(record) for record in RECORDS], schema)
+    task = batch.column("task").dictionary_encode()
+    batch = batch.set_column(0, pa.field("task", task.type, nullable=False), task)
+    with pa.ipc.new_stream(tmp_path / "jobs-0000.arrows", batch.schema) as stream:
+        stream.write_batch(batch)
+    with pytest.raises(ValueError, match=r"jobs-0000.arrows is damaged: task is dictionary"):
+        list(open_trace(tmp_path).jobs())
+
+
+def test_row_groups_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet_trace(tmp_path, RECORDS)
+    monkeypatch.setattr(trace_reader, "ROW_GROUP_BYTES", 1000)
+    with pytest.raises(ValueError, match="is damaged: row group 0 has more than 1,000 bytes"):
+        list(open_trace(tmp_path).jobs())
+
+
+def empty_a_cell(name: str) -> Callable[[Any], Any]:
+    def change(table: Any) -> Any:
+        index = table.schema.get_field_index(name)
+        values = table[name].to_pylist()
+        values[3] = None
+        field = pa.field(name, table.schema.field(index).type)
+        return table.set_column(index, field, pa.array(values, field.type))
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["task", "outcome", "release_ns", "warm_up", "stages"])
+def test_a_cell_that_is_empty_is_named(tmp_path: Path, name: str) -> None:
+    file = write_parquet_trace(tmp_path, RECORDS) / "jobs-0000.parquet"
+    table = empty_a_cell(name)(parquet.ParquetFile(file).read())
+    parquet.write_table(table, file)
+    with pytest.raises(ValueError, match=f"{name} is empty in 1 rows"):
+        list(open_trace(tmp_path).batches())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": float("inf")},
+        {"machine": 5},
+        {"parameters": []},
+        {"source": None},
+        {"lost": "many"},
+        {"tasks": {"a": {"stages": 7}}},
+        {"tasks": {"a": {"variants": [1]}}},
+        {"tasks": {"a": {"deadline_ns": "soon"}}},
+    ],
+    ids=str,
+)
+def test_metadata_of_other_kinds_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    text = json.dumps(json.loads(METADATA.to_json()) | change).encode()
+    schema = make_schema(METADATA).with_metadata({METADATA_KEY: text})
+    parquet.write_table(schema.empty_table(), tmp_path / "jobs-0000.parquet")
+    with pytest.raises(ValueError, match="no metadata of a job trace"):
+        open_trace(tmp_path)
+
+
+def test_nested_without_end(tmp_path: Path) -> None:
+    deep = b"[" * 200_000
+    schema = make_schema(METADATA).with_metadata({METADATA_KEY: deep})
+    parquet.write_table(schema.empty_table(), tmp_path / "jobs-0000.parquet")
+    with pytest.raises(ValueError, match="no metadata of a job trace"):
+        open_trace(tmp_path)
+    (tmp_path / "jobs.jsonl").write_bytes(deep + b"\n")
+    with pytest.raises(ValueError, match="line 1: not a job record"):
+        list(open_trace(tmp_path / "jobs.jsonl").jobs())
+
+
+def test_a_line_without_end_is_not_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "jobs.jsonl", RECORDS[:2])
+    with (tmp_path / "jobs.jsonl").open("r+b") as file:
+        file.seek(0, 2)
+        file.truncate(file.tell() + 2**32)  # a hole: no byte of it is on the disk
+    jobs = open_trace(tmp_path).jobs()
+    assert [next(jobs).record, next(jobs).record] == RECORDS[:2]
+    with pytest.raises(ValueError, match=f"line 3 has more than {LINE_BYTES:,} bytes"):
+        next(jobs)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("task", 5),
+        ("sequence", "5"),
+        ("sequence", True),
+        ("release_ns", 2**63),
+        ("release_ns", 1e400),
+        ("completion_ns", 0.5),
+        ("start_ns", "now"),
+        ("stages", [{"name": "a", "variant": "b", "start_ns": None, "end_ns": 1}]),
+        ("stages", 7),
+        ("outcome", "splendid"),
+    ],
+)
+def test_a_line_of_other_kinds_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    path = write_lines(tmp_path / "jobs.jsonl", [replace(RECORDS[0])])
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}) + "\n")
+    with pytest.raises(ValueError, match="line 1: not a job record"):
+        list(open_trace(tmp_path).batches())

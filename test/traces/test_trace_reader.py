@@ -1,0 +1,210 @@
+"""Reading traces: of every version, whole or broken off; what is no trace is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from traced_jobs import METADATA, make_record, write_lines, write_parquet_trace
+
+from jetson_dnn_rt.traces import reader as trace_reader
+from jetson_dnn_rt.traces.columns import make_batch
+from jetson_dnn_rt.traces.part import StreamPart
+from jetson_dnn_rt.traces.reader import open_trace, open_traces
+from jetson_dnn_rt.traces.schema import (
+    METADATA_KEY,
+    TRACE_VERSION,
+    TracedJob,
+    TraceMetadata,
+    make_schema,
+    to_row,
+)
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+RECORDS = [make_record(i) for i in range(20)]
+
+
+def write_stream(path: Path, batches: int = 4) -> Path:
+    """A stream as it is while its process runs: batches of five jobs, no end."""
+    schema = make_schema(METADATA)
+    part = StreamPart(path, schema)
+    for first in range(0, 5 * batches, 5):
+        part.append(make_batch([TracedJob(r) for r in RECORDS[first : first + 5]], schema))
+    part.close()
+    return path
+
+
+def sequences(path: Path) -> list[int]:
+    return [job.record.sequence for job in open_trace(path).jobs()]
+
+
+def test_a_folder_the_folder_above_and_a_file_of_it(tmp_path: Path) -> None:
+    folder = write_parquet_trace(tmp_path / "out" / "trace", RECORDS)
+    paths = [folder, tmp_path / "out", folder / "jobs-0000.parquet"]
+    for trace in open_traces(paths):
+        assert [job.record for job in trace.jobs()] == RECORDS
+        assert trace.metadata == METADATA
+        assert trace.table().num_rows == 20
+
+
+def test_some_columns_only(tmp_path: Path) -> None:
+    trace = open_trace(write_parquet_trace(tmp_path, RECORDS))
+    (batch,) = trace.batches(["stages", "task"])
+    assert batch.schema.names == ["stages", "task"]
+    stream = open_trace(write_stream(tmp_path / "jobs-0001.arrows"))
+    assert {b.schema.names[0] for b in stream.batches(["sequence"])} == {"sequence"}
+
+
+def test_large_parts_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_reader, "BATCH_ROWS", 6)
+    trace = open_trace(write_parquet_trace(tmp_path, RECORDS))
+    assert [batch.num_rows for batch in trace.batches()] == [6, 6, 6, 2]
+    assert [job.record for job in trace.jobs()] == RECORDS
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+def test_a_stream_that_breaks_off_is_read_to_its_last_whole_batch(
+    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_stream(tmp_path / "jobs-0000.arrows")
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    assert sequences(tmp_path) == list(range(15))
+    assert "breaks off" in caplog.text
+
+
+def test_a_stream_without_an_end_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_stream(tmp_path / "jobs-0000.arrows")
+    assert sequences(tmp_path) == list(range(20))
+    assert caplog.text == ""
+
+
+def test_zeros_after_a_power_cut_end_a_stream(tmp_path: Path) -> None:
+    path = write_stream(tmp_path / "jobs-0000.arrows")
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert sequences(tmp_path) == list(range(20))
+
+
+def test_a_part_of_which_nothing_was_written_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "jobs-0000.arrows").touch()
+    write_stream(tmp_path / "jobs-0001.arrows")
+    assert sequences(tmp_path) == list(range(20))
+    assert "jobs-0000.arrows is no job trace" in caplog.text
+
+
+def test_of_a_stream_and_its_parquet_the_latter_is_read(tmp_path: Path) -> None:
+    write_parquet_trace(tmp_path, RECORDS[:3])
+    write_stream(tmp_path / "jobs-0000.arrows")
+    (tmp_path / "jobs-0001.partial").write_bytes(b"half")
+    assert sequences(tmp_path) == [0, 1, 2]
+
+
+def test_runs_that_were_put_together_are_said_to_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_parquet_trace(tmp_path, RECORDS[:3])
+    write_parquet_trace(tmp_path, RECORDS[3:5], TraceMetadata(source="evaluate"))
+    assert sequences(tmp_path) == [0, 1, 2, 3, 4]
+    assert "several runs" in caplog.text
+
+
+def test_version_1(tmp_path: Path) -> None:
+    write_lines(tmp_path / "jobs.jsonl", RECORDS)
+    trace = open_trace(tmp_path)
+    assert trace.metadata == TraceMetadata()
+    assert [job.record for job in trace.jobs()] == RECORDS
+    assert not any(job.warm_up for job in trace.jobs())
+    assert sum(batch.num_rows for batch in trace.batches()) == 20
+
+
+def test_columns_of_other_releases_are_passed_over(tmp_path: Path) -> None:
+    """And types of other writers of Parquet are made those of this release."""
+    schema = make_schema(METADATA)
+    table = pa.Table.from_pylist([to_row(TracedJob(r)) for r in RECORDS], schema=schema)
+    table = table.append_column("weather", pa.array(["rain"] * 20))
+    index = table.schema.get_field_index("sequence")
+    table = table.set_column(index, "sequence", table["sequence"].cast(pa.int32()))
+    parquet.write_table(table, tmp_path / "jobs-0000.parquet")
+    assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS
+
+
+def test_traces_of_releases_that_counted_no_copies(tmp_path: Path) -> None:
+    schema = make_schema(METADATA)
+    table = pa.Table.from_pylist([to_row(TracedJob(r)) for r in RECORDS], schema=schema)
+    older = table.drop(["copied_bytes", "batch"])
+    parquet.write_table(older, tmp_path / "jobs-0000.parquet")
+    with pa.ipc.new_stream(tmp_path / "jobs-0001.arrows", older.schema) as stream:
+        stream.write_table(older)
+    trace = open_trace(tmp_path)
+    expected = [replace(record, copied_bytes=0) for record in RECORDS]
+    assert [job.record for job in trace.jobs()] == 2 * expected
+    assert [batch.num_rows for batch in trace.batches(["copied_bytes", "task"])] == [20, 20]
+    assert [batch.num_rows for batch in trace.batches(["copied_bytes"])] == [20, 20]
+    assert trace.table()["copied_bytes"].null_count == 40
+
+
+def write_with_metadata(path: Path, text: bytes) -> None:
+    schema = make_schema(METADATA).with_metadata({METADATA_KEY: text})
+    parquet.write_table(schema.empty_table(), path)
+
+
+def test_a_later_version_is_refused(tmp_path: Path) -> None:
+    fields = json.loads(METADATA.to_json()) | {"version": TRACE_VERSION + 1, "tasks": "other"}
+    write_with_metadata(tmp_path / "jobs-0000.parquet", json.dumps(fields).encode())
+    with pytest.raises(ValueError, match=r"jobs-0000.parquet: trace version 3, .* update it"):
+        open_trace(tmp_path)
+
+
+def test_unknown_keys_of_this_version_are_passed_over(tmp_path: Path) -> None:
+    fields = json.loads(METADATA.to_json()) | {"mood": "fine"}
+    fields["tasks"]["detector"]["colour"] = "red"
+    write_with_metadata(tmp_path / "jobs-0000.parquet", json.dumps(fields).encode())
+    assert open_trace(tmp_path).metadata == METADATA
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"version": "new"}', b'{"version": 2, "tasks": {"a": 1}}']
+)
+def test_damaged_metadata_is_named(tmp_path: Path, text: bytes) -> None:
+    write_with_metadata(tmp_path / "jobs-0000.parquet", text)
+    with pytest.raises(ValueError, match="no metadata of a job trace"):
+        open_trace(tmp_path)
+
+
+def test_what_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No such file"):
+        open_trace(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="is no job trace"):
+        open_trace(tmp_path)
+    (tmp_path / "jobs-0000.parquet").write_bytes(b"PAR1 and nothing")
+    with pytest.raises(ValueError, match=r"jobs-0000\.parquet is no job trace"):
+        open_trace(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    parquet.write_table(pa.table({"a": [1]}), other / "jobs-0000.parquet")
+    with pytest.raises(ValueError, match="is no job trace"):
+        open_trace(other)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    schema = make_schema(METADATA)
+    parquet.write_table(schema.empty_table().drop(["lag_ns"]), tmp_path / "jobs-0000.parquet")
+    with pytest.raises(ValueError, match="it has no lag_ns"):
+        open_trace(tmp_path)
+
+
+def test_parquet_that_is_damaged_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = write_parquet_trace(tmp_path, RECORDS) / "jobs-0000.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:400] = bytes(396)
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"jobs-0000\.parquet is damaged"):
+        list(open_trace(tmp_path).jobs())

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="apache-tvm is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.tvm.database import TuningDatabase
+from jetson_dnn_rt.tvm.export_c.call_graph import describe_steps, measure_steps, write_call_graph
+from jetson_dnn_rt.tvm.export_c.export import Export, ExportOptions, export_c
+from jetson_dnn_rt.tvm.export_c.text import make_identifier
+from jetson_dnn_rt.tvm.target import (
+    TvmTarget,
+    find_local_target,
+    make_target,
+    parse_target,
+)
+from jetson_dnn_rt.variants.running.network import Network
+
+CODE = 300.0
+"""Seconds after which a compiler or an emulator counts as hanging."""
+
+
+def need(*tools: str) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def call(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=CODE
+    )
+
+
+def build(folder: Path, *options: str) -> None:
+    # Untuned kernels gain nothing from more than -O1, and compile in a third of the time.
+    done = call("make", "-s", "OPT=-O1", *options, folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def local() -> TvmTarget:
+    found = find_local_target(1)
+    return make_target(found.cpu, found.triple, "", 1)
+
+
+def export(model: Model, folder: Path, **options: object) -> Export:
+    chosen = ExportOptions("net", model.source, **options)  # type: ignore[arg-type]
+    return export_c(model.part, "fp32", local(), None, chosen, folder)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Model:
+    return load_model("builtin:detector")
+
+
+@pytest.fixture(scope="module")
+def sources(detector: Model, tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
+    folder = tmp_path_factory.mktemp("detector")
+    return export(detector, folder), folder
+
+
+@pytest.fixture
+def folder(sources: tuple[Export, Path], tmp_path: Path) -> Path:
+    """A copy of the detector's sources, to be built in."""
+    return Path(shutil.copytree(sources[1], tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("kernels", ["gnu", "iso"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_builds_without_a_warning_and_gives_what_torch_gives(
+    folder: Path, compiler: str, kernels: str
+) -> None:
+    need("make", compiler)
+    build(folder, f"CC={compiler}", f"KERNELS={kernels}")
+    # The self-test compares with torch, and a second run with the first, bit by bit.
+    done = call("./net_selftest", ".", folder=folder)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("passed\n")
+
+
+def test_selftest_notices_another_output(folder: Path) -> None:
+    need("make", "gcc")
+    build(folder)
+    file = folder / "net_output_0.bin"
+    values = np.fromfile(file, "<f4")
+    values[7] += 3e-4 * np.abs(values).max()
+    values.tofile(file)
+    done = call("./net_selftest", ".", folder=folder)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "FAILED")
+
+
+def test_damaged_weights_are_refused(folder: Path) -> None:
+    need("make", "gcc")
+    build(folder)
+    file = folder / "net_weights.bin"
+    data = bytearray(file.read_bytes())
+    data[100] ^= 1
+    file.write_bytes(bytes(data))
+    done = call("./net_selftest", ".", folder=folder)
+    assert (done.returncode, done.stderr) == (2, "error 4\n")
+    file.write_bytes(bytes(data[:-64]))
+    assert "has another size" in call("./net_selftest", ".", folder=folder).stderr
+
+
+def test_valgrind_finds_nothing(folder: Path) -> None:
+    need("make", "gcc", "valgrind")
+    # It does not know the newest vector instructions.
+    build(folder, "ARCH=")
+    done = call("valgrind", "-q", "--error-exitcode=9", "./net_selftest", ".", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("kernels", ["gnu", "iso"])
+def test_runs_on_aarch64(folder: Path, kernels: str) -> None:
+    need("make", "aarch64-linux-gnu-gcc", "qemu-aarch64")
+    build(
+        folder, "CC=aarch64-linux-gnu-gcc", "ARCH=-mcpu=cortex-a78ae", "LDFLAGS=-static",
+        f"KERNELS={kernels}",
+    )  # fmt: skip
+    done = call("qemu-aarch64", "-cpu", "max", "./net_selftest", ".", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_builds_with_cmake(folder: Path) -> None:
+    need("cmake", "gcc", "make")
+    for command in (
+        ("cmake", "-S", ".", "-B", "build", "-DCMAKE_C_FLAGS_RELEASE=-O1"),
+        ("cmake", "--build", "build"),
+        ("ctest", "--test-dir", "build"),
+    ):
+        done = call(*command, folder=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_needs_no_library_but_math_and_string(folder: Path) -> None:
+    need("make", "gcc", "nm")
+    build(folder)
+    names = {
+        line.split()[-1]
+        for line in call("nm", "libnet.a", folder=folder).stdout.splitlines()
+        if " U " in line
+    }
+    outside = {name for name in names if not name.startswith("net_")}
+    assert outside <= {
+        "expf",
+        "floorf",
+        "memcpy",
+        "memset",
+        "memmove",
+        "_GLOBAL_OFFSET_TABLE_",
+    } | {"__stack_chk_fail"}
+
+
+def test_arena_is_near_its_lower_bound(sources: tuple[Export, Path]) -> None:
+    program = sources[0].program
+    assert program.plan.bound_bytes <= program.plan.arena_bytes
+    assert program.plan.arena_bytes <= 1.3 * program.plan.bound_bytes
+    assert program.plan.bound_bytes == max(
+        program.in_use(i) for i in range(len(program.network.calls))
+    )
+
+
+def test_no_value_is_overwritten_while_it_is_needed(sources: tuple[Export, Path]) -> None:
+    """Play the call graph: what a step reads is what was written for it."""
+    owner: dict[int, tuple[str, int]] = {}
+    for step in describe_steps(sources[0].program):
+        if step["workspace_bytes"]:
+            begin = step["workspace_offset"]
+            for place in range(begin, begin + step["workspace_bytes"], 64):
+                owner[place] = ("workspace", step["step"])
+        for value in step["inputs"]:
+            if value["place"] == "arena":
+                places = range(value["offset"], value["offset"] + value["bytes"], 64)
+                assert all(owner[place][0] == value["name"] for place in places), step
+        for value in step["outputs"]:
+            if value["place"] == "arena":
+                for place in range(value["offset"], value["offset"] + value["bytes"], 64):
+                    assert owner.get(place) != ("workspace", step["step"])
+                    owner[place] = (value["name"], step["step"])
+
+
+def test_macs_are_those_of_the_layers(sources: tuple[Export, Path], detector: Model) -> None:
+    """Of the detector's convolutions, counted by hand in docs: 257.2 M (docs/variants.md)."""
+    macs = sum(step["macs"] for step in describe_steps(sources[0].program))
+    assert macs == pytest.approx(257.2e6, rel=0.02)
+
+
+def test_times_are_of_the_same_steps(sources: tuple[Export, Path], folder: Path) -> None:
+    need("make", "gcc")
+    exported = dataclasses.replace(sources[0])
+    steps, whole = measure_steps(folder, "net", 1)
+    assert len(steps) == len(exported.program.network.calls)
+    assert all(time >= 0.0 for time in steps)
+    assert whole >= max(steps)
+    graph = write_call_graph(folder, exported, steps)
+    assert json.loads((folder / "call_graph.json").read_text()) == graph
+    assert graph["tuned"] is False
+
+
+def test_weights_as_an_array(detector: Model, tmp_path: Path) -> None:
+    need("make", "gcc")
+    network = Network(detector, 3)
+    part = network.pieces("full")[2].part
+    options = ExportOptions("net", "last stage", weights="array")
+    exported = export_c(part, "fp32", local(), None, options, tmp_path)
+    assert len(exported.program.network.inputs) == len(part.input_shapes)
+    assert not (tmp_path / "net_weights.bin").exists()
+    build(tmp_path)
+    done = call("./net_selftest", ".", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["builtin:segmenter", "torchvision:mobilenet_v2"])
+def test_other_networks(source: str, tmp_path: Path) -> None:
+    need("make", "gcc")
+    if source.startswith("torchvision"):
+        pytest.importorskip("torchvision", reason="torchvision is not installed")
+    exported = export(load_model(source, weights="none"), tmp_path)
+    plan = exported.program.plan
+    assert plan.arena_bytes <= 1.3 * plan.bound_bytes
+    build(tmp_path, "OPT=-O2")
+    done = call("./net_selftest", ".", folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
+    """A small network whose kernels have blocks that fill the registers."""
+    from tvm_networks import make_small, tune_model
+
+    model, target, folder = make_small(), local(), tmp_path_factory.mktemp("tuned")
+    database = TuningDatabase(target)
+    tune_model(model, target, database, trials=2)
+    options = ExportOptions("net", model.source)
+    return export_c(model.part, "fp32", target, database, options, folder), folder
+
+
+@pytest.mark.parametrize("kernels", ["gnu", "iso"])
+def test_tuned_kernels_give_what_torch_gives(
+    tuned: tuple[Export, Path], tmp_path: Path, kernels: str
+) -> None:
+    need("make", "gcc")
+    folder = Path(shutil.copytree(tuned[1], tmp_path / "copy"))
+    build(folder, f"KERNELS={kernels}")
+    done = call("./net_selftest", ".", folder=folder)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("passed\n")
+
+
+def test_sums_of_tuned_kernels_stay_in_registers(tuned: tuple[Export, Path]) -> None:
+    """Each sum has a place of its own, by a number: a compiler makes a register of it."""
+    assert tuned[0].is_tuned
+    kernels = tuned[0].program.kernels.values()
+    sums = re.compile(r"\(v\d+ \*\)\(\w+ \+ \(\d+ \* \d+\) \+ \d+\) = \(\*\(const v")
+    convolutions = [each for each in kernels if "conv" in each.name]
+    assert len(convolutions) == 3
+    assert all(each.stack_bytes and sums.search(each.text) for each in convolutions)
+
+
+@pytest.mark.parametrize(
+    ("precision", "target", "reason"),
+    [
+        ("fp16", TvmTarget("llvm", "x86-64-v3", "x86_64-linux-gnu"), "fp16"),
+        ("fp32", TvmTarget("cuda", "cortex-a78ae", "aarch64-linux-gnu", "sm_87"), "CPUs"),
+        ("fp32", TvmTarget("llvm", "x86-64-v3", "x86_64-linux-gnu", "", 2), "one thread"),
+    ],
+)
+def test_what_c_has_not_is_refused(
+    detector: Model, tmp_path: Path, precision: str, target: TvmTarget, reason: str
+) -> None:
+    with pytest.raises(BackendUnavailableError, match=reason):
+        export_c(detector.part, precision, target, None, ExportOptions("n", "m"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="weights"):
+        ExportOptions("net", "m", weights="zip")
+    with pytest.raises(ConfigurationError, match="identifier"):
+        ExportOptions("builtin:detector", "m")
+
+
+def test_names_are_identifiers() -> None:
+    assert make_identifier("builtin:detector inference-2") == "builtin_detector_inference_2"
+    assert make_identifier("onnx:/tmp/3 Nets.onnx") == "onnx_tmp_3_nets_onnx"
+    assert make_identifier("3") == "net_3"
+    assert make_identifier(":") == "network"
+
+
+def test_target_of_another_processor_names_it(detector: Model, tmp_path: Path) -> None:
+    target = parse_target("aarch64:cortex-a78ae", 1)
+    options = ExportOptions("net", "m", local=False)
+    export_c(detector.part, "fp32", target, None, options, tmp_path)
+    assert "ARCH = -mcpu=cortex-a78ae" in (tmp_path / "Makefile").read_text()

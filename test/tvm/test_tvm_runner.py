@@ -1,0 +1,221 @@
+"""Compiled networks: right, without copies, from memory and from a shared library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import BoxesAndScores, Classifier, make_model
+from onnx_parts import make_part, node
+from tvm_networks import SIZE, make_small, tune_model
+
+from jetson_dnn_rt.backends.base import RunnerClosedError
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.tvm.compile import (
+    compile_module,
+    export_library,
+    find_linker,
+    load_library,
+    schedule,
+)
+from jetson_dnn_rt.tvm.database import TuningDatabase
+from jetson_dnn_rt.tvm.lowering import lower
+from jetson_dnn_rt.tvm.runner import ALIGNMENT, TvmRunner
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
+
+pytest.importorskip("tvm", reason="the extra tvm is not installed")
+
+
+@pytest.fixture(scope="module")
+def target() -> TvmTarget:
+    return find_local_target(1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_small()
+
+
+def make_runner(
+    part: Part,
+    target: TvmTarget,
+    precision: str = "fp32",
+    database: TuningDatabase | None = None,
+    layout: str = "NHWC",
+) -> TvmRunner:
+    module = schedule(lower(part, precision, target, layout=layout), target, database)
+    return TvmRunner(part, precision, compile_module(module, target), target)
+
+
+def run_torch(model: Model, image: np.ndarray) -> list[np.ndarray]:
+    with torch.inference_mode():
+        outputs = model.torch_module()(torch.from_numpy(image))
+    return [value.numpy() for value in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def make_image(size: tuple[int, int], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((1, 3, *size), np.float32)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
+def test_agrees_with_torch(
+    target: TvmTarget, network: type[torch.nn.Module], precision: str, layout: str
+) -> None:
+    model = make_model(network(), (32, 48))
+    runner = make_runner(model.part, target, precision, layout=layout)
+    image = make_image((32, 48))
+    outputs, expected = runner.run([image]), run_torch(model, image)
+    assert (runner.backend, runner.precision, runner.device) == ("tvm", precision, target.device)
+    assert len(outputs) == len(expected)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert output.dtype == np.float32
+        tolerance = 1e-4 if precision == "fp32" else 0.02
+        np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=tolerance)
+
+
+def test_schedules_do_not_change_the_result(target: TvmTarget, model: Model) -> None:
+    pytest.importorskip("xgboost", reason="the extra tvm is not installed")
+    database = TuningDatabase(target)
+    assert tune_model(model, target, database, trials=1).complete
+    runner = make_runner(model.part, target, database=database)
+    for seed in range(3):
+        image = make_image(SIZE, seed)
+        (output,), (expected,) = runner.run([image]), run_torch(model, image)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_aligned_inputs_and_outputs_are_not_copied(target: TvmTarget, model: Model) -> None:
+    if target.device != "cpu":
+        pytest.skip("on a CUDA device the picture is copied there")
+    runner = make_runner(model.part, target)
+    image = runner.allocate_input()
+    assert image.ctypes.data % ALIGNMENT == 0
+    assert image.shape == (1, 3, *SIZE)
+    image[...] = make_image(SIZE)
+    (output,) = runner.run([image])
+    assert runner.copied_bytes == 0
+    assert output.base is not None, "it is a view of TVM's memory"
+    first = output.copy()
+    image[...] = 0.25
+    (second,) = runner.run([image])
+    assert not np.array_equal(first, second), "the same buffer is read anew"
+
+
+def test_others_are_copied_once_and_counted(target: TvmTarget, model: Model) -> None:
+    runner = make_runner(model.part, target)
+    image = make_image(SIZE)
+    (expected,) = (value.copy() for value in runner.run([image]))
+    memory = np.zeros(image.size + 1, np.float32)
+    begin = 1 if memory.ctypes.data % ALIGNMENT == 0 else 0
+    shifted = memory[begin : begin + image.size].reshape(image.shape)
+    shifted[...] = image
+    assert shifted.ctypes.data % ALIGNMENT
+    last = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    for other in (shifted, last):
+        (output,) = runner.run([other])
+        assert runner.copied_bytes >= image.nbytes
+        assert np.array_equal(output, expected)
+
+
+def test_the_same_frame_gives_the_same_bits(target: TvmTarget, model: Model) -> None:
+    runner = make_runner(model.part, target)
+    image = make_image(SIZE)
+    (first,) = (value.copy() for value in runner.run([image]))
+    for _ in range(3):
+        assert np.array_equal(runner.run([image])[0], first)
+
+
+def test_parts_of_several_inputs(target: TvmTarget) -> None:
+    part = make_part(
+        [node("Add", "left right", "sum"), node("Relu", "sum", "out")],
+        {},
+        {"left": (1, 4), "right": (1, 4)},
+        {"out": 1},
+    )
+    runner = make_runner(part, target)
+    left = np.array([[1, -2, 3, -4]], np.float32)
+    right = np.array([[1, 1, -5, 5]], np.float32)
+    assert runner.run([left, right])[0].tolist() == [[2, 0, 0, 1]]
+
+
+def test_threads_of_kernels_are_set_for_the_thread_that_runs(model: Model) -> None:
+    pytest.importorskip("xgboost", reason="the extra tvm is not installed")
+    target = find_local_target(2)
+    database = TuningDatabase(target)
+    tune_model(model, target, database, trials=1)
+    runner = make_runner(model.part, target, database=database)
+    image, found = make_image(SIZE), []
+    thread = threading.Thread(target=lambda: found.append(runner.run([image])[0].copy()))
+    thread.start()
+    thread.join()
+    np.testing.assert_allclose(found[0], run_torch(model, image)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not find_linker(), reason="no C++ compiler to link with")
+def test_a_library_on_disk_gives_the_same_bits(
+    target: TvmTarget, model: Model, tmp_path: Path
+) -> None:
+    executable = compile_module(schedule(lower(model.part, "fp32", target), target, None), target)
+    image = make_image(SIZE)
+    (expected,) = TvmRunner(model.part, "fp32", executable, target).run([image])
+    export_library(executable, tmp_path / "network.so")
+    np.savez(tmp_path / "io.npz", image=image, expected=expected)
+    # In a process that never saw the network.
+    program = (
+        "import sys, numpy as np, tvm\n"
+        "from pathlib import Path\n"
+        "from jetson_dnn_rt.tvm.compile import load_library\n"
+        "from tvm import relax\n"
+        f"machine = relax.VirtualMachine(load_library(Path('network.so')), "
+        f"tvm.device('{target.device}'))\n"
+        "io = np.load('io.npz')\n"
+        "out = machine['main'](tvm.runtime.tensor(io['image'], tvm.device"
+        f"('{target.device}'))).numpy()\n"
+        "sys.exit(0 if np.array_equal(out, io['expected']) else 3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+
+
+def test_no_library_at_all(tmp_path: Path) -> None:
+    (tmp_path / "network.so").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match="cannot be loaded by TVM"):
+        load_library(tmp_path / "network.so")
+
+
+def test_without_a_linker(
+    target: TvmTarget, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = compile_module(schedule(lower(model.part, "fp32", target), target, None), target)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendUnavailableError, match="apt install g"):
+        export_library(executable, tmp_path / "network.so")
+
+
+def test_refuses_what_it_cannot_read(target: TvmTarget) -> None:
+    part = make_part([node("Det", "image", "found")], {}, {"image": (1, 4, 4)}, {"found": 1})
+    with pytest.raises(ModelError, match=r"cannot be read by TVM: .*Det"):
+        make_runner(part, target)
+
+
+def test_refuses_other_precisions_and_layouts(target: TvmTarget, model: Model) -> None:
+    with pytest.raises(BackendUnavailableError, match="not in bf16"):
+        lower(model.part, "bf16", target)
+    with pytest.raises(ConfigurationError, match="layout 'CHWN'"):
+        lower(model.part, "fp32", target, layout="CHWN")
+
+
+def test_a_closed_runner_says_so(target: TvmTarget, model: Model) -> None:
+    runner = make_runner(model.part, target)
+    runner.close()
+    runner.close()
+    with pytest.raises(RunnerClosedError, match="tvm runner"):
+        runner.run([make_image(SIZE)])

@@ -1,0 +1,426 @@
+"""Tuning: its budget, its database, and what becomes of both when it is interrupted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from malice import annotate_records, make_llvm_constructor
+from networks import make_model
+from tvm_networks import make_small, tune_model
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.tvm import compile as tvm_compile
+from jetson_dnn_rt.tvm.database import (
+    HEADER,
+    RECORDS,
+    WORKLOADS,
+    DatabaseError,
+    TuningDatabase,
+)
+from jetson_dnn_rt.tvm.lowering import list_kernels, lower
+from jetson_dnn_rt.tvm.measuring import LocalMeasurer, find_remote_target
+from jetson_dnn_rt.tvm.records import check_scheduled
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target, parse_target
+from jetson_dnn_rt.tvm.tuning import (
+    TuningBudget,
+    TuningState,
+    _extract,
+    _make_space,
+    count_tuned,
+    tune,
+)
+
+tvm = pytest.importorskip("tvm", reason="the extra tvm is not installed")
+pytest.importorskip("xgboost", reason="the extra tvm is not installed")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_small()
+
+
+@pytest.fixture(scope="module")
+def target() -> TvmTarget:
+    return find_local_target(1)
+
+
+@pytest.fixture(scope="module")
+def tuned(model: Model, target: TvmTarget) -> tuple[TuningDatabase, TuningState]:
+    database = TuningDatabase(target)
+    return database, tune_model(model, target, database)
+
+
+def test_every_kernel_gets_a_schedule(tuned: tuple[TuningDatabase, TuningState]) -> None:
+    database, state = tuned
+    assert state.complete
+    assert state.kernels == state.tuned > 3
+    assert state.kernels <= state.trials == database.trials <= 2 * state.kernels
+    assert state.seconds == database.seconds > 0
+
+
+def test_nothing_is_tuned_beforehand(model: Model, target: TvmTarget) -> None:
+    state = count_tuned(lower(model.part, "fp32", target), target, TuningDatabase(target))
+    assert (state.tuned, state.trials, state.seconds) == (0, 0, 0.0)
+    assert not state.complete
+
+
+def test_interrupted_tuning_goes_on(
+    model: Model,
+    target: TvmTarget,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[str] = []
+    measure = LocalMeasurer.measure
+
+    def follow(self: LocalMeasurer, modules: list, arguments: list, best_s: float) -> list:
+        measured.extend(module.script() for module in modules)
+        return measure(self, modules, arguments, best_s)
+
+    monkeypatch.setattr(LocalMeasurer, "measure", follow)
+    stored: list[dict[str, bytes]] = []
+
+    def keep(database: TuningDatabase) -> None:
+        stored.append(database.to_files())
+
+    def interrupt(phase: str, done: int, total: int) -> None:
+        if done > 2:
+            raise KeyboardInterrupt
+
+    database = TuningDatabase(target)
+    with pytest.raises(KeyboardInterrupt):
+        tune_model(model, target, database, progress=interrupt, checkpoint=keep)
+    first = len(measured)
+    assert 0 < database.trials == first
+
+    again = TuningDatabase.from_files(stored[-1], target)
+    assert again.trials == first
+    assert again.seconds == pytest.approx(database.seconds, abs=1e-3)
+    state = tune_model(model, target, again, checkpoint=keep)
+    assert state.complete
+    assert state.trials == len(measured), "trials that were made are not made again"
+
+    whole = TuningDatabase.from_files(stored[-1], target)
+    count = len(measured)
+    assert tune_model(model, target, whole).trials == state.trials
+    assert len(measured) == count, "a tuned network is not tuned again"
+
+
+def test_more_trials_are_added_to_those_that_were_made(
+    model: Model, target: TvmTarget, tuned: tuple[TuningDatabase, TuningState]
+) -> None:
+    database = TuningDatabase.from_files(tuned[0].to_files(), target)
+    state = tune_model(model, target, database, trials=3)
+    assert tuned[1].trials < state.trials <= 3 * state.kernels
+
+
+def test_stops_when_it_is_told_to(model: Model, target: TvmTarget) -> None:
+    database = TuningDatabase(target)
+    state = tune_model(model, target, database, stop=lambda: database.trials > 0)
+    assert 0 < state.tuned < state.kernels
+    assert not state.complete
+
+
+def test_a_budget_of_time_ends_it(model: Model, target: TvmTarget) -> None:
+    module, database = lower(model.part, "fp32", target), TuningDatabase(target)
+    state = tune(module, target, database, TuningBudget(trials=2, minutes=1e-9))
+    assert state.trials == 0
+
+
+def test_progress_ends_where_it_said_it_would(model: Model, target: TvmTarget) -> None:
+    said: list[tuple[str, int, int]] = []
+    tune_model(
+        model, target, TuningDatabase(target), progress=lambda *step: said.append(step), trials=1
+    )
+    counts = [done for _, done, _ in said]
+    assert counts == sorted(counts)
+    assert said[0][1] == 0
+    assert said[-1][1] == said[-1][2] > 0
+    assert said[0][0].startswith("tuning ")
+
+
+def test_kernels_of_another_target_are_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget
+) -> None:
+    files = tuned[0].to_files()
+    board = parse_target("aarch64:cortex-a78ae", 1)
+    with pytest.raises(DatabaseError, match=re.escape(target.text)) as caught:
+        TuningDatabase.from_files(files, board)
+    assert board.text in str(caught.value)
+    assert "tune on a board of the same kind" in str(caught.value)
+
+
+def test_a_database_of_another_target_is_not_added_to(model: Model, target: TvmTarget) -> None:
+    other = TuningDatabase(parse_target("aarch64:cortex-a78ae", 1))
+    with pytest.raises(ConfigurationError, match="cortex-a78ae"):
+        tune_model(model, target, other)
+
+
+def change_version(files: dict[str, bytes]) -> None:
+    header = json.loads(files[HEADER])
+    files[HEADER] = json.dumps({**header, "tvm": "0.9.0"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_version, "of TVM 0.9.0"),
+        (lambda files: files.pop(RECORDS), "lacks records.json"),
+        (lambda files: files.update({HEADER: b"[]"}), "damaged"),
+        (lambda files: files.update({HEADER: b"{"}), "damaged"),
+        (lambda files: files.update({RECORDS: b"nonsense\n"}), "damaged"),
+    ],
+)
+def test_damage_is_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, change: object, message: str
+) -> None:
+    files = tuned[0].to_files()
+    change(files)  # type: ignore[operator]
+    with pytest.raises(DatabaseError, match=message):
+        TuningDatabase.from_files(files, target)
+
+
+def build(files: dict[str, bytes], model: Model, target: TvmTarget, folder: Path) -> None:
+    """From a database to kernels that are loaded, as `TvmVariant` does it."""
+    database = TuningDatabase.from_files(files, target)
+    scheduled = tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+    executable = tvm_compile.compile_module(scheduled, target)
+    tvm_compile.export_library(executable, folder / "kernels.so")
+    tvm_compile.load_library(folder / "kernels.so")
+
+
+@pytest.mark.parametrize(
+    "key", ["pragma_import_llvm", "pragma_import_c", "pragma_debug_skip_region", "x" * 300]
+)
+def test_records_that_bring_code_along_are_refused(
+    tuned: tuple[TuningDatabase, TuningState],
+    model: Model,
+    target: TvmTarget,
+    tmp_path: Path,
+    key: str,
+) -> None:
+    """EDGES 2: code in an annotation of a tuning record is never linked, loaded or run."""
+    marker = tmp_path / "marker"
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(marker)
+    files[RECORDS] = annotate_records(files[RECORDS], key, code)
+    with pytest.raises(
+        DatabaseError, match=rf"record 0: instruction 1 \('Annotate'\).*{key[:40]}"
+    ):
+        build(files, model, target, tmp_path)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("key", ["pragma_unroll_explicit", "meta_schedule.auto_tensorize"])
+def test_code_under_a_harmless_key_is_refused(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, tmp_path: Path, key: str
+) -> None:
+    """EDGES 2: values of annotations are numbers and words."""
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(tmp_path / "marker")
+    files[RECORDS] = annotate_records(files[RECORDS], key, code)
+    with pytest.raises(DatabaseError, match=r"record 0: instruction 1 .* has"):
+        TuningDatabase.from_files(files, target)
+
+
+def test_code_that_a_schedule_brings_along_is_found_before_it_is_compiled(
+    tuned: tuple[TuningDatabase, TuningState], model: Model, target: TvmTarget, tmp_path: Path
+) -> None:
+    """EDGES 2: scheduled kernels are searched, whatever way a record took into the database."""
+    marker = tmp_path / "marker"
+    files = tuned[0].to_files()
+    code = make_llvm_constructor(marker)
+    files[RECORDS] = annotate_records(files[RECORDS], "pragma_import_llvm", code)
+    database = TuningDatabase(target)
+    for name in (WORKLOADS, RECORDS):
+        (database._folder / name).write_bytes(files[name])
+    database._open()
+    with pytest.raises(DatabaseError, match=r"for the kernel .* adds the annotation 'pragma_imp"):
+        tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+    assert not marker.exists()
+
+
+def change_record(records: bytes, change: Callable[[list[Any]], object]) -> bytes:
+    """Change the first record: ``[kernel, [[instructions, decisions], times, target, ...]]``."""
+    first, *others = records.splitlines()
+    record = json.loads(first)
+    change(record)
+    return b"\n".join([json.dumps(record).encode(), *others, b""])
+
+
+def add_instruction(*instruction: object) -> Callable[[list[Any]], object]:
+    return lambda record: record[1][0][0].append(list(instruction))
+
+
+CALL = {"nodes": [{"type": "ir.Op", "data": "tirx.call_extern"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (add_instruction("UnsafeSetDType", ["b0"], [0, "int8"], []), "UnsafeSetDType"),
+        (add_instruction("UnsafeHideBufferAccess", ["b0"], [0, []], []), "UnsafeHide"),
+        (add_instruction("NoSuchKind", [], [], []), "NoSuchKind"),
+        (add_instruction("Split", ["l5", 2, 2], [1, 1], ["l1", "l2"]), "switches a check off"),
+        (
+            add_instruction("TransformLayout", ["b0", json.dumps(CALL)], [0, 0, None, False], []),
+            "object of type 'ir.Op'",
+        ),
+        (add_instruction("ComputeInline", ["{}"], [], []), r"has '\{\}'"),
+        (add_instruction("GetSBlock", [], ["a b;", "main"], ["b0"]), "has 'a b;'"),
+        (add_instruction("GetSBlock", [], [{}, "main"], ["b0"]), r"has \{\}"),
+        (add_instruction("Reorder", [[[[[[[[[[["l5"]]]]]]]]]]], [], []), "has"),
+        (lambda record: record[1].__setitem__(1, [float("nan")]), "its times"),
+        (lambda record: record[1][2].update(kind="c"), "its target"),
+        (lambda record: record[1][2].update(mattr=["+x"]), "its target"),
+        (lambda record: record[1][0][1].append([0, "__import__"]), "a decision"),
+        (lambda record: record.__setitem__(0, -1), "its kernel"),
+        (lambda record: record.clear(), "not enough values"),
+    ],
+)
+def test_records_say_nothing_but_schedules(
+    tuned: tuple[TuningDatabase, TuningState],
+    target: TvmTarget,
+    change: Callable[[list[Any]], object],
+    message: str,
+) -> None:
+    """EDGES 2: instructions, keys, values, targets and index maps of records are allow-listed."""
+    files = tuned[0].to_files()
+    files[RECORDS] = change_record(files[RECORDS], change)
+    with pytest.raises(DatabaseError, match=f"record 0: .*{message}"):
+        TuningDatabase.from_files(files, target)
+
+
+@pytest.mark.parametrize("kind", ["ffi.Module", "ffi.Function", "ir.EnvFunc", "target.Target"])
+def test_kernels_of_a_database_are_kernels(
+    tuned: tuple[TuningDatabase, TuningState], target: TvmTarget, kind: str
+) -> None:
+    """EDGES 2: of the objects that TVM can read, kernels in files hold only parts of kernels."""
+    files = tuned[0].to_files()
+    first, *others = files[WORKLOADS].splitlines()
+    number, text = json.loads(first)
+    graph = json.loads(base64.b64decode(text)[8:])
+    graph["nodes"].append({"type": kind, "data": "runtime.SystemLib"})
+    data = json.dumps(graph).encode()
+    packed = base64.b64encode(len(data).to_bytes(8, "little") + data).decode()
+    files[WORKLOADS] = b"\n".join([json.dumps([number, packed]).encode(), *others, b""])
+    with pytest.raises(DatabaseError, match=f"kernel 0: it holds an object of type '{kind}'"):
+        TuningDatabase.from_files(files, target)
+
+
+def test_what_tuning_writes_is_read_and_written_alike(
+    tuned: tuple[TuningDatabase, TuningState], model: Model, target: TvmTarget
+) -> None:
+    """EDGES 2: records of this package's own tuning pass, and are the same afterwards."""
+    database, state = tuned
+    again = TuningDatabase.from_files(database.to_files(), target)
+    assert count_tuned(lower(model.part, "fp32", target), target, again) == replace(
+        state, seconds=again.seconds
+    )
+    whole = TuningDatabase.from_files(again.to_files(), target)
+    assert whole.to_files() == again.to_files()
+
+
+def test_schedules_for_cuda_pass(model: Model) -> None:
+    """EDGES 2: MetaSchedule's own space for CUDA is allow-listed, too."""
+    from tvm.s_tir import meta_schedule
+
+    # Before tensor cores: reading the intrinsics of those takes a minute.
+    board = parse_target("cuda:sm_72", 1)
+    module, database = lower(model.part, "fp16", board), TuningDatabase(board)
+    names = "s_tir.meta_schedule.TuneContext", "s_tir.meta_schedule.TuneContextInitialize"
+    make, initialize = map(tvm.get_global_func, names)
+    for number, task in enumerate(_extract(module, board)):
+        kernel = task.dispatched[0]
+        strategy = meta_schedule.search_strategy.ReplayTrace()
+        context = make(
+            kernel, board.to_tvm(), _make_space(board), strategy, "kernel", 1, number, None
+        )
+        initialize(context)
+        context.pre_tuning(4, 2, context.generate_design_space(), None, None)
+        for candidate in context.generate_measure_candidates() or []:
+            check_scheduled(kernel, candidate.sch.mod)
+            database.add(kernel, candidate, 1e-3)
+    assert database.trials > 3
+    again = TuningDatabase.from_files(database.to_files(), board)
+    assert count_tuned(module, board, again).tuned > 2
+    tvm_compile.schedule(module, board, again)
+
+
+@pytest.mark.parametrize(
+    ("trials", "minutes", "message"),
+    [(0, 0.0, "tvm_trials"), (1, -1.0, "tvm_minutes"), (1, float("nan"), "tvm_minutes")],
+)
+def test_refuses_impossible_budgets(trials: int, minutes: float, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        TuningBudget(trials, minutes)
+
+
+def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -> None:
+    names = list_kernels(lower(model.part, "fp32", target))
+    assert sum("conv2d" in name for name in names) == 3
+    assert [name for name in names if "transpose" in name] == ["transpose1"], "the picture's own"
+    assert any(re.search("conv2d.*minimum", name) for name in names), "a ReLU6 is fused"
+
+
+def test_hard_swish_is_part_of_its_convolution(target: TvmTarget) -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Hardswish())
+    model = make_model(torch.nn.Sequential(network, torch.nn.Conv2d(4, 4, 1)), (8, 8))
+    names = list_kernels(lower(model.part, "fp32", target))
+    assert len(names) == 4, names
+    assert sum("conv2d" in name for name in names) == 2
+    assert sum(name.startswith("transpose") for name in names) == 2, "in and out"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A real RPC server of TVM, in a process of its own on this machine."""
+    program = (
+        "from tvm.rpc.server import Server\n"
+        "server = Server('127.0.0.1', port=19090, port_end=19190, silent=True)\n"
+        "print(server.port, flush=True)\n"
+        "input()\n"
+        "server.terminate()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield f"127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.stdin.write("\n")
+        process.stdin.close()
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+def test_a_board_only_measures(model: Model, target: TvmTarget, server: str) -> None:
+    board = find_remote_target(server, 1)
+    assert board == TvmTarget("llvm", target.cpu, target.triple)
+    database = TuningDatabase(board)
+    state = tune_model(model, board, database, trials=1, rpc=server)
+    assert state.complete
+    assert state.trials == database.trials >= state.kernels
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", "host:70000", ":1"])
+def test_refuses_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="tvm_rpc must be HOST:PORT"):
+        find_remote_target(address, 1)
+
+
+def test_says_what_to_start_on_a_board_that_does_not_answer() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"tvm\.exec\.rpc_server"):
+        find_remote_target("127.0.0.1:9", 1)
