@@ -1,6 +1,6 @@
 """Bounds of the worst case against laws whose quantiles are known.
 
-Campaigns are drawn from laws (benchmarks/known_laws.py) and judged like measured ones. Of laws drawn
+Campaigns are drawn from laws (known_laws.py) and judged like measured ones. Of laws drawn
 independently, the upper bound at --exceedance should cover the true quantile in 93 % of the
 campaigns that got a bound (95 % is what is promised; 200 trials scatter by 1.5 points), and be at
 most 1.3 times as large in the median. False alarms, campaigns of such laws that were flagged, are

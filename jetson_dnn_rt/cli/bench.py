@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from jetson_dnn_rt.errors import ConfigurationError
 

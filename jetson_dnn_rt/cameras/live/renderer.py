@@ -1,4 +1,4 @@
-"""Renders a synthetic drive in a process of its own: ``python -m jetson_dnn_rt.cameras.live.renderer``.
+"""Renders a synthetic drive, in a process of its own.
 
 Painting a frame takes 7 ms of Python at 640x480. In the process of the tasks it would hold the
 interpreter's lock just when the previous frame is worked on (measured: 1.2 ms more from release
