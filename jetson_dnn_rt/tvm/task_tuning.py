@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.model import Part
 from jetson_dnn_rt.tvm.library import TvmVariant, describe_rest
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.tvm.tuning import TuningState
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_TRIALS = 64
 
 # Candidates are chosen by their times: two searches at once would measure each other.
 _tuning = threading.Lock()
@@ -49,7 +48,7 @@ class TvmOptions:
         Whether kernels may be tuned at all; else what is tuned is compiled, and no more.
     """
 
-    trials: int = DEFAULT_TRIALS
+    trials: int = TaskConfig.tvm_trials
     minutes: float = 0.0
     rpc: str = ""
     amp_lists: str = ""
