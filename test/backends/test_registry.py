@@ -229,7 +229,7 @@ def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPa
         parent, _, name = module.rpartition(".")
         package = sys.modules.get(parent) or backends
         monkeypatch.setattr(package, name, getattr(package, name))
-    folder = Path(torch_backend.__file__).parent
+    folder = Path(backends.__file__).parent
     for file in sorted(folder.rglob("[a-z]*.py")):
         name = ".".join(file.relative_to(folder).with_suffix("").parts)
         importlib.import_module(f"jetson_dnn_rt.backends.{name}")
