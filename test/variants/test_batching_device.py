@@ -24,7 +24,8 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan, building
+from jetson_dnn_rt.variants.building import building
+from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running import batching
 from jetson_dnn_rt.variants.running.batching import BatchGroup
