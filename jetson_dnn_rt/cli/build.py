@@ -252,7 +252,7 @@ def _plan_task(
             count_threads(values, threads, count_cores(), workers),
             values.stages,
             batch if values.batch == "auto" else 1,
-            values.tvm_options(tunes=not args.no_tuning),
+            values.tuning_options(tunes=not args.no_tuning),
         )
         builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
     except ConfigurationError:

@@ -20,7 +20,6 @@ from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.runtime.sharing.split_trial import find_slowdown, find_split
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.tvm.task_tuning import TvmTuner
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def _load_default(
         build=False,
         keep_refused=True,
         finest=values.finest_stages,
-        tuner=TvmTuner(values.tvm_options(tunes=False)),
+        amp_lists=values.amp_lists,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.cuda.memory import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.declaration import QOS_NAMES, TRANSPORTS, describe, parameter
-from jetson_dnn_rt.tvm.task_tuning import DEFAULT_TRIALS, TvmOptions
+from jetson_dnn_rt.variants.running.engines import DEFAULT_TRIALS, TuningOptions
 from jetson_dnn_rt.variants.running.variant_set import MAX_STAGES
 
 if TYPE_CHECKING:
@@ -286,9 +286,9 @@ class TaskNodeParameters:
             return None
         return Library(Path(self.engine_cache) if self.engine_cache else None)
 
-    def tvm_options(self, *, tunes: bool) -> TvmOptions:
-        """How variants of TVM are made; `tunes` as `TvmOptions` has it."""
-        return TvmOptions(
+    def tuning_options(self, *, tunes: bool) -> TuningOptions:
+        """How variants of TVM are built; `tunes` as `TuningOptions` has it."""
+        return TuningOptions(
             self.tvm_trials, self.tvm_minutes, self.tvm_rpc if tunes else "", self.amp_lists, tunes
         )
 
