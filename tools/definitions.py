@@ -81,6 +81,8 @@ def _title(node: ast.stmt) -> str:
         targets = node.targets
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
         targets = (node.target,)
+    if _is_text(node):
+        return "text"  # below a constant, which it describes
     return ", ".join(map(ast.unparse, targets)) or type(node).__name__
 
 

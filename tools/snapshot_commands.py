@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,8 @@ def _help(*command: str) -> str:
         code, text = run_command([*command, "--help"])
     if code != 0:
         raise RuntimeError(f"{' '.join(command)} --help ended with {code}")
-    return text.rstrip() + "\n"
+    shared = re.escape(str(ROOT.parent / "shared"))
+    return re.sub(rf"\s+{shared}(?=/)", " ../shared", text).rstrip() + "\n"
 
 
 def collect_help() -> Lines:

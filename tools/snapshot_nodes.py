@@ -9,7 +9,6 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import rclpy
@@ -222,7 +221,7 @@ def collect_interfaces() -> Lines:
 
 
 def _list(graph: _Graph) -> Lines:
-    """What there is; the graph is told of a context's own entities without delay."""
+    """What there is, from the nodes themselves: the graph hears of what ends a moment later."""
     lines: Lines = {}
     for node in graph.nodes:
         found: Lines = {}
@@ -230,33 +229,34 @@ def _list(graph: _Graph) -> Lines:
             for end in list(ends):
                 shown = f"{_type(end.msg_type)}, {_qos(end.qos_profile)}"
                 found[f"{word} {end.topic_name}"] = shown
-        # What rcl makes by itself (life cycle, rosout) has no object in rclpy.
-        who = (node.get_name(), node.get_namespace())
-        for topic, types in _settled(partial(node.get_publisher_names_and_types_by_node, *who)):
-            found.setdefault(f"publishes {topic}", ", ".join(types))
-        for topic, types in node.get_subscriber_names_and_types_by_node(*who):
-            found.setdefault(f"subscribes {topic}", ", ".join(types))
-        for service, types in node.get_service_names_and_types_by_node(*who):
-            if not service.endswith(OF_LATER_ROS):
-                found[f"serves {service}"] = ", ".join(types)
-        for service, types in node.get_client_names_and_types_by_node(*who):
-            found[f"calls {service}"] = ", ".join(types)
+        for word, ends in (("serves", node.services), ("calls", node.clients)):
+            for end in list(ends):
+                if not end.service_name.endswith(OF_LATER_ROS):
+                    found[f"{word} {end.service_name}"] = _type(end.srv_type)
+        for topic, kind in _find_hidden(node).items():
+            found[f"publishes {topic}"] = kind
         full = node.get_fully_qualified_name()
         lines |= {f"{full} {key}": value for key, value in found.items()}
     return lines
 
 
-def _settled(ask: Callable[[], list[Any]]) -> list[Any]:
-    """The graph's answer once it is not empty: `/rosout` at least is there."""
+def _find_hidden(node: Any) -> dict[str, str]:
+    """Topics that rcl publishes by itself, without an object in rclpy; they never end before."""
+    wanted = ("/rosout", f"{node.get_fully_qualified_name()}/transition_event")
+    who = (node.get_name(), node.get_namespace())
     end_s = time.monotonic() + TIMEOUT_S
-    while not (found := ask()) and time.monotonic() < end_s:
-        time.sleep(0.01)
-    return found
+    while time.monotonic() < end_s:
+        types = dict(node.get_publisher_names_and_types_by_node(*who))
+        if all(topic in types for topic in wanted):
+            return {topic: ", ".join(types[topic]) for topic in wanted}
+        time.sleep(0.005)
+    raise TimeoutError(f"{node.get_name()} does not publish {' and '.join(wanted)}")
 
 
 def _type(kind: Any) -> str:
-    package = kind.__module__.split(".")[0]
-    return f"{package}/msg/{kind.__name__}"
+    """``std_msgs/msg/Float64``: the module of a type is ``std_msgs.msg._float64``."""
+    package, folder, _ = kind.__module__.split(".", 2)
+    return f"{package}/{folder}/{kind.__name__}"
 
 
 def _qos(profile: Any) -> str:
