@@ -215,7 +215,7 @@ def _plan_task(
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.models.sources.settings import DecoderSettings
     from jetson_dnn_rt.nodes.tasks.loading import apply_thresholds, load_task_model
-    from jetson_dnn_rt.runtime.task import open_library, tvm_options
+    from jetson_dnn_rt.runtime.task import open_library, tuning_options
     from jetson_dnn_rt.variants.building.building import BuildReport, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.running.variant_set import choose_default
 
@@ -238,7 +238,7 @@ def _plan_task(
             count_threads(values, process.threads, count_cores(), workers),
             values.stages,
             batch if values.batch == "auto" else 1,
-            tvm_options(values, tunes=not args.no_tuning),
+            tuning_options(values, tunes=not args.no_tuning),
         )
         builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
     except ConfigurationError:

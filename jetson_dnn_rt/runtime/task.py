@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.engines import TuningOptions
 
 
 def open_library(folder: str) -> Library | None:
@@ -22,7 +22,7 @@ def open_library(folder: str) -> Library | None:
     return Library(Path(folder) if folder else None)
 
 
-def tvm_options(config: TaskConfig, *, tunes: bool) -> TvmOptions:
-    """How variants of TVM are made; `tunes` as `TvmOptions` has it."""
+def tuning_options(config: TaskConfig, *, tunes: bool) -> TuningOptions:
+    """How variants with tuned kernels are built; `tunes` as `TuningOptions` has it."""
     rpc = config.tvm_rpc if tunes else ""
-    return TvmOptions(config.tvm_trials, config.tvm_minutes, rpc, config.amp_lists, tunes)
+    return TuningOptions(config.tvm_trials, config.tvm_minutes, rpc, config.amp_lists, tunes)

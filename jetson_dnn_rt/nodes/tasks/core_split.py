@@ -19,9 +19,8 @@ from jetson_dnn_rt.nodes.tasks.loading import load_task_model
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.runtime.sharing.split_trial import find_slowdown, find_split
-from jetson_dnn_rt.runtime.task import open_library, tvm_options
+from jetson_dnn_rt.runtime.task import open_library
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.tvm.task_tuning import TvmTuner
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def _load_default(values: TaskConfig, model: Model, split: CoreSplit, clock: Clo
         build=False,
         keep_refused=True,
         finest=values.finest_stages,
-        tuner=TvmTuner(tvm_options(values, tunes=False)),
+        amp_lists=values.amp_lists,
     )
 
 

@@ -17,9 +17,8 @@ from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Stages
-from jetson_dnn_rt.runtime.task import open_library, tvm_options
+from jetson_dnn_rt.runtime.task import open_library
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.tvm.task_tuning import TvmTuner
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -350,7 +349,7 @@ class LoadedTask:
             finest=self._parameters.finest_stages,
             like=like,
             memory=self._parameters.memory,
-            tuner=TvmTuner(tvm_options(self._parameters, tunes=False)),
+            amp_lists=self._parameters.amp_lists,
         )
         # Messages lie in memory of the middleware's, which no device reaches.
         in_process = bool(self._parameters.camera)
