@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
@@ -17,7 +18,6 @@ from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.tasks import TaskParameters
 
 PROFILE_SEED = 20_200_715
 """Of the profile: no seed that anything is simulated with."""
@@ -229,14 +229,14 @@ class Laboratory:
             len(stages),
         )
         return WorldTask(
-            parameters=TaskParameters(
-                name=task.name,
-                deadline_ns=task.deadline_ns,
+            parameters=TaskConfig(
+                task.name, budget_quantile=self.scenario.budget_quantile
+            ).for_engine(
+                stages,
+                variants,
+                task.variant,
                 period_ns=task.period_ns,
-                stages=stages,
-                variants=variants,
-                variant=task.variant,
-                budget_quantile=self.scenario.budget_quantile,
+                deadline_ns=task.deadline_ns,
             ),
             spans={variant: (1,) * len(stages) for variant in variants},
             arrivals=arrivals,
