@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.safety.faults import start_thread
 from jetson_dnn_rt.tasks import JobRecord
-from jetson_dnn_rt.traces.columns import make_record_batch
 from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import (
     WARM_UP_JOBS,
     TraceMetadata,
+    make_record_batch,
     make_schema,
     require_pyarrow,
 )

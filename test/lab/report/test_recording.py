@@ -6,19 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from timing_traces import DEADLINES_NS, PERIOD_NS, STAGES, make_jobs, write_trace_of
-from traced_jobs import format_job
+from traced_jobs import write_part
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.recording import GAP_NS, OUTCOMES, read_recording
-from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
-
-
-def write_lines(file: Path, jobs: list[JobRecord]) -> None:
-    """As the first version of the trace was."""
-    file.write_text("".join(format_job(job) + "\n" for job in jobs), encoding="utf-8")
 
 
 def test_columns_are_those_of_the_jobs(tmp_path: Path) -> None:
@@ -67,13 +62,6 @@ def test_pooled_traces_follow_each_other(tmp_path: Path) -> None:
     assert len(both.samples_of("detector")[0]) == 30 + 20 - 2 * 10
 
 
-def test_reads_the_first_version_too(tmp_path: Path) -> None:
-    jobs = make_jobs(25)
-    write_lines(tmp_path / "jobs.jsonl", jobs)
-    recording = read_recording("x", [open_trace(tmp_path)])
-    assert [len(task) for task in recording.tasks.values()] == [25, 25]
-
-
 def test_one_worker_runs_one_stage_at_a_time(tmp_path: Path) -> None:
     recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(30)))])
     assert recording.side_by_side == 1
@@ -83,7 +71,7 @@ def test_stages_of_two_workers_are_seen_side_by_side(tmp_path: Path) -> None:
     # Both begin at the same releases.
     shifted = [job for job in make_jobs(30) if job.task == "detector"]
     shifted += [job for job in make_jobs(30, seed=1) if job.task == "detector"]
-    write_lines(tmp_path / "jobs.jsonl", shifted)
+    write_part(tmp_path / "jobs-0000.parquet", shifted)
     recording = read_recording("x", [open_trace(tmp_path)])
     assert recording.side_by_side == 2
 
