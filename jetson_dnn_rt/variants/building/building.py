@@ -307,7 +307,7 @@ class TaskBuilder:
         """Whether a decomposed network is there that was trained less than is wanted now."""
         if spec.is_full or not self.settings.recover_steps:
             return False
-        from jetson_dnn_rt.variants.library.weights_store import stored_steps
+        from jetson_dnn_rt.variants.decomposition import stored_steps
 
         decomposition = DecompositionSpec.parse(spec.decomposition)
         steps = stored_steps(self.plan.model, decomposition, self.library)
@@ -317,7 +317,7 @@ class TaskBuilder:
         """Put a decomposed network into the library, where it is not there as it is wanted."""
         if spec.is_full or spec.decomposition in self._compressed:
             return
-        from jetson_dnn_rt.variants.library.weights_store import stored_steps
+        from jetson_dnn_rt.variants.decomposition import stored_steps
 
         plan, settings = self.plan, self.settings
         decomposition = DecompositionSpec.parse(spec.decomposition)

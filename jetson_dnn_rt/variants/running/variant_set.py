@@ -373,7 +373,7 @@ class VariantSet:
         return pipeline
 
     def _load_decomposed(self, spec: VariantSpec) -> None:
-        from jetson_dnn_rt.variants.library.weights_store import load_reduced
+        from jetson_dnn_rt.variants.decomposition import load_reduced
 
         graph = None
         if self.library is not None:
