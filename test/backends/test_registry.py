@@ -220,11 +220,15 @@ def test_no_library_is_imported_before_it_is_needed(monkeypatch: pytest.MonkeyPa
         return real(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    for module in [name for name in sys.modules if name.startswith("jetson_dnn_rt.backends.")]:
+    for module in sorted(
+        (name for name in sys.modules if name.startswith("jetson_dnn_rt.backends.")), reverse=True
+    ):
         monkeypatch.delitem(sys.modules, module)
-        # The package's attributes, too, must be the old modules again when this is over.
-        name = module.rpartition(".")[2]
-        monkeypatch.setattr(backends, name, getattr(backends, name))
-    folder = Path(torch_backend.__file__).parent
-    for name in sorted(file.stem for file in folder.glob("[a-z]*.py")):
+        # The packages' attributes, too, must be the old modules again when this is over.
+        parent, _, name = module.rpartition(".")
+        package = sys.modules.get(parent) or backends
+        monkeypatch.setattr(package, name, getattr(package, name))
+    folder = Path(backends.__file__).parent
+    for file in sorted(folder.rglob("[a-z]*.py")):
+        name = ".".join(file.relative_to(folder).with_suffix("").parts)
         importlib.import_module(f"jetson_dnn_rt.backends.{name}")

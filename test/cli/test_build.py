@@ -229,7 +229,7 @@ def test_a_refused_variant_is_no_failure(
     [
         (("variants: [full@null]", "variants: [fast]"), [], "detector: variant 'fast'"),
         (("threads: 1", "threads: many"), [], "threads must be a int"),
-        (("tasks: [detector, segmenter]", "workers: 0"), [], "workers must be a whole number"),
+        (("tasks: [detector, segmenter]", "workers: 0"), [], "workers must be in [1, 64]"),
         (("threads: 1", "engine_cache: none"), [], "nowhere to keep"),
         (("threads: 1", "engine_cache: /proc/none"), [], "cannot be written"),
         (("", ""), ["--task", "rear"], "no task rear"),

@@ -12,6 +12,7 @@ from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import MAX_STAGES
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_STAGES = 64
 STAGE_NS = 2_000_000
 """How long a stage shall take where the number of stages is found automatically: for about so
 long a job that just started blocks a more urgent one."""
