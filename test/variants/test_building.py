@@ -18,8 +18,8 @@ from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
-from jetson_dnn_rt.variants.building import building
-from jetson_dnn_rt.variants.building.building import (
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import (
     BuildReport,
     BuildSettings,
     TaskBuilder,

@@ -39,8 +39,7 @@ from jetson_dnn_rt.variants.decomposition import (
 from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.measurement import TimeDistribution
-from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs, spread
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
