@@ -58,7 +58,7 @@ from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_stages

@@ -24,7 +24,7 @@ from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import (
     measurement_key,

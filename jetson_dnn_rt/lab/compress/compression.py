@@ -28,19 +28,18 @@ from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.variants.decomposition import Decomposition
-from jetson_dnn_rt.variants.library.library import Entry, Library
-from jetson_dnn_rt.variants.library.weights_store import (
+from jetson_dnn_rt.variants.decomposition import (
     STEPS_FACT,
+    Decomposition,
     load_reduced,
     store_reduced,
     stored_steps,
     weights_key,
 )
+from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.measurement import TimeDistribution
-from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs, spread
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec

@@ -81,7 +81,7 @@ def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.
         return Network(model).graph()
     if library is None:
         return None
-    from jetson_dnn_rt.variants.library.weights_store import load_reduced
+    from jetson_dnn_rt.variants.decomposition import load_reduced
 
     return load_reduced(model, DecompositionSpec.parse(decomposition), library)
 

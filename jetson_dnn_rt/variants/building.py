@@ -26,15 +26,6 @@ from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.variants.building.report import (
-    BUILT,
-    FAILED,
-    PRESENT,
-    REFUSED,
-    TUNED,
-    BuildReport,
-    BuildSettings,
-)
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.library.measurement_store import (
     hash_network,
@@ -57,9 +48,8 @@ from jetson_dnn_rt.variants.measuring.measurement import (
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, open_frames
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.batching import MAX_BATCH
-from jetson_dnn_rt.variants.running.covering import list_counts
 from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions, open_prepared
-from jetson_dnn_rt.variants.running.network import Network
+from jetson_dnn_rt.variants.running.network import Network, list_counts
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
@@ -67,40 +57,57 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 if TYPE_CHECKING:
     from jetson_dnn_rt.variants.measuring.macs import Costs
 
-__all__ = ["BuildReport", "BuildSettings", "TaskBuilder", "TaskPlan"]
-
 logger = logging.getLogger(__name__)
+
+STATES = ("built", "present", "tuned", "refused", "failed")
+BUILT, PRESENT, TUNED, REFUSED, FAILED = STATES
+"""``present``: it was there. ``tuned``: for another machine, where it must be compiled and
+measured. ``refused``: built, and of no use."""
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How variants are built and measured.
+
+    Of the frames, variants are compared on the last ones, which nothing is fitted to
+    (`count_held_out`).
+    """
+
+    frames: str = "synthetic"  # their source, see `sample_frames`
+    frame_count: int = 256
+    runs: int = 100  # timed, of each variant
+    recover_steps: int = 0  # of recovery of decomposed networks; 0 = none
+    any_frames: bool = True  # what was measured on other frames is as good
+    again: bool = False  # measure again what is there
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What became of a variant."""
+
+    task: str
+    variant: str
+    state: str  # one of `STATES`
+    reason: str  # why it was refused or failed, else empty
+    fresh: bool  # whether it was built and measured now
+    measurement: Measurement | None  # None where it failed, or runs elsewhere
+    seconds: float
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What a task needs.
+    """A task and the variants to be built for it, at least one.
 
-    Attributes
-    ----------
-    task : str
-        Its name.
-    model : Model
-        Its network.
-    variants : tuple of VariantSpec
-        Those that it may run, at least one.
-    settings : DecoderSettings
-        Its thresholds.
-    threads, stages : int
-        Threads of one inference, and stages asked for (0 = automatic).
-    batch : int
-        How many tasks may run it as one batch: back ends that build engines build them for
-        batches up to that size too.
-    tuning : TuningOptions
-        How back ends that tune kernels make its variants.
+    `batch` is how many tasks may run it as one batch: back ends that build engines build them for
+    batches up to that size too.
     """
 
     task: str
     model: Model
     variants: tuple[VariantSpec, ...]
     settings: DecoderSettings
-    threads: int
-    stages: int = 1
+    threads: int  # of one inference
+    stages: int = 1  # asked for; 0 = automatic
     batch: int = 1
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
@@ -108,7 +115,7 @@ class TaskPlan:
     def references(self) -> tuple[VariantSpec, ...]:
         """What is measured besides, to compare with: the full model on the same back ends.
 
-        The first one gives the results that all others are to agree with.
+        The first one gives the results that all others should agree with.
         """
         wanted = [choose_default(self.model)]
         wanted += [reference_of(spec) for spec in self.variants if approximates(spec)]
@@ -118,24 +125,11 @@ class TaskPlan:
 class TaskBuilder:
     """Builds the variants of one task, one after the other.
 
-    Parameters
-    ----------
-    plan : TaskPlan
-        What there is to do.
-    library : Library
-        Where it is kept.
-    settings : BuildSettings
-        How it is done.
-    clock : Clock
-        Times the stages, and paces null models.
+    The clock times the stages, and paces null models.
     """
 
     def __init__(
-        self,
-        plan: TaskPlan,
-        library: Library,
-        settings: BuildSettings,
-        clock: Clock,
+        self, plan: TaskPlan, library: Library, settings: BuildSettings, clock: Clock
     ) -> None:
         self.plan, self.library, self.settings = plan, library, settings
         self._clock = clock
@@ -150,18 +144,15 @@ class TaskBuilder:
 
     @property
     def order(self) -> tuple[VariantSpec, ...]:
-        """All there is to measure: the full networks first, which the others are compared with."""
+        """All that is measured: the full networks first, which the others are compared with."""
         specs = (*self.plan.references, *self.plan.variants)
         default = choose_default(self.plan.model)
         return tuple(sorted(specs, key=lambda spec: (spec != default, approximates(spec))))
 
     def find(self, spec: VariantSpec) -> Measurement | None:
-        """What the library has of a variant, where that will do.
+        """What the library has of a variant, if it is as asked for.
 
-        Raises
-        ------
-        BackendUnavailableError, ModelError
-            When the variant cannot be had here.
+        Raises `BackendUnavailableError` or `ModelError` when the variant cannot run here.
         """
         key = self._key(spec)
         if key is None or self.settings.again or self._lacks_steps(spec):
@@ -169,12 +160,52 @@ class TaskBuilder:
         found = read_measurement(self.library, key)
         if found is None or not (self.settings.any_frames or found.frames == self.settings.frames):
             return None
-        return found if self._has_engines(spec) else None
-
-    def _has_engines(self, spec: VariantSpec) -> bool:
-        """Whether what takes minutes to make is there too, for every cover that may be chosen."""
+        # What takes minutes to make must be there too, for every cover that may be chosen.
         prepared = self._open_prepared(spec)
-        return prepared is None or prepared.is_built(self._list_parts(spec))
+        return found if prepared is None or prepared.is_built(self._list_parts(spec)) else None
+
+    def list_missing(self) -> tuple[VariantSpec, ...]:
+        """Those of `order` that must be built, or cannot be."""
+        missing = []
+        for spec in self.order:
+            try:
+                if self.find(spec) is None:
+                    missing.append(spec)
+            except JetsonDnnRtError:
+                missing.append(spec)
+        return tuple(missing)
+
+    def build(self, spec: VariantSpec, progress: Progress = ignore_progress) -> BuildReport:
+        """Build and measure a variant that the library lacks; whatever fails is in the report.
+
+        Build variants in the order of `order`.
+        """
+        begin_s = time.monotonic()
+        self._progress = progress
+        measurement, fresh, reason = None, False, ""
+        try:
+            measurement = self.find(spec)
+            if measurement is None:
+                fresh = True
+                self._compress(spec)
+                prepared = self._open_prepared(spec)
+                if prepared is not None:
+                    prepared.prepare(self._list_parts(spec), progress)
+                if prepared is None or prepared.runs_here:
+                    measurement = self._measure(spec)
+            reason = measurement.refused if measurement else ""
+            state = REFUSED if reason else BUILT if fresh else PRESENT
+            if measurement is None:
+                state = TUNED
+            elif not reason and spec.backend in TENSORRT and self.plan.batch > 1:
+                self._build_batches(spec)
+        except JetsonDnnRtError as error:
+            logger.error("%s: variant %s: %s", self.plan.task, spec, error)
+            state, reason = FAILED, str(error)
+        seconds = time.monotonic() - begin_s
+        report = BuildReport(self.plan.task, str(spec), state, reason, fresh, measurement, seconds)
+        self._reports[spec] = report
+        return report
 
     def _list_parts(self, spec: VariantSpec) -> list[Part]:
         """Parts of every cover that may be chosen, the whole network first."""
@@ -199,67 +230,52 @@ class TaskBuilder:
             )
         return self._prepared[spec]
 
-    def list_missing(self) -> tuple[VariantSpec, ...]:
-        """Those of `order` that are to be built, or cannot be."""
-        missing = []
-        for spec in self.order:
-            try:
-                if self.find(spec) is None:
-                    missing.append(spec)
-            except JetsonDnnRtError:
-                missing.append(spec)
-        return tuple(missing)
+    # -- decomposed networks -------------------------------------------------------------------
 
-    def build(self, spec: VariantSpec, progress: Progress = ignore_progress) -> BuildReport:
-        """Build and measure a variant, where the library has it not; whatever fails is reported.
+    def _lacks_steps(self, spec: VariantSpec) -> bool:
+        """Whether a decomposed network in the library was trained less than is wanted now."""
+        wanted = self.settings.recover_steps
+        return not spec.is_full and wanted > 0 and self._stored_steps(spec) < wanted
 
-        Variants are to be built in the order of `order`.
+    def _stored_steps(self, spec: VariantSpec) -> int:
+        """Recovery steps of the decomposed network in the library; -1 where there is none."""
+        from jetson_dnn_rt.variants.decomposition import stored_steps
 
-        Parameters
-        ----------
-        spec : VariantSpec
-            One of `order`.
-        progress : callable
-            Told what is done at the moment.
-        """
-        begin_s = time.monotonic()
-        self._progress = progress
-        measurement, fresh, reason = None, False, ""
-        try:
-            measurement = self.find(spec)
-            if measurement is None:
-                fresh = True
-                self._compress(spec)
-                runs_here = self._prepare(spec)
-                measurement = self._measure(spec) if runs_here else None
-            reason = measurement.refused if measurement else ""
-            state = REFUSED if reason else BUILT if fresh else PRESENT
-            if measurement is None:
-                state = TUNED
-            elif not reason and spec.backend in TENSORRT and self.plan.batch > 1:
-                self._build_batches(spec)
-        except JetsonDnnRtError as error:
-            logger.error("%s: variant %s: %s", self.plan.task, spec, error)
-            state, reason = FAILED, str(error)
-        seconds = time.monotonic() - begin_s
-        report = BuildReport(self.plan.task, str(spec), state, reason, fresh, measurement, seconds)
-        self._reports[spec] = report
-        return report
+        decomposition = DecompositionSpec.parse(spec.decomposition)
+        steps = stored_steps(self.plan.model, decomposition, self.library)
+        return -1 if steps is None else steps
 
-    def _prepare(self, spec: VariantSpec) -> bool:
-        """Tune all that may be run of a variant; False where that is on another machine."""
-        prepared = self._open_prepared(spec)
-        if prepared is None:
-            return True
-        prepared.prepare(self._list_parts(spec), self._progress)
-        return prepared.runs_here
+    def _compress(self, spec: VariantSpec) -> None:
+        """Put a decomposed network into the library, where it is not there as it is wanted."""
+        if spec.is_full or spec.decomposition in self._compressed:
+            return
+        plan, settings = self.plan, self.settings
+        if self._stored_steps(spec) < settings.recover_steps:
+            compress = _find_maker(spec)
+            self._progress("reading frames", 0, 1)
+            compress(
+                plan.model,
+                DecompositionSpec.parse(spec.decomposition),
+                frames=list(open_frames(settings.frames, settings.frame_count)),
+                source=settings.frames,
+                recover_steps=settings.recover_steps,
+                library=self.library,
+                threads=plan.threads,
+                progress=self._progress,
+            )
+        self._hashes.pop(spec.decomposition, None)
+        self._compressed.add(spec.decomposition)
+
+    # -- measuring -----------------------------------------------------------------------------
 
     def _measure(self, spec: VariantSpec) -> Measurement:
         plan = self.plan
         key = self._key(spec)
         if key is None:
             raise ModelError(f"{spec.decomposition} was made and is not in the library")
-        reference = self._find_reference(spec)
+        # The full network that a variant must beat, where something is known of it.
+        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
+        reference = report.measurement if report is not None else None
         trial = self._try(spec, reference_of(spec) if reference else None)
         if not approximates(spec):
             self._results[spec] = trial.results
@@ -283,8 +299,7 @@ class TaskBuilder:
 
     def _build_batches(self, spec: VariantSpec) -> None:
         """Put the engines of batches into the library; one that cannot be built is no failure."""
-        plan = self.plan
-        prepared = self._open_prepared(spec)
+        plan, prepared = self.plan, self._open_prepared(spec)
         assert prepared is not None
         pipeline = self._open(spec)
         try:
@@ -297,46 +312,6 @@ class TaskBuilder:
             logger.warning("%s: no batches in %s: %s", plan.task, spec, error)
         finally:
             pipeline.close()
-
-    def _find_reference(self, spec: VariantSpec) -> Measurement | None:
-        """What is known of the full network that a variant must beat; None where nothing is."""
-        report = self._reports.get(reference_of(spec)) if approximates(spec) else None
-        return report.measurement if report is not None else None
-
-    def _lacks_steps(self, spec: VariantSpec) -> bool:
-        """Whether a decomposed network is there that was trained less than is wanted now."""
-        if spec.is_full or not self.settings.recover_steps:
-            return False
-        from jetson_dnn_rt.variants.library.weights_store import stored_steps
-
-        decomposition = DecompositionSpec.parse(spec.decomposition)
-        steps = stored_steps(self.plan.model, decomposition, self.library)
-        return steps is None or steps < self.settings.recover_steps
-
-    def _compress(self, spec: VariantSpec) -> None:
-        """Put a decomposed network into the library, where it is not there as it is wanted."""
-        if spec.is_full or spec.decomposition in self._compressed:
-            return
-        from jetson_dnn_rt.variants.library.weights_store import stored_steps
-
-        plan, settings = self.plan, self.settings
-        decomposition = DecompositionSpec.parse(spec.decomposition)
-        steps = stored_steps(plan.model, decomposition, self.library)
-        if steps is None or steps < settings.recover_steps:
-            compress = _find_maker(spec)
-            self._progress("reading frames", 0, 1)
-            compress(
-                plan.model,
-                decomposition,
-                frames=list(open_frames(settings.frames, settings.frame_count)),
-                source=settings.frames,
-                recover_steps=settings.recover_steps,
-                library=self.library,
-                threads=plan.threads,
-                progress=self._progress,
-            )
-        self._hashes.pop(spec.decomposition, None)
-        self._compressed.add(spec.decomposition)
 
     def _open(self, spec: VariantSpec) -> Pipeline:
         plan = self.plan
@@ -382,7 +357,7 @@ class TaskBuilder:
                 rival.close()
 
     def _compare(self, results: Sequence[Result]) -> Agreement | None:
-        """With the first variant of the full model that runs; None where none does."""
+        """Compare with the first variant of the full model that runs; None where none does."""
         for full in self.order:
             report = self._reports.get(full)
             if approximates(full) or (report is not None and report.state == FAILED):
@@ -391,7 +366,7 @@ class TaskBuilder:
                 try:
                     self._results[full] = self._try(full).results
                 except JetsonDnnRtError as error:
-                    logger.warning("%s: %s says nothing: %s", self.plan.task, full, error)
+                    logger.warning("%s: %s gives no results: %s", self.plan.task, full, error)
                     continue
             return compare(self.plan.model.kind, self._results[full], results, str(full))
         return None
@@ -428,7 +403,7 @@ class TaskBuilder:
 
     @cached_property
     def _frames(self) -> list[Frame]:
-        """What variants are run and compared on: frames that none of them was fitted to."""
+        """Frames on which variants are run and compared: none of them was fitted to these."""
         self._progress("reading frames", 0, 1)
         frames = list(open_frames(self.settings.frames, self.settings.frame_count))
         if not frames:
@@ -444,7 +419,7 @@ def _find_maker(spec: VariantSpec) -> Callable[..., object]:
         raise ConfigurationError(
             f"variant {spec} is not in the library and {method} networks cannot be made here, as "
             "jetson_dnn_rt.lab is not installed; fix: make it on a machine with the whole package "
-            "(jetson-dnn-rt compress, jetson-dnn-rt library export) and take it over with "
+            "(jetson-dnn-rt compress, jetson-dnn-rt library export) and bring it here with "
             "jetson-dnn-rt library import"
         )
     maker: Callable[..., object] = importlib.import_module(makers[method]).compress
