@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.cli.scenario_files import make_source, open_scenario, scenario_names
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.lab.simulate.scenario_files import make_source, open_scenario, scenario_names
+from jetson_dnn_rt.lab.simulate.session import policy_names, simulate
+from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import Unconcerned
 from jetson_dnn_rt.scheduling.task_state import TaskState
-from jetson_dnn_rt.simulator.session import policy_names, simulate
-from jetson_dnn_rt.simulator.simulation import SimulatedFrame
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage
 
 ENGINE_RUNS = 600
