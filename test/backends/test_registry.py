@@ -25,7 +25,7 @@ from jetson_dnn_rt.backends.registry import (
 )
 from jetson_dnn_rt.backends.torch import cpu as torch_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.tvm.target import TVM_MEND
+from jetson_dnn_rt.tvm.target import TVM_FIX
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_every_back_end_is_listed_with_what_to_do() -> None:
     for info in infos.values():
         assert info.available == bool(info.precisions)
         assert info.available == bool(info.version)
-        assert info.available or (info.reason and info.mend)
+        assert info.available or (info.reason and info.fix)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt", "tvm"])
@@ -58,7 +58,7 @@ def test_missing_library(hide: Callable[[str], None], name: str) -> None:
     info = next(info for info in list_backends() if info.name == name)
     assert not info.available
     wheel = {"tvm": "apache-tvm==0.27"}.get(name, name)
-    assert f"pip install {wheel}" in info.mend
+    assert f"pip install {wheel}" in info.fix
     with pytest.raises(BackendUnavailableError, match=f"{name}.*pip install {wheel}"):
         create_runner(model, name, "fp32", threads=1)
 
@@ -90,7 +90,7 @@ def test_untuned_tvm_is_never_run() -> None:
 def test_the_install_line_of_tvm_is_what_the_extra_holds() -> None:
     file = Path(__file__).resolve().parents[2] / "requirements" / "tvm.txt"
     lines = [line for line in file.read_text().splitlines() if line and line[0] != "#"]
-    assert TVM_MEND.startswith(f"pip install {' '.join(lines)} ")
+    assert TVM_FIX.startswith(f"pip install {' '.join(lines)} ")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_releases_of_tvm_that_do_not_hold_together(
     info = inspect_backend("tvm")
     assert info.available is not bool(words)
     assert info.reason.startswith(words)
-    assert info.mend == (TVM_MEND if words else "")
+    assert info.fix == (TVM_FIX if words else "")
 
 
 def test_what_tvm_runs_without_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +136,8 @@ def test_tensorrt_without_a_device(
     info = inspect_backend("tensorrt")
     assert not info.available
     assert "TensorRT 8.6.1 is installed, no CUDA device: torch cannot be" in info.reason
-    assert info.mend not in info.reason
-    assert "pip install torch" in info.mend
+    assert info.fix not in info.reason
+    assert "pip install torch" in info.fix
 
 
 def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def test_what_nobody_compared_is_left_out_and_said(caplog: pytest.LogCaptureFixt
         make_table({REDUCED: profiles[REDUCED]})
 
 
-def test_what_was_never_timed_is_refused_with_the_mend() -> None:
+def test_what_was_never_timed_is_refused_with_the_fix() -> None:
     profile = VariantProfile.of(VariantSpec.parse(FULL), make_runs(1, 3, 1), [], None)
     with pytest.raises(ConfigurationError, match="warmup_runs above 0"):
         make_table({FULL: profile})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEND = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
+FIX = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
 
 
 class Cuda(Protocol):
@@ -131,7 +131,7 @@ def open_cuda() -> Cuda:
             return cuda
         except BackendUnavailableError as error:
             reasons.append(str(error))
-    raise BackendUnavailableError(f"no CUDA device: {'; '.join(reasons)}; {MEND}")
+    raise BackendUnavailableError(f"no CUDA device: {'; '.join(reasons)}; {FIX}")
 
 
 def address_of(array: Array) -> int:

@@ -117,7 +117,7 @@ def advise_task(
         reason = next((r for r in task.reasons if r.startswith("failed")), "failed")
         advice.append(
             f"{format_count(failed, 'frame')} ended in an error, first of all "
-            f"“{reason.partition(': ')[2]}”: mend that before looking at times."
+            f"“{reason.partition(': ')[2]}”: fix that before looking at times."
         )
     stale = task.reasons.get("skipped: stale", 0)
     if 2 * stale > missed:
