@@ -17,7 +17,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
 # Hidden all at once: each is imported in one or two places only.
-EXTRAS = ("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib")
+EXTRAS = (
+    *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
+    *("jinja2", "markupsafe"),
+)
 # These alone may need ROS: the nodes, and the benchmarks' programs that are nodes themselves.
 ROS_MODULES = r"jetson_dnn_rt\.nodes(\..+)?"
 NONE = r"(?!)"

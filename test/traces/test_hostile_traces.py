@@ -43,7 +43,7 @@ def make_trace(kind: str, folder: Path) -> Path:
 
 def read_damaged(kind: str, folder: Path, seeds: range) -> int:
     """Read damaged traces; how many could be read. Run by a process of its own, too."""
-    from jetson_dnn_rt.lab.report.export.csv import write_csv
+    from jetson_dnn_rt.lab.report.export.tables import write_csv
     from jetson_dnn_rt.lab.wcet.samples import read_samples
 
     file = make_trace(kind, folder / "trace")
