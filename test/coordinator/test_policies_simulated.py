@@ -13,7 +13,7 @@ from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.registry import POLICIES
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.simulation import Simulation
 

@@ -1,29 +1,57 @@
-"""What holds in every world, for every policy."""
+"""Worlds: noise with the distribution of the file, and invariants under every policy."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import IDLE_W, make_task, make_world, run
+from worlds import IDLE_W, laboratory, make_task, make_world, run, simulate_frames
 
-from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario import load_scenario
-from jetson_dnn_rt.lab.simulate.session import simulate
-from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
-from jetson_dnn_rt.lab.simulate.world import World
+from jetson_dnn_rt.lab.simulate.board import Noise
+from jetson_dnn_rt.lab.simulate.world import World, draw_noise, make_generator
 from jetson_dnn_rt.tasks import Outcome
 
-SCENARIOS = Path(__file__).resolve().parents[3] / "config/scenarios"
+NOISE = Noise(frame_sigma=0.1, frame_correlation=0.7, stage_sigma=0.05)
 POLICIES = ("static", "max_q", "race_to_idle", "poet", "alert", "neuos_balanced", "predjoule")
 
 
-@cache
-def laboratory(name: str) -> Laboratory:
-    return Laboratory(load_scenario(SCENARIOS / f"{name}.yaml"))
+def draw(noise: Noise, frames: int = 20_000, seed: int = 0) -> np.ndarray:
+    return draw_noise(noise, make_generator(seed, "noise", "a"), frames, 4)
+
+
+def test_the_moments_are_those_of_the_file() -> None:
+    logs = np.log(draw(NOISE))
+    common = logs.mean(axis=1)
+    assert np.median(logs) == pytest.approx(0.0, abs=0.01)
+    assert logs.std() == pytest.approx(np.hypot(0.1, 0.05), rel=0.05)
+    own = (logs - common[:, None]).std() * np.sqrt(4 / 3)
+    assert own == pytest.approx(0.05, rel=0.05)
+    lag_one = np.corrcoef(common[:-1], common[1:])[0, 1]
+    # The mean of the stages' own noise is not correlated.
+    expected = 0.7 * 0.01 / (0.01 + 0.0025 / 4)
+    assert lag_one == pytest.approx(expected, abs=0.03)
+
+
+def test_spikes() -> None:
+    factors = draw(Noise(spike_probability=0.01, spike_factor=3.0))
+    assert set(np.unique(factors)) == {1.0, 3.0}
+    assert (factors == 3.0).mean() == pytest.approx(0.01, rel=0.2)
+
+
+def test_streams_do_not_depend_on_each_other() -> None:
+    assert not np.array_equal(draw(NOISE, 10), draw(NOISE, 10, seed=1))
+    a, b = (make_generator(0, "noise", name).random(4) for name in "ab")
+    assert not np.array_equal(a, b)
+    camera = make_generator(0, "camera", "a").random(4)
+    assert not np.array_equal(a, camera)
+    assert np.array_equal(a, make_generator(0, "noise", "a").random(4))
+
+
+@pytest.mark.parametrize("frames", [0, 1, 5])
+def test_a_longer_draw_begins_like_a_shorter_one(frames: int) -> None:
+    spiky = Noise(0.1, 0.5, 0.1, 0.2, 2.0)
+    assert np.array_equal(draw(spiky, frames), draw(spiky, 20)[:frames])
 
 
 @st.composite
@@ -34,13 +62,8 @@ def worlds(draw: st.DrawFn) -> World:
         gaps = draw(st.lists(st.floats(0.1, 15.0), min_size=1, max_size=8))
         releases = [sum(gaps[: index + 1]) for index in range(len(gaps))]
         stages = draw(st.lists(times, min_size=1, max_size=4))
-        noise = draw(
-            st.lists(
-                st.lists(st.floats(0.5, 3.0), min_size=len(stages), max_size=len(stages)),
-                min_size=len(gaps),
-                max_size=len(gaps),
-            )
-        )
+        row = st.lists(st.floats(0.5, 3.0), min_size=len(stages), max_size=len(stages))
+        noise = draw(st.lists(row, min_size=len(gaps), max_size=len(gaps)))
         deadline = draw(st.floats(1.0, 40.0))
         tasks.append(make_task(name, releases, stages, deadline_ms=deadline, noise=noise))
     workers = draw(st.integers(1, 3))
@@ -84,36 +107,29 @@ def test_no_more_stages_at_once_than_workers(world: World) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_seed_gives_the_same_run(policy: str) -> None:
-    runs: list[list[SimulatedFrame]] = [[], [], []]
-    for seed, frames in zip((3, 3, 4), runs, strict=True):
-        simulate(laboratory("tx2_cohort4"), policy, seed=seed, frames=20, observer=frames.append)
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
+    source = laboratory("tx2_cohort4")
+    first, again, other = (
+        simulate_frames(source, policy, seed=seed, frames=20) for seed in (3, 3, 4)
+    )
+    assert first == again
+    assert first != other
 
 
 def test_policies_see_the_same_world() -> None:
     """Arrivals, and noise of a (task, sequence, stage), whatever ran before."""
-    seen: dict[str, dict[tuple[str, int, int], float]] = {}
-    arrivals: dict[str, set[tuple[str, int, int]]] = {}
-    lab = laboratory("tx2_alexnet")
-    median = lab.true_tables[0].median_ns
-    for policy in ("static", "alert"):
-        frames: list[SimulatedFrame] = []
-        simulate(lab, policy, seed=1, frames=60, observer=frames.append)
-        arrivals[policy] = {
-            (f.record.task, f.record.sequence, f.record.release_ns) for f in frames
-        }
-        seen[policy] = {}
-        if policy == "static":
-            for frame in frames:
-                for k, stage in enumerate(frame.record.stages):
-                    time_ns = stage.execution_time_ns
-                    seen[policy]["alexnet", frame.record.sequence, k] = time_ns / median[0, k]
-    assert arrivals["static"] == arrivals["alert"]
-    world = lab.world(1, 60)
-    for (_, sequence, k), factor in seen["static"].items():
-        release_ns = next(r for _, s, r in arrivals["static"] if s == sequence)
-        assert factor == pytest.approx(world.stage_factors("alexnet", release_ns)[k], rel=1e-4)
+    source = laboratory("tx2_alexnet")
+    records, others = (
+        [frame.record for frame in simulate_frames(source, policy, seed=1, frames=60)]
+        for policy in ("static", "alert")
+    )
+    assert {(r.sequence, r.release_ns) for r in records} == {
+        (r.sequence, r.release_ns) for r in others
+    }
+    world, median_ns = source.world(1, 60), source.true_tables[0].median_ns[0]
+    for record in records:
+        times_ns = np.array([stage.execution_time_ns for stage in record.stages])
+        expected = world.stage_factors("alexnet", record.release_ns)[: len(times_ns)]
+        assert times_ns / median_ns[: len(times_ns)] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_longer_run_begins_like_a_shorter_one() -> None:
