@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetson_dnn_rt.scheduling.runs import Run
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Stage, TaskParameters, stage_name
 
 StageTable = tuple[Stage | None, ...]

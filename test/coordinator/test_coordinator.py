@@ -13,8 +13,8 @@ from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
 STAGES = ("inference-1", "inference-2")

@@ -2,8 +2,8 @@
 
 from virtual_drive import make_task, make_work
 
-from jetson_dnn_rt.scheduling.ending import Ending
 from jetson_dnn_rt.scheduling.engine import Engine
+from jetson_dnn_rt.scheduling.job import Ending
 from jetson_dnn_rt.tasks import Outcome
 
 

@@ -8,9 +8,8 @@ from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.queue import ReadyQueue
+from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import StaticSelector
-from jetson_dnn_rt.scheduling.spare import SpareQueue
 from jetson_dnn_rt.tasks import Admission, JobRecord
 
 
