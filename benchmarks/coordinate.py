@@ -38,8 +38,9 @@ from benchmarks.cpu_hogs import CpuHogs
 from benchmarks.protocol import BenchmarkError
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import MODES, PolicySettings
+from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,

@@ -302,7 +302,7 @@ def _collect_figures(
     accuracies: Mapping[str, float],
     times: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> dict[str, dict[str, Any]]:
-    from jetson_dnn_rt.lab.compress.macs import count
+    from jetson_dnn_rt.variants.measuring.macs import count
 
     costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
     return {

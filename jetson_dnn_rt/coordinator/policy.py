@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-
-MODES = ("balanced", "min_energy", "max_accuracy")
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,17 @@ class PolicySettings:
     energy_per_accuracy: float = 10.0
     """How `horizon` balances: how many frames' energies all the accuracy of a frame is worth. At
     10, a hundredth of the accuracy is given up for more than a tenth of the energy."""
+
+    @classmethod
+    def of(cls, config: CoordinatorConfig) -> PolicySettings:
+        """What the user has set."""
+        return cls(
+            config.confidence,
+            config.accuracy_floor,
+            config.power_cap_w,
+            config.threshold,
+            config.mode,
+        )
 
     def __post_init__(self) -> None:
         if not 0.0 < self.confidence < 1.0:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import FrameError, NotANumberError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.control import Control
 from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.restarts import MAX_HUNG, MAX_RESTARTS, MAX_TASK_RETRIED, WINDOW_NS
 from jetson_dnn_rt.runtime.stage_table import list_runs, make_table
 from jetson_dnn_rt.runtime.task_entry import (
@@ -80,7 +81,7 @@ class Executor(Control):
         Worker threads; stages of different tasks run side by side on them.
     discipline : str
         One of `jetson_dnn_rt.scheduling.queue.DISCIPLINES`.
-    realtime : RealtimeParameters
+    realtime : RealtimeConfig
         Real-time set-up of the process and the workers.
     clock : Clock
         The steady clock, or a virtual one in tests.
@@ -92,12 +93,12 @@ class Executor(Control):
         self,
         workers: int = 1,
         discipline: str = "edf",
-        realtime: RealtimeParameters | None = None,
+        realtime: RealtimeConfig | None = None,
         clock: Clock | None = None,
         max_inflight: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(Engine(workers, discipline, max_inflight), clock or SteadyClock())
-        self.realtime = Realtime(realtime or RealtimeParameters())
+        self.realtime = Realtime(realtime or RealtimeConfig())
         self._watchdog_condition = self.clock.condition()
         self._workers: list[_Worker] = []
         self._hung: list[_Worker] = []

@@ -11,12 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
+
 logger = logging.getLogger(__name__)
-
-LIMIT_MB = 2048
-"""Unless another limit is given: four days of two tasks at 30 Hz, as Parquet."""
-
-MAX_LIMIT_MB = 1_000_000
 
 FREE_BYTES, FREE_SHARE = 2**30, 0.05
 """What stays free on the disk, the smaller of both: a gibibyte for the system's own logs and
@@ -82,7 +79,7 @@ class TraceRoom:
         and what comes after the limit is lost.
     """
 
-    def __init__(self, limit_mb: int = LIMIT_MB, *, ring: bool = True) -> None:
+    def __init__(self, limit_mb: int = TRACE_LIMIT_MB, *, ring: bool = True) -> None:
         self.limit_mb = limit_mb
         self._ring = ring
         self._parts: deque[_ClosedPart] = deque()

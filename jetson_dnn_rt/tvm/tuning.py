@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.backends.registry import TVM_MEND
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.guesses import find_vector_unit, make_candidates
 from jetson_dnn_rt.tvm.measuring import LocalMeasurer, Measurer, RpcMeasurer
 from jetson_dnn_rt.tvm.records import check_scheduled
-from jetson_dnn_rt.tvm.target import TvmTarget
+from jetson_dnn_rt.tvm.target import TVM_MEND, TvmTarget
 
 if TYPE_CHECKING:
     import tvm

@@ -66,7 +66,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_command_has_the_interface_and_a_help_text() -> None:
     help_text = main.build_parser().format_help()
-    for name in main.COMMANDS:
+    for name in main.list_commands():
         assert name in help_text
 
 

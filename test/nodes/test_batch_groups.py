@@ -22,13 +22,13 @@ from ros_graph import Ros
 from jetson_dnn_rt.backends.base import Array, RunnerClosedError
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks import loading
 from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
@@ -72,7 +72,7 @@ class Tasks:
     def load(self, name: str, **values: Any) -> LoadedTask:
         values = {"variants": (ONNX,), "warmup_runs": 1, "threads": 1, **values}
         self.loaded[name] = LoadedTask(
-            TaskNodeParameters(engine_cache=str(self._library), **values),
+            TaskConfig(engine_cache=str(self._library), **values),
             (48, 64),
             threads=values["threads"],
             clock=SteadyClock(),
@@ -101,7 +101,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) 
     models: dict[str, Model] = {}
     real = loading.load_task_model
 
-    def load_small(values: TaskNodeParameters) -> Model:
+    def load_small(values: TaskConfig) -> Model:
         if values.model.startswith("null:"):
             return real(values)
         made = dataclasses.replace(SMALL, model_hash=f"{len(models):064x}")

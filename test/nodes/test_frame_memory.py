@@ -53,7 +53,12 @@ def test_frames_of_the_camera_are_converted_on_the_device(
     kernel = HostKernel(compile_for_host(tmp_path))
     monkeypatch.setattr(input_memory, "load_kernel", lambda: kernel)
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
-    for name in ("backends.cuda", "backends.tensorrt", "backends.memory", "variants.input_memory"):
+    for name in (
+        "backends.cuda.device",
+        "backends.tensorrt.runner",
+        "backends.memory",
+        "variants.running.input_memory",
+    ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", device)
     seen = Seen(5)
     task, camera = "front/detector", "front/camera"

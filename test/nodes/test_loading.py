@@ -15,10 +15,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.nodes.tasks import loading
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
 FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.50@torch-fp32"
 
@@ -29,9 +29,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(library: Path, *variants: str, **values: Any) -> LoadedTask:
-    parameters = TaskNodeParameters(
-        variants=variants, warmup_runs=1, engine_cache=str(library), **values
-    )
+    parameters = TaskConfig(variants=variants, warmup_runs=1, engine_cache=str(library), **values)
     return LoadedTask(
         parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
     )  # fmt: skip
@@ -139,7 +137,7 @@ def test_nothing_is_added_after_the_end(library: Path) -> None:
 
 def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library: Path) -> None:
     lines: list[str] = []
-    parameters = TaskNodeParameters(
+    parameters = TaskConfig(
         variants=(FIRST,), warmup_runs=1, engine_cache=str(library), memory="pinned", camera="c"
     )
     task = LoadedTask(parameters, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)

@@ -10,20 +10,20 @@ import torch
 from networks import calibrate, make_model
 
 from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.envelope import OUTPUTS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 SIZE = builtin.INPUT_SIZE["segmenter"]
 DEADLINE_NS = 20_000_000_000
 EXACT, OTHER, SHORT = "full@torch-fp32", "full@onnxruntime-fp32", "full@torch-bf16"

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_drive import drive, make_task
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_drive import drive, make_task, make_work
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.lab.evaluate import command as evaluate
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES, ReadyQueue, SpareQueue
+from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Admission, JobRecord
 

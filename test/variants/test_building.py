@@ -18,12 +18,12 @@ from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.variants.building import building
 from jetson_dnn_rt.variants.building.building import (
     BuildReport,
     BuildSettings,
     TaskBuilder,
     TaskPlan,
-    building,
 )
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement

@@ -52,7 +52,12 @@ def model() -> Model:
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
-    for name in ("backends.cuda", "backends.tensorrt", "backends.memory", "variants.input_memory"):
+    for name in (
+        "backends.cuda.device",
+        "backends.tensorrt.runner",
+        "backends.memory",
+        "variants.running.input_memory",
+    ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
 
     def create(memory: str = "auto", names: tuple[str, ...] = VARIANTS[:1]) -> VariantSet:

@@ -124,8 +124,8 @@ def open_cuda() -> Cuda:
         When neither torch nor cuda-python has a device, with what each of them said.
     """
     reasons = []
-    for module, name in (("cuda_torch", "TorchCuda"), ("cuda_python", "PythonCuda")):
-        opener = importlib.import_module(f"jetson_dnn_rt.backends.{module}")
+    for module, name in (("torch_graphs", "TorchCuda"), ("bindings", "PythonCuda")):
+        opener = importlib.import_module(f"jetson_dnn_rt.backends.cuda.{module}")
         try:
             cuda: Cuda = getattr(opener, name)()
             return cuda

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, TENSORRT, TVM, require_backend
+from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, TENSORRT
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import (
     BackendUnavailableError,
+    ConfigurationError,
     JetsonDnnRtError,
     ModelError,
-    NotBuiltError,
     SourceError,
 )
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.tvm.library import TvmVariant
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.building.report import (
     BUILT,
     FAILED,
@@ -54,18 +54,18 @@ from jetson_dnn_rt.variants.measuring.measurement import (
     reference_of,
     try_variant,
 )
-from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, open_frames
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.batching import MAX_BATCH
 from jetson_dnn_rt.variants.running.covering import list_counts
-from jetson_dnn_rt.variants.running.engines import make_runner_factory
+from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions, open_prepared
 from jetson_dnn_rt.variants.running.network import Network
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.lab.compress.macs import Costs
+    from jetson_dnn_rt.variants.measuring.macs import Costs
 
 __all__ = ["BuildReport", "BuildSettings", "TaskBuilder", "TaskPlan"]
 
@@ -91,8 +91,8 @@ class TaskPlan:
     batch : int
         How many tasks may run it as one batch: back ends that build engines build them for
         batches up to that size too.
-    tvm : TvmOptions
-        How TVM's variants are tuned.
+    tuning : TuningOptions
+        How back ends that tune kernels make its variants.
     """
 
     task: str
@@ -102,7 +102,7 @@ class TaskPlan:
     threads: int
     stages: int = 1
     batch: int = 1
-    tvm: TvmOptions = field(default_factory=TvmOptions)
+    tuning: TuningOptions = field(default_factory=TuningOptions)
 
     @property
     def references(self) -> tuple[VariantSpec, ...]:
@@ -140,7 +140,7 @@ class TaskBuilder:
         self.plan, self.library, self.settings = plan, library, settings
         self._clock = clock
         self._progress: Progress = ignore_progress
-        self._tuner = TvmTuner(plan.tvm, lambda *step: self._progress(*step))
+        self._prepared: dict[VariantSpec, PreparedVariant] = {}
         self._reports: dict[VariantSpec, BuildReport] = {}
         self._results: dict[VariantSpec, tuple[Result, ...]] = {}
         self._costs: dict[str, Costs | None] = {}
@@ -173,24 +173,8 @@ class TaskBuilder:
 
     def _has_engines(self, spec: VariantSpec) -> bool:
         """Whether what takes minutes to make is there too, for every cover that may be chosen."""
-        if spec.backend not in BUILT_BEFOREHAND:
-            return True
-        plan = self.plan
-        if spec.backend == TVM:
-            trials = plan.tvm.trials if plan.tvm.tunes else 0
-            variant = self._open_tvm(spec)
-            return self._is_local(variant) and all(
-                variant.is_built(part, trials) for part in self._list_parts(spec)
-            )
-        make = make_runner_factory(
-            plan.model, spec, threads=plan.threads, library=self.library, build=False
-        )
-        try:
-            for part in self._list_parts(spec):
-                make(part).close()
-        except NotBuiltError:
-            return False
-        return True
+        prepared = self._open_prepared(spec)
+        return prepared is None or prepared.is_built(self._list_parts(spec))
 
     def _list_parts(self, spec: VariantSpec) -> list[Part]:
         """Parts of every cover that may be chosen, the whole network first."""
@@ -204,23 +188,16 @@ class TaskBuilder:
         pieces = (network.pieces(spec.decomposition, count) for count in counts)
         return [piece.part for cover in pieces for piece in cover]
 
-    def _open_tvm(self, spec: VariantSpec) -> TvmVariant:
-        """A TVM variant, for the machine that its kernels are measured on."""
+    def _open_prepared(self, spec: VariantSpec) -> PreparedVariant | None:
+        """A variant whose engines take minutes, opened once for its budget; None for others."""
         plan = self.plan
-        require_backend(spec.backend, spec.precision)
-        return TvmVariant(
-            plan.model,
-            spec,
-            threads=plan.threads,
-            library=self.library,
-            amp_lists=plan.tvm.amp_lists,
-            target=self._tuner.find_target(plan.threads),
-        )
-
-    def _is_local(self, variant: TvmVariant) -> bool:
-        from jetson_dnn_rt.tvm.target import find_local_target
-
-        return variant.target == find_local_target(self.plan.threads)
+        if spec.backend not in BUILT_BEFOREHAND:
+            return None
+        if spec not in self._prepared:
+            self._prepared[spec] = open_prepared(
+                plan.model, spec, threads=plan.threads, library=self.library, tuning=plan.tuning
+            )
+        return self._prepared[spec]
 
     def list_missing(self) -> tuple[VariantSpec, ...]:
         """Those of `order` that are to be built, or cannot be."""
@@ -253,7 +230,7 @@ class TaskBuilder:
             if measurement is None:
                 fresh = True
                 self._compress(spec)
-                runs_here = spec.backend != TVM or self._tune(spec)
+                runs_here = self._prepare(spec)
                 measurement = self._measure(spec) if runs_here else None
             reason = measurement.refused if measurement else ""
             state = REFUSED if reason else BUILT if fresh else PRESENT
@@ -269,12 +246,13 @@ class TaskBuilder:
         self._reports[spec] = report
         return report
 
-    def _tune(self, spec: VariantSpec) -> bool:
-        """Tune, and compile, all that may be run of a variant; False where that is elsewhere."""
-        variant = self._open_tvm(spec)
-        runs_here = self._is_local(variant)
-        self._tuner.tune(variant, self._list_parts(spec), compiles=runs_here)
-        return runs_here
+    def _prepare(self, spec: VariantSpec) -> bool:
+        """Tune all that may be run of a variant; False where that is on another machine."""
+        prepared = self._open_prepared(spec)
+        if prepared is None:
+            return True
+        prepared.prepare(self._list_parts(spec), self._progress)
+        return prepared.runs_here
 
     def _measure(self, spec: VariantSpec) -> Measurement:
         plan = self.plan
@@ -306,13 +284,15 @@ class TaskBuilder:
     def _build_batches(self, spec: VariantSpec) -> None:
         """Put the engines of batches into the library; one that cannot be built is no failure."""
         plan = self.plan
-        make = make_runner_factory(plan.model, spec, threads=plan.threads, library=self.library)
+        prepared = self._open_prepared(spec)
+        assert prepared is not None
         pipeline = self._open(spec)
         try:
             for size in range(2, min(MAX_BATCH, plan.batch) + 1):
                 self._progress(f"building for batches of {size}", size - 2, plan.batch - 1)
                 for segment in pipeline.segments:
-                    make(BatchedPart(segment.piece.part, size)).close()
+                    part = BatchedPart(segment.piece.part, size)
+                    prepared.make(part, build=True).close()
         except (ModelError, BackendUnavailableError) as error:
             logger.warning("%s: no batches in %s: %s", plan.task, spec, error)
         finally:
@@ -327,7 +307,7 @@ class TaskBuilder:
         """Whether a decomposed network is there that was trained less than is wanted now."""
         if spec.is_full or not self.settings.recover_steps:
             return False
-        from jetson_dnn_rt.lab.compress.compression import stored_steps
+        from jetson_dnn_rt.variants.library.weights_store import stored_steps
 
         decomposition = DecompositionSpec.parse(spec.decomposition)
         steps = stored_steps(self.plan.model, decomposition, self.library)
@@ -337,12 +317,13 @@ class TaskBuilder:
         """Put a decomposed network into the library, where it is not there as it is wanted."""
         if spec.is_full or spec.decomposition in self._compressed:
             return
-        from jetson_dnn_rt.lab.compress.compression import compress, stored_steps
+        from jetson_dnn_rt.variants.library.weights_store import stored_steps
 
         plan, settings = self.plan, self.settings
         decomposition = DecompositionSpec.parse(spec.decomposition)
         steps = stored_steps(plan.model, decomposition, self.library)
         if steps is None or steps < settings.recover_steps:
+            compress = _find_maker(spec)
             self._progress("reading frames", 0, 1)
             compress(
                 plan.model,
@@ -367,7 +348,7 @@ class TaskBuilder:
             clock=self._clock,
             stages=plan.stages,
             library=self.library,
-            tuner=self._tuner,
+            amp_lists=plan.tuning.amp_lists,
         )
 
     def _try(self, spec: VariantSpec, reference: VariantSpec | None = None) -> Trial:
@@ -417,7 +398,7 @@ class TaskBuilder:
 
     def _count(self, decomposition: str) -> Costs | None:
         """Multiply-accumulates and parameters; None for a network without a static graph."""
-        from jetson_dnn_rt.lab.compress import macs
+        from jetson_dnn_rt.variants.measuring import macs
 
         if decomposition not in self._costs:
             try:
@@ -442,16 +423,29 @@ class TaskBuilder:
             graph_hash,
             threads=plan.threads,
             stages=plan.stages,
-            amp_lists=plan.tvm.amp_lists,
+            amp_lists=plan.tuning.amp_lists,
         )
 
     @cached_property
     def _frames(self) -> list[Frame]:
         """What variants are run and compared on: frames that none of them was fitted to."""
-        from jetson_dnn_rt.lab.compress.recovery import count_held_out
-
         self._progress("reading frames", 0, 1)
         frames = list(open_frames(self.settings.frames, self.settings.frame_count))
         if not frames:
             raise SourceError(f"there is no frame in {self.settings.frames}")
         return frames[-count_held_out(len(frames)) :] if len(frames) > 1 else frames
+
+
+def _find_maker(spec: VariantSpec) -> Callable[..., object]:
+    """The function that makes a decomposed network and puts it into the library."""
+    method = DecompositionSpec.parse(spec.decomposition).method
+    makers = collect("MAKERS")
+    if method not in makers:
+        raise ConfigurationError(
+            f"variant {spec} is not in the library and {method} networks cannot be made here, as "
+            "jetson_dnn_rt.lab is not installed; fix: make it on a machine with the whole package "
+            "(jetson-dnn-rt compress, jetson-dnn-rt library export) and take it over with "
+            "jetson-dnn-rt library import"
+        )
+    maker: Callable[..., object] = importlib.import_module(makers[method]).compress
+    return maker

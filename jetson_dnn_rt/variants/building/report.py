@@ -20,7 +20,7 @@ class BuildSettings:
         Where frames come from, see `jetson_dnn_rt.variants.measuring.sample_frames`.
     frame_count : int
         So many of them are read. Variants are compared on the last ones, which nothing is fitted
-        to (`jetson_dnn_rt.lab.compress.recovery.count_held_out`).
+        to (`variants.measuring.sample_frames.count_held_out`).
     runs : int
         Timed runs of each variant.
     recover_steps : int

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.lab.compress.decomposition import Decomposition, apply_structure
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.decomposition import Decomposition, apply_structure
 from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 

@@ -35,6 +35,8 @@ SEEDS_APART = 1_000_000
 """Scenes of one seed; ``synthetic:0`` begins with those the built-in models were trained on."""
 DEFAULT_SEED = 1
 
+_LEAST_HELD_OUT = 20
+
 logger = logging.getLogger(__name__)
 
 
@@ -145,3 +147,12 @@ def _open_synthetic(rest: str, limit: int) -> Iterator[Frame]:
         Frame(random_scene(seed, SYNTHETIC_SIZE).image, ENCODING, 0, i)
         for i, seed in enumerate(seeds)
     )
+
+
+def count_held_out(frames: int) -> int:
+    """Number of frames, of two or more, that nothing is fitted to.
+
+    A tenth, but twenty where there are twice as many. They are the last ones: neighbours in time
+    look alike, and in between they would hardly be unseen.
+    """
+    return max(1, min(frames // 2, max(_LEAST_HELD_OUT, round(0.1 * frames))))

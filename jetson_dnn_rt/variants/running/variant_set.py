@@ -12,6 +12,7 @@ from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import MAX_STAGES
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
@@ -23,7 +24,7 @@ from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates
 from jetson_dnn_rt.variants.running.covering import choose_cover, measure_segments
-from jetson_dnn_rt.variants.running.engines import make_runner_factory
+from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner_factory
 from jetson_dnn_rt.variants.running.envelope import Envelope
 from jetson_dnn_rt.variants.running.input_memory import (
     adopt_image,
@@ -39,11 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import fx
 
-    from jetson_dnn_rt.tvm.task_tuning import TvmTuner
-
 logger = logging.getLogger(__name__)
 
-MAX_STAGES = 64
 STAGE_NS = 2_000_000
 """How long a stage shall take where the number of stages is found automatically: for about so
 long a job that just started blocks a more urgent one."""
@@ -123,8 +121,9 @@ class VariantSet:
     memory : str
         Of the input, for variants on a CUDA device: ``auto`` or what
         `jetson_dnn_rt.backends.cuda.memory` knows.
-    tuner : TvmTuner, optional
-        How TVM's kernels are tuned and what its FP16 is for; as its defaults have it.
+    amp_lists : str
+        File of what FP16 is for on a back end that tunes kernels; empty = the package's lists.
+        Kernels are never tuned here: see `variants.building`.
 
     Attributes
     ----------
@@ -162,7 +161,7 @@ class VariantSet:
         runs: Mapping[str, int] | None = None,
         memory: str = "auto",
         like: VariantSet | None = None,
-        tuner: TvmTuner | None = None,
+        amp_lists: str = "",
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -182,7 +181,7 @@ class VariantSet:
         self._finest = finest
         self._runs = dict(runs or {})
         self._memory = memory
-        self._tuner = tuner
+        self._amp_lists = amp_lists
         self._envelope: Envelope | None = None
         self._asked_stages = stages
         if like is None:
@@ -397,7 +396,7 @@ class VariantSet:
             spec,
             threads=self._threads,
             stages=self._asked_stages,
-            amp_lists=self._tuner.options.amp_lists if self._tuner else "",
+            amp_lists=self._amp_lists,
         )
         if found is not None and found.refused:
             raise LeftOutError(
@@ -412,7 +411,7 @@ class VariantSet:
             clock=self._clock,
             library=self.library,
             build=self._build_engines,
-            tuner=self._tuner,
+            tuning=TuningOptions(amp_lists=self._amp_lists, tunes=False),
         )
 
         def make(part: Part) -> Runner:
@@ -472,7 +471,7 @@ def build_pipeline(
     clock: Clock | None = None,
     stages: int = 1,
     library: Library | None = None,
-    tuner: TvmTuner | None = None,
+    amp_lists: str = "",
 ) -> Pipeline:
     """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
     variants = VariantSet(
@@ -484,7 +483,7 @@ def build_pipeline(
         stages=stages,
         library=library,
         keep_refused=True,
-        tuner=tuner,
+        amp_lists=amp_lists,
     )
     if str(spec) not in variants.pipelines:
         variants.close()

@@ -22,7 +22,6 @@ from jetson_dnn_rt.lab.compress.compression import (
     load_reduced,
     stored_steps,
 )
-from jetson_dnn_rt.lab.compress.recovery import count_held_out
 from jetson_dnn_rt.models.graph.splitting import split
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
@@ -36,7 +35,11 @@ from jetson_dnn_rt.variants.library.weights_store import (
     encode_weights,
     weights_key,
 )
-from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+from jetson_dnn_rt.variants.measuring.sample_frames import (
+    count_held_out,
+    open_frames,
+    prepare_inputs,
+)
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 

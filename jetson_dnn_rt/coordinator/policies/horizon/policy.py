@@ -1,13 +1,13 @@
 """`horizon`: the least cost that keeps every deadline, looked up in what the rest may yet cost.
 
-Before anything runs, the plans for the rest of a frame are worked out for every task, boundary and
-clock configuration (`coordinator.policies.horizon.frontier`), ordered by what they need and cost
-(`jetson_dnn_rt.coordinator.policies.horizon.ladder`). A decision then has three steps.
+Before anything runs, the plans for the rest of a frame are computed for every task, boundary and
+clock configuration (`horizon.frontier`), ordered by what they need and cost (`horizon.outlook`). A
+decision then has three steps.
 
 1. How much time does each frame have? From now to its deadline, less what the others take: side by
    side they slow each other down (`interference`, for as many as are expected at once, next
    releases included); one after the other they queue (EDF). Divided by the task's *pressure*
-   (`coordinator.policies.horizon.pressure`): how much slower frames run than profile, noise and
+   (`horizon.pressure`): how much slower frames run than profile, noise and
    interference explain, whatever the reason (a co-runner, heat).
 2. Which clocks? Those of the least total cost of all frames in flight and soon expected, of which
    each takes the best plan that fits. A change takes effect after its delay, and until then work

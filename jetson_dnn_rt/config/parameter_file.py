@@ -1,21 +1,20 @@
-"""A ROS parameter file, read without ROS: which values a node of a name would get."""
+"""ROS parameter files, read without ROS: which values a node of a name would get."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from jetson_dnn_rt.config.declaration import Values, read_values
+from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
-
-PERCEPTION = "perception"
-DEFAULT_TASKS = ("detector", "segmenter")
 
 MAX_BYTES = 1 << 20
 MAX_NAME = 255
@@ -39,15 +38,8 @@ _Loader.add_implicit_resolver(
 class ParameterFile:
     """The sections of a file, in its order.
 
-    Attributes
-    ----------
-    path : Path
-        Of the file.
-    sections : tuple of (str, dict)
-        Pattern of the full names of nodes, as ``/**/detector``, and the values by their names
-        with dots.
-    given_namespace : str
-        Where the nodes are, if that is known from elsewhere.
+    A section is the pattern of the full names of nodes, as ``/**/detector``, with the values by
+    their names with dots. `given_namespace` says where the nodes are, if that is known.
     """
 
     path: Path
@@ -74,35 +66,37 @@ class ParameterFile:
         return "/"
 
     @property
-    def tasks(self) -> list[str]:
-        """Names of the tasks of `perception`; its default where the file says none.
-
-        Raises
-        ------
-        ConfigurationError
-            When they are no list of names.
-        """
-        tasks = self.of(f"{self.namespace}{PERCEPTION}").get("tasks")
-        if tasks is None:
-            return list(DEFAULT_TASKS)
-        if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
-            shown = safe_yaml.describe(tasks)
-            raise ConfigurationError(f"{self.path}: tasks must be a list of names: {shown}")
-        return [task for task in tasks if task]
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks of `perception`; ConfigurationError when they are no names."""
+        return self.read(PerceptionNodeConfig, PERCEPTION).tasks
 
     def of_task(self, task: str) -> dict[str, Any]:
         """Values of a task of `perception`, ``rear/detector``."""
         return self.of(f"{self.namespace}{task}")
 
+    def read(
+        self,
+        declaration: type[Values],
+        node: str,
+        overrides: Mapping[str, Any] | None = None,
+        **defaults: Any,
+    ) -> Values:
+        """Read the values of a node of `namespace`; see `read_values`.
+
+        Raises
+        ------
+        ConfigurationError
+            When one cannot be used; the text begins with the file and the node.
+        """
+        given = {**self.of_task(node), **(overrides or {})}
+        try:
+            return read_values(declaration, given, **defaults)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.path}: {node}: {error}") from error
+
 
 def read_parameter_file(path: Path) -> ParameterFile:
-    """Read a file of ROS parameters.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is missing, no YAML, or has another form.
-    """
+    """Read a file of ROS parameters; ConfigurationError when it is missing or damaged."""
     try:
         root = yaml.compose(small_files.read_text(path, MAX_BYTES), Loader=_Loader)
         sections = tuple(_find_sections(root, "")) if root is not None else ()
@@ -112,14 +106,9 @@ def read_parameter_file(path: Path) -> ParameterFile:
 
 
 def read_parameter_files(paths: Sequence[Path], namespace: str = "") -> ParameterFile:
-    """Read several files as one, the values of later ones win; the errors are those of one.
+    """Read several files as one, the values of later ones win.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        At least one.
-    namespace : str
-        Of the nodes; empty = what the files say.
+    `namespace` is that of the nodes; empty = what the files say.
     """
     files = [read_parameter_file(path) for path in paths]
     sections = tuple(section for file in files for section in file.sections)

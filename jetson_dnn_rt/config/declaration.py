@@ -1,7 +1,7 @@
-"""Declarations of parameters, without ROS: the command line reads parameter files with them.
+"""The declaration language: a frozen dataclass declares, describes and checks parameters.
 
-A frozen dataclass is the declaration, the description and the checked value. Each field says its
-default, unit, range and whether it may change while the node runs.
+Each field says its default, unit, range and whether it may change while the node runs. Nodes
+declare ROS parameters from it, the command line reads parameter files with it.
 """
 
 from __future__ import annotations
@@ -9,93 +9,52 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from jetson_dnn_rt.errors import ConfigurationError
 
 Values = TypeVar("Values")
 
-QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
-TRANSPORTS = ("raw", "compressed")
+_ITEM = "parameter"
+"""Key in a field's metadata."""
 
 _EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
-"""What an empty list is written as: ROS cannot tell the type of ``[]``."""
+"""How an empty list is written: ROS cannot tell the type of ``[]``."""
 
 _SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
-"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often means that
-something else holds; the period of a lower rate is too long to be counted in nanoseconds."""
+"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often stands for
+another value; the period of a lower rate is too long to be counted in nanoseconds."""
 
 LONGEST_STRING, LONGEST_LIST, LONGEST_SHOWN = 4096, 10_000, 200
 """Characters of a string, entries of a list; characters of a value in an error."""
 
 
-def parameter(
-    default: Any,
-    description: str,
-    *,
-    name: str = "",
-    unit: str = "",
-    limits: tuple[float, float] | None = None,
-    choices: Sequence[str] = (),
-    words: Sequence[str] = (),
-    dynamic: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """Describe a field that is a ROS parameter.
-
-    Parameters
-    ----------
-    default : object
-        Value without any configuration.
-    description : str
-        For ``ros2 param describe``.
-    name : str
-        ROS name where it differs from the field's (dots).
-    unit : str
-        Appended to the description.
-    limits : tuple of float, optional
-        Smallest and largest value of a number.
-    choices : sequence of str
-        The only values of a string.
-    words : sequence of str
-        What a number may be instead; the field is annotated ``int | str``.
-    dynamic : bool
-        May change while the node is configured.
-    read_only : bool
-        Never changes after the node was made.
-    """
-    metadata = {
-        "name": name,
-        "description": description + (f" [{unit}]" if unit else ""),
-        "unit": unit,
-        "limits": limits,
-        "choices": tuple(choices),
-        "words": tuple(words),
-        "dynamic": dynamic,
-        "read_only": read_only,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+def parameter(default: Any, description: str, *, unit: str = "", **options: Any) -> Any:
+    """Declare a field that is a ROS parameter; the options are the fields of `Item`."""
+    text = description + (f" [{unit}]" if unit else "")
+    item = Item(default=default, description=text, unit=unit, **options)
+    return dataclasses.field(default=default, metadata={_ITEM: item})
 
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One parameter of a dataclass of parameters, as `parameter` described it."""
+    """One declared parameter; `describe` fills in the field and its type."""
 
-    field: str
-    name: str
-    kind: Any
     default: Any
     description: str
-    limits: tuple[float, float] | None
-    choices: tuple[str, ...]
-    dynamic: bool
-    read_only: bool
-    words: tuple[str, ...] = ()
+    name: str = ""  # for ROS, where it differs from the field's (dots)
     unit: str = ""
+    limits: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # what a number may be instead; the field is `int | str`
+    dynamic: bool = False  # may change while the node is configured
+    read_only: bool = False  # never changes after the node was made
+    field: str = ""
+    kind: Any = None
 
     def to_ros(self, value: Any) -> Any:
-        """The value as ROS has it: a list is never empty."""
+        """The value for ROS, where a list is never empty."""
         if self.kind in _EMPTY:
             return list(value) or [_EMPTY[self.kind]]
         return value
@@ -158,50 +117,36 @@ class Item:
 
 
 def _show(value: Any) -> str:
-    """A value as an error says it, cut off where it is too long."""
+    """Shorten a value for an error."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _to_float(value: Any) -> Any:
-    """What is written without a point, `40`, where 40.0 is meant; anything else as it is."""
+    """Turn `40` into 40.0; leave anything else to the check of its type."""
     return float(value) if type(value) is int and abs(value) < 1 << 63 else value
 
 
 def describe(declaration: type[Any]) -> list[Item]:
-    """List the parameters of a dataclass, nested ones by their ROS names."""
+    """List the parameters of a dataclass; fields that are no parameters are left out."""
     kinds = typing.get_type_hints(declaration)
     return [
-        Item(
+        dataclasses.replace(
+            item,
             field=field.name,
-            name=field.metadata["name"] or field.name,
-            kind=int if field.metadata["words"] else kinds[field.name],
-            default=field.default,
-            description=field.metadata["description"],
-            limits=field.metadata["limits"],
-            choices=field.metadata["choices"],
-            dynamic=field.metadata["dynamic"],
-            read_only=field.metadata["read_only"],
-            words=field.metadata["words"],
-            unit=field.metadata["unit"],
+            name=item.name or field.name,
+            kind=int if item.words else kinds[field.name],
         )
         for field in dataclasses.fields(declaration)
+        if (item := field.metadata.get(_ITEM)) is not None
     ]
 
 
-def read_values(
-    declaration: type[Values], given: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Values:
+def read_values(declaration: type[Values], given: Mapping[str, Any], **defaults: Any) -> Values:
     """Make a dataclass of parameters from values by their ROS names.
 
-    Parameters
-    ----------
-    declaration : type
-        A dataclass whose fields are made by `parameter`.
-    given : mapping
-        Values by ROS name; names that are not declared are not looked at.
-    defaults : mapping
-        Defaults by field that differ from the declaration's.
+    Names that are not declared are ignored. `defaults`, by field, replace those of the
+    declaration; for fields that are no parameters they are the values.
 
     Raises
     ------
@@ -212,4 +157,4 @@ def read_values(
         item.field: item.check(given.get(item.name, defaults.get(item.field, item.default)))
         for item in describe(declaration)
     }
-    return declaration(**values)
+    return declaration(**{**defaults, **values})

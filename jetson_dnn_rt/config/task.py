@@ -1,40 +1,40 @@
-"""Parameters of a task node."""
+"""What a user may set of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.cuda.memory import MEMORY_KINDS
+from jetson_dnn_rt.config.declaration import parameter
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.declaration import QOS_NAMES, TRANSPORTS, describe, parameter
-from jetson_dnn_rt.tvm.task_tuning import DEFAULT_TRIALS, TvmOptions
-from jetson_dnn_rt.variants.running.variant_set import MAX_STAGES
 
-if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.library.library import Library
+KINDS = ("detection", "segmentation")
+MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
+QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
+TRANSPORTS = ("raw", "compressed")
+
+MAX_STAGES = 64
 
 AUTO = "auto"
 """Value of `threads` with which workers and threads are measured."""
-
-BATCH_MODES = ("auto", "off")
-"""Values of `batch`."""
 
 NO_CACHE = "none"
 """Value of `engine_cache` with which nothing is kept."""
 
 DEFAULT_FREQUENCY_HZ = 30.0
-"""Taken where neither the camera nor the configuration says how fast frames come."""
+"""Rate of the frames where neither the camera nor the configuration says one."""
 
 
 @dataclass(frozen=True)
-class TaskNodeParameters:
-    """Model, stream, deadline, thresholds and reports of one task."""
+class TaskConfig:
+    """Model, stream, deadline, thresholds and reports of one task.
 
+    `name` is no parameter: for the nodes it is the node's, with a namespace where it has one.
+    """
+
+    name: str = ""
     # -- the model -----------------------------------------------------------------------------
-    kind: str = parameter("detection", "What it does", choices=("detection", "segmentation"))
+    kind: str = parameter("detection", "What it does", choices=KINDS)
     model: str = parameter(
         "builtin:detector",
         "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS",
@@ -111,7 +111,7 @@ class TaskNodeParameters:
         "auto",
         "Run frames of tasks of this process that have the same model, variants and stages as one "
         "batch, where that is measured faster and every deadline allows it",
-        choices=BATCH_MODES,
+        choices=("auto", "off"),
     )
     memory: str = parameter(
         "auto",
@@ -134,7 +134,7 @@ class TaskNodeParameters:
         "empty = synthetic",
     )
     tvm_trials: int = parameter(
-        DEFAULT_TRIALS,
+        64,
         "Candidates that `build` measures of each kernel of TVM's variants",
         limits=(1, 100_000),
     )
@@ -269,31 +269,19 @@ class TaskNodeParameters:
 
     @property
     def fixed_threads(self) -> int:
-        """Threads of one inference that hold whatever the process does; 0 = the process'."""
+        """The task's own threads of one inference; 0 = those of the process."""
         return self.threads if isinstance(self.threads, int) else 0
 
-    def open_library(self) -> Library | None:
-        """The folder of what was built; None where nothing is kept.
+    def period_ns(self, camera_hz: float = 0.0) -> int:
+        """Expected time between two frames."""
+        return int(1e9 / (self.expected_frequency or camera_hz or DEFAULT_FREQUENCY_HZ))
 
-        Raises
-        ------
-        ConfigurationError
-            When it cannot be used.
-        """
-        from jetson_dnn_rt.variants.library.library import Library
-
-        if self.engine_cache == NO_CACHE:
-            return None
-        return Library(Path(self.engine_cache) if self.engine_cache else None)
-
-    def tvm_options(self, *, tunes: bool) -> TvmOptions:
-        """How variants of TVM are made; `tunes` as `TvmOptions` has it."""
-        return TvmOptions(
-            self.tvm_trials, self.tvm_minutes, self.tvm_rpc if tunes else "", self.amp_lists, tunes
-        )
+    def deadline_ns(self, period_ns: int) -> int:
+        """Relative deadline; costs are rounded up, deadlines down."""
+        return int(self.deadline_ms * 1e6) or period_ns
 
     def preprocessing(self) -> dict[str, object]:
-        """What of the preprocessing the user has decided."""
+        """Those parts of the preprocessing that the user decided."""
         given: dict[str, tuple[object, object]] = {
             "resize": (self.preprocess_resize, "auto"),
             "color": (self.preprocess_color, "auto"),
@@ -312,35 +300,15 @@ def defaults_of(task: str) -> dict[str, str]:
     return {"kind": "detection", "model": "builtin:detector"}
 
 
-def read_process_threads(given: Mapping[str, object]) -> int | str:
-    """`threads` of the process among the values of `perception`, checked.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is neither a number in range nor ``auto``.
-    """
-    (item,) = (item for item in describe(TaskNodeParameters) if item.name == "threads")
-    threads: int | str = item.check(given.get("threads", 0))
-    return threads
-
-
-def wants_trial(threads: int | str, tasks: Iterable[TaskNodeParameters]) -> bool:
+def wants_trial(threads: int | str, tasks: Iterable[TaskConfig]) -> bool:
     """Whether the process or one of its tasks leaves workers and threads to a trial."""
-    return AUTO in (threads, *(values.threads for values in tasks))
+    return AUTO in (threads, *(task.threads for task in tasks))
 
 
-def count_threads(values: TaskNodeParameters, threads: int | str, cores: int, workers: int) -> int:
-    """Threads of one inference of a task.
+def count_threads(task: TaskConfig, threads: int | str, cores: int, workers: int) -> int:
+    """Threads of one inference: the task's number, else the process', else a share of the cores.
 
-    Parameters
-    ----------
-    values : TaskNodeParameters
-        Of the task; its number goes first.
-    threads : int or str
-        Of the process; ``auto`` counts as 0.
-    cores, workers : int
-        Shared, where neither names a number.
+    `threads` is that of the process, where ``auto`` counts as 0.
     """
     own = threads if isinstance(threads, int) else 0
-    return values.fixed_threads or own or max(1, cores // workers)
+    return task.fixed_threads or own or max(1, cores // workers)

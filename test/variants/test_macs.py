@@ -8,7 +8,7 @@ import torchvision
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.lab.compress.macs import count
+from jetson_dnn_rt.variants.measuring.macs import count
 
 
 def make_graph(module: nn.Module) -> fx.GraphModule:

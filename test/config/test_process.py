@@ -1,7 +1,9 @@
 import pytest
 
+from jetson_dnn_rt.config.nodes import POLICY_NAMES
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.coordinator.registry import POLICIES
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.runtime.device_limits import parse_device_limits
 
 
 @pytest.mark.parametrize(
@@ -14,7 +16,7 @@ from jetson_dnn_rt.runtime.device_limits import parse_device_limits
     ],
 )
 def test_what_is_understood(text, limits):
-    assert parse_device_limits(text) == limits
+    assert ProcessConfig(max_inflight=text).device_limits == limits
 
 
 @pytest.mark.parametrize(
@@ -22,4 +24,8 @@ def test_what_is_understood(text, limits):
 )
 def test_what_is_not(text):
     with pytest.raises(ConfigurationError, match=r"max_inflight .*cuda=2"):
-        parse_device_limits(text)
+        _ = ProcessConfig(max_inflight=text).device_limits
+
+
+def test_the_policies_that_may_be_chosen_are_those_there_are():
+    assert tuple(POLICIES) == POLICY_NAMES

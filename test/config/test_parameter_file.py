@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetson_dnn_rt.cli.parameter_file import read_parameter_file, read_parameter_files
+from jetson_dnn_rt.config.parameter_file import read_parameter_file, read_parameter_files
 from jetson_dnn_rt.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def test_values_have_the_types_of_ros(tmp_path: Path, text: str, value: object) 
     ],
 )
 def test_tasks(tmp_path: Path, text: str, tasks: list[str]) -> None:
-    assert read_parameter_file(write(tmp_path, text)).tasks == tasks
+    assert read_parameter_file(write(tmp_path, text)).tasks == tuple(tasks)
 
 
 def test_tasks_are_in_the_namespace_of_perception(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_file_of_the_package_is_read() -> None:
     file = read_parameter_file(ROOT / "config" / "perception.param.yaml")
-    assert file.tasks == ["detector", "segmenter"]
+    assert file.tasks == ("detector", "segmenter")
     assert file.of_task("detector")["preprocessing.pad_value"] == -1
     assert file.of_task("detector")["wcet_exceedance"] == 0.001
     assert file.of_task("segmenter") == {
