@@ -22,9 +22,8 @@ from jetson_dnn_rt.lab.simulate.session import make_source, policy_names, simula
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.runs import Run
-from jetson_dnn_rt.scheduling.selection import Unconcerned
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import Run, TaskState
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage
 
 ENGINE_RUNS = 600
@@ -57,7 +56,7 @@ def _make_task(*args: Any, **options: Any) -> Any:
 # -- the engine alone ------------------------------------------------------------------------
 
 
-class _Rotating(Unconcerned):
+class _Rotating(StaticSelector):
     """Another variant at each stage, as far as it may be entered there; raises where told to."""
 
     def __init__(self, raises_at: int) -> None:
