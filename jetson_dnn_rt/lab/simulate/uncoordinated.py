@@ -43,7 +43,7 @@ class Uncoordinated(Policy):
     adjusts_variants = True
 
     def prepare(self) -> None:
-        # By member: time of each variant relative to the first, and speed of each configuration.
+        """By member: time of each variant relative to the first, speed of each configuration."""
         self._times: list[list[float]] = []
         self._speeds: list[list[float]] = []
         for table in self.tables:
