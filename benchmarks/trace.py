@@ -32,8 +32,8 @@ from benchmarks.protocol import BenchmarkError
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread

@@ -189,8 +189,7 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("backend", "precision"),
-    [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")],
+    ("backend", "precision"), [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")]
 )
 def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None:
     with pytest.raises(BackendUnavailableError, match="computes in fp32"):

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx_parts import (
-    OnnxPart,
-    make_classifier,
-    make_exponential,
-    make_join,
-    make_list,
-    make_tail,
-)
+from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, make_list, make_tail
 
 from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
 from jetson_dnn_rt.backends.cuda.device import Cuda

@@ -12,8 +12,8 @@ from networks import calibrate, make_model
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.realtime import RealtimeParameters

@@ -13,8 +13,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.scheduling.selection import PlannedSelector

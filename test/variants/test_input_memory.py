@@ -18,8 +18,8 @@ from jetson_dnn_rt.backends.cuda.device import CudaError
 from jetson_dnn_rt.backends.cuda.memory import regions
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running import input_memory
 from jetson_dnn_rt.variants.running.envelope import OUTPUTS, ROWS

@@ -270,13 +270,7 @@ class DevicePreprocessor:
             offset: int, row_step: int, pixel_step: int, rows: int, columns: int
         ) -> Component:
             across, down = self._taps(rows, columns, geometry)
-            return Component(
-                address_of(across),
-                address_of(down),
-                offset,
-                row_step,
-                pixel_step,
-            )
+            return Component(address_of(across), address_of(down), offset, row_step, pixel_step)
 
         if encoding.layout == "packed":
             parts = [component(at, step, size, height, width) for at in encoding.order[::-1]]

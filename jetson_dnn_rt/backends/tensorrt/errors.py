@@ -33,10 +33,7 @@ _MENDS = (
         r"No importer registered|[Uu]nsupported|UNSUPPORTED|not supported|Plugin not found",
         "TensorRT cannot run this operator: take another back end for this stage",
     ),
-    (
-        r"DLA",
-        "the DLA takes few layers: leave dla_core out, or look which layers it refuses",
-    ),
+    (r"DLA", "the DLA takes few layers: leave dla_core out, or look which layers it refuses"),
 )
 
 

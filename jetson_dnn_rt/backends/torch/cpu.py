@@ -88,7 +88,7 @@ class TorchRunner(Runner):
         import torch
         from torch import fx
 
-        from jetson_dnn_rt.models.input.memory_format import to_channels_last
+        from jetson_dnn_rt.models.graph.layers import to_channels_last
 
         super().__init__(part)
         if precision not in PRECISIONS["cpu"]:

@@ -55,7 +55,7 @@ class TorchCudaRunner(CudaRunner):
         cuda = TorchCuda()
         import torch
 
-        from jetson_dnn_rt.models.input.memory_format import to_channels_last
+        from jetson_dnn_rt.models.graph.layers import to_channels_last
 
         self.version = str(torch.__version__)
         self.precision = precision
@@ -113,7 +113,7 @@ def fold_norms(module: torch.nn.Module) -> torch.nn.Module:
     """Fold batch norms into convolutions: a kernel less for each. Untraceable modules stay."""
     from torch import fx
 
-    from jetson_dnn_rt.models.graph.folding import copy_folded
+    from jetson_dnn_rt.models.graph.layers import copy_folded
     from jetson_dnn_rt.models.graph.tracing import TraceError, trace
 
     if isinstance(module, fx.GraphModule):  # a stage

@@ -24,9 +24,9 @@ from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress.decomposition import Decomposition, decompose, list_layers
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.library.weights_store import (
@@ -297,7 +297,7 @@ def fit(
     from jetson_dnn_rt.lab.compress.layer_timing import keep_faster
     from jetson_dnn_rt.lab.compress.recovery import count_held_out, recover
     from jetson_dnn_rt.lab.compress.sensitivity import measure_sensitivities
-    from jetson_dnn_rt.models.graph.folding import copy_folded
+    from jetson_dnn_rt.models.graph.layers import copy_folded
 
     full = copy_folded(graph)
     for parameter in full.parameters():

@@ -211,7 +211,7 @@ def decompose(
     """
     from jetson_dnn_rt.lab.compress.layers import find_layers
     from jetson_dnn_rt.lab.compress.planning import analyse, plan
-    from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 
     reduced = copy_folded(graph)
     analyses, costs = analyse(reduced, input_shape, spec.method, covariances or {}, progress)
@@ -277,7 +277,7 @@ def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.G
         When the decomposition is not one of this graph.
     """
     from jetson_dnn_rt.lab.compress.layers import build_structure, find_layers
-    from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 
     reduced = copy_folded(graph)
     found = find_layers(graph, decomposition.spec.method)

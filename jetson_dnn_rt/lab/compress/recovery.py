@@ -149,7 +149,7 @@ def recover(
     steps : int
         At least 1.
     head : str, optional
-        Layout of what the networks return, as in `models.heads.kinds`: the boxes of a
+        Layout of what the networks return, as in `models.heads.registry`: the boxes of a
         detector then count where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.

@@ -25,10 +25,9 @@ from jetson_dnn_rt.backends.torch.cpu import choose_device
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded, to_channels_last
 from jetson_dnn_rt.models.graph.splitting import Split, find_layers
-from jetson_dnn_rt.models.input.memory_format import to_channels_last
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
 from jetson_dnn_rt.variants.running.envelope import OUTPUTS, Envelope

@@ -12,8 +12,8 @@ import numpy as np
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.nodes.tasks.loading import load_task_model
 from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit

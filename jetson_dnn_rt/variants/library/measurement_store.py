@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.registry import TVM, inspect_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
+from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from jetson_dnn_rt.backends.base import Array, HostArrays, as_host
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor
 from jetson_dnn_rt.errors import FrameError, NotANumberError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 
 logger = logging.getLogger(__name__)

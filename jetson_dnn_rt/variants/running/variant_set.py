@@ -15,9 +15,9 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import device_of

@@ -21,7 +21,7 @@ from jetson_dnn_rt.lab.compress.decomposition import (
 )
 from jetson_dnn_rt.lab.compress.layers import build_structure, describe_layer
 from jetson_dnn_rt.lab.compress.macs import count
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
