@@ -275,7 +275,7 @@ def _find_differences(ways: Mapping[str, Way], message: Any, step: float) -> dic
 
 def _find_devices() -> tuple[bool, str]:
     """Whether there is a CUDA device; otherwise why not."""
-    from jetson_dnn_rt.backends.cuda.device import open_cuda
+    from jetson_dnn_rt.backends.cuda.owners import open_cuda
 
     try:
         open_cuda().close()

@@ -14,11 +14,12 @@ from networks import calibrate, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import builtin, load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages

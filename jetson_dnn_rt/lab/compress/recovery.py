@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
-from jetson_dnn_rt.backends.torch.cpu import supports_bf16
+from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.lab.compress.distillation import (

@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.backends.base import HostArrays
-from jetson_dnn_rt.backends.torch.cpu import choose_device
+from jetson_dnn_rt.backends.torch import choose_device
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -77,7 +77,7 @@ class LayerChain:
     size : tuple of int
         Height and width of its input.
     precision : str
-        ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in `jetson_dnn_rt.backends.torch.cpu`.
+        ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in `jetson_dnn_rt.backends.torch`.
     threads : int
         Threads of one run on the CPU: a setting of the whole process.
     clock : Clock

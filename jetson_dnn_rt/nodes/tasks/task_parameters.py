@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.cuda.memory import MEMORY_KINDS
+from jetson_dnn_rt.backends.cuda.device import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.declaration import QOS_NAMES, TRANSPORTS, describe, parameter
 from jetson_dnn_rt.tvm.task_tuning import DEFAULT_TRIALS, TvmOptions

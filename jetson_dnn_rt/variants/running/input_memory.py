@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.device import regions
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Allocate, Image

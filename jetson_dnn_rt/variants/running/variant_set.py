@@ -81,7 +81,7 @@ def choose_default(model: Model) -> VariantSpec:
 def _has_cuda() -> bool:
     if not is_installed("torch"):
         return False
-    from jetson_dnn_rt.backends.torch.cpu import choose_device
+    from jetson_dnn_rt.backends.torch import choose_device
 
     return choose_device() == "cuda"
 
@@ -122,7 +122,7 @@ class VariantSet:
         the same pieces, which a batch of both needs; `stages` is not looked at.
     memory : str
         Of the input, for variants on a CUDA device: ``auto`` or what
-        `jetson_dnn_rt.backends.cuda.memory` knows.
+        `jetson_dnn_rt.backends.cuda.device` knows.
     tuner : TvmTuner, optional
         How TVM's kernels are tuned and what its FP16 is for; as its defaults have it.
 

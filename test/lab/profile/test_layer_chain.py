@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jetson_dnn_rt.backends.base import as_host  # noqa: E402
-from jetson_dnn_rt.backends.torch.cpu import TorchRunner, supports_bf16  # noqa: E402
+from jetson_dnn_rt.backends.torch import TorchRunner, supports_bf16  # noqa: E402
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock  # noqa: E402
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
