@@ -9,7 +9,6 @@ import pytest
 from fake_cudart import FakeCudart
 
 from jetson_dnn_rt.backends.cuda.device import (
-    MEMORY_KINDS,
     DeviceProperties,
     MappedRegions,
     address_of,
@@ -17,6 +16,7 @@ from jetson_dnn_rt.backends.cuda.device import (
     regions,
 )
 from jetson_dnn_rt.backends.cuda.owners import PythonCuda
+from jetson_dnn_rt.config.task import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
 
 ORIN = DeviceProperties(integrated=True, maps_host_memory=True, capability=(8, 7))

@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.config.task import MEMORY_KINDS
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
 T = TypeVar("T")
-
-MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 
 ALIGNMENT = 256
 """In bytes, of memory that a device reads a tensor from: TensorRT asks for it."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.board import Board, Compute, Noise, Thermal
 from jetson_dnn_rt.lab.simulate.fields import build, read_yaml
 from jetson_dnn_rt.lab.simulate.network import NetworkFile, NetworkVariant
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 
 NETWORKS = "networks.yaml"
 BOARDS = "boards"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.simulate.session import Source, simulate
@@ -13,7 +14,7 @@ from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.lab.simulate.world import World
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.traces.clock_log import ClockLog
-from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom
+from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 from jetson_dnn_rt.traces.writer import TraceWriter
 
@@ -28,7 +29,7 @@ def simulate_traced(
     policy: str,
     frames: int | None,
     folder: Path,
-    limit_mb: int = LIMIT_MB,
+    limit_mb: int = TRACE_LIMIT_MB,
 ) -> Tally:
     """Run the first seed of a scenario, and write its trace.
 

@@ -108,7 +108,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     code = (
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
-        "from jetson_dnn_rt.coordinator import journal, profiling\n"
+        "from jetson_dnn_rt.lab.profile import journal, profiling\n"
         "from jetson_dnn_rt.platforms.fixed import FixedPlatform\n"
         "import jetson_dnn_rt.platforms.detect as detect\n"
         "detect.detect = lambda **options: FixedPlatform()\n"
