@@ -19,8 +19,8 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
     make_task_table,
 )
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.tasks import Stage

@@ -1,18 +1,49 @@
-"""Fixes for ONNX graphs that onnx2torch reads, and for what it makes of them."""
+"""ONNX graphs as torch operators, by onnx2torch, with what it needs fixed before and after."""
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
 
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.models.graph.layers import fetch_attribute
+
 if TYPE_CHECKING:
     import onnx
 
 
+def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
+    """Make torch operators of a serialized ONNX model.
+
+    `BackendUnavailableError` where onnx2torch is missing, `ModelError` with the `name` of the
+    network where it does not know an operator.
+    """
+    try:
+        import onnx
+        import onnx2torch
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
+            f"imported ({error}): pip install onnx2torch"
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = bypass_copies(onnx.load_model_from_string(data))
+            module = onnx2torch.convert(model)
+    except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"{name} holds operators that onnx2torch cannot convert ({error}); "
+            "use the onnxruntime or openvino back end"
+        ) from error
+    return fix_slices(module).eval()
+
+
 def bypass_copies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Let nodes read constants themselves that they get through ``Identity``; changes the model.
+    """Give nodes the constants that they read through ``Identity``; changes the model.
 
     Exporters keep one of several equal weights and hand it on so; onnx2torch wants the weights of
     a convolution to be constants.
@@ -80,9 +111,7 @@ def fix_slices(module: torch.nn.Module) -> torch.nn.Module:
 def _find_constant(module: GraphModule, argument: Any) -> list[int] | None:
     if not isinstance(argument, Node) or argument.op not in ("get_attr", "call_module"):
         return None
-    value: Any = module
-    for name in str(argument.target).split("."):
-        value = getattr(value, name)
+    value = fetch_attribute(module, str(argument.target))
     if argument.op == "call_module":
         if type(value).__name__ != "OnnxConstant":
             return None

@@ -1,18 +1,24 @@
-"""Functional layers of a graph as modules: what decomposes layers looks for those.
+"""Layers of a graph: functional ones as modules, batch norms folded, weights laid out.
 
 Graphs of `torch.export` call ``aten.conv2d`` with weights fetched from the graph; hand-written
 modules may call `torch.nn.functional.conv2d`. Here such calls become `nn.Conv2d`, `nn.Linear` and
-`nn.BatchNorm2d`. They compute the same, and all nodes keep their names.
+`nn.BatchNorm2d`, which decomposition and folding look for. They compute the same, and all nodes
+keep their names.
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx, nn
 from torch.nn import functional
+
+_M = TypeVar("_M", bound=nn.Module)
 
 _aten = torch.ops.aten
 
@@ -23,12 +29,7 @@ _CONVOLUTIONS: dict[Any, tuple[str, ...]] = {
     functional.conv2d: _CONVOLUTION,
     _aten.conv2d.default: _CONVOLUTION,
     _aten.conv2d.padding: _CONVOLUTION,
-    _aten.convolution.default: (
-        *_CONVOLUTION[:5],
-        "transposed",
-        "output_padding",
-        "groups",
-    ),
+    _aten.convolution.default: (*_CONVOLUTION[:5], "transposed", "output_padding", "groups"),
 }
 _LINEARS: dict[Any, tuple[str, ...]] = {
     functional.linear: ("weight", "bias"),
@@ -51,18 +52,9 @@ _TENSORS = ("weight", "bias", "running_mean", "running_var")
 def lift_modules(graph: fx.GraphModule) -> fx.GraphModule:
     """Turn functional layers into modules, in place.
 
-    Only where the weights are those of the graph and all else is fixed. Calls with the same
-    weights and settings share a module. Weights that are used elsewhere too stay shared.
-
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        In evaluation mode.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        The same graph.
+    Only where the weights are those of the graph, which is in evaluation mode, and all else is
+    fixed. Calls with the same weights and settings share a module. Weights that are used elsewhere
+    too stay shared.
     """
     made: dict[Any, str] = {}
     for node in graph.graph.nodes:
@@ -77,7 +69,9 @@ def lift_modules(graph: fx.GraphModule) -> fx.GraphModule:
             module = _make(graph, node.target, tensors, settings, image)
             if module is None:
                 continue
-            made[key] = _find_name(graph, f"{node.name}_layer")
+            made[key] = f"{node.name}_layer"
+            while hasattr(graph, made[key]):
+                made[key] += "_"
             graph.add_submodule(made[key], module)
         node.op, node.target = "call_module", made[key]
         node.args, node.kwargs = (image,), {}
@@ -86,12 +80,6 @@ def lift_modules(graph: fx.GraphModule) -> fx.GraphModule:
         graph.delete_all_unused_submodules()
         graph.recompile()
     return graph
-
-
-def _find_name(graph: fx.GraphModule, name: str) -> str:
-    while hasattr(graph, name):
-        name += "_"
-    return name
 
 
 def _read_call(
@@ -128,7 +116,7 @@ def _make(
     settings: dict[str, Any],
     image: fx.Node,
 ) -> nn.Module | None:
-    values = {name: _fetch(graph, path) for name, path in tensors.items()}
+    values = {name: fetch_attribute(graph, path) for name, path in tensors.items()}
     if target in _BATCH_NORMS:
         return _make_batch_norm(values, settings)
     weight = values.get("weight")
@@ -187,11 +175,11 @@ def _pair(value: Any) -> Any:
     return tuple(value) * 2 if len(value) == 1 else tuple(value)
 
 
-def _fetch(graph: fx.GraphModule, path: str) -> torch.Tensor:
+def fetch_attribute(graph: nn.Module, path: str) -> Any:
+    """The attribute of a module, or of a module in it, at a dotted path."""
     value: Any = graph
     for name in path.split("."):
         value = getattr(value, name)
-    assert isinstance(value, torch.Tensor)
     return value
 
 
@@ -199,3 +187,67 @@ def _as_parameter(value: torch.Tensor | None) -> nn.Parameter | None:
     if value is None or isinstance(value, nn.Parameter):
         return value
     return nn.Parameter(value, requires_grad=value.is_floating_point())
+
+
+def copy_folded(graph: fx.GraphModule) -> fx.GraphModule:
+    """Copy a graph with its batch norms folded into the convolutions before them.
+
+    Only where the convolution and the batch norm are each called once, and nothing else reads
+    between them. The batch norm becomes an identity, so that all nodes keep their names.
+    """
+    graph = copy.deepcopy(graph).eval()
+    modules = dict(graph.named_modules(remove_duplicate=False))
+    calls = Counter(
+        id(modules[node.target]) for node in graph.graph.nodes if node.op == "call_module"
+    )
+    for node in graph.graph.nodes:
+        if node.op != "call_module" or not node.args or not isinstance(node.args[0], fx.Node):
+            continue
+        norm, before = modules[node.target], node.args[0]
+        if not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+            continue
+        if before.op != "call_module" or len(before.users) != 1:
+            continue
+        conv = modules[before.target]
+        if type(conv) is nn.Conv2d and calls[id(conv)] == 1 and calls[id(norm)] == 1:
+            replace_module(graph, str(before.target), _fold(conv, norm))
+            replace_module(graph, str(node.target), nn.Identity())
+    return graph
+
+
+def _fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    folded = copy.copy(conv)  # parameters that another module shares stay as they are
+    folded._parameters = dict(conv._parameters)
+    with torch.no_grad():
+        scale = (norm.running_var.double() + norm.eps).rsqrt()
+        if norm.weight is not None:
+            scale = scale * norm.weight.double()
+        bias = -norm.running_mean.double() * scale
+        if norm.bias is not None:
+            bias = bias + norm.bias.double()
+        if conv.bias is not None:
+            bias = bias + conv.bias.double() * scale
+        weight = conv.weight.double() * scale[:, None, None, None]
+        folded.weight = nn.Parameter(weight.to(conv.weight.dtype))
+        folded.bias = nn.Parameter(bias.to(conv.weight.dtype))
+    return folded
+
+
+def replace_module(graph: fx.GraphModule, path: str, module: nn.Module) -> None:
+    """Put another module in place of one; the nodes that call it stay as they are."""
+    parent, _, name = path.rpartition(".")
+    setattr(graph.get_submodule(parent), name, module)
+
+
+def to_channels_last(module: _M) -> _M:
+    """Lay out all weights and constants of four dimensions with their channels last, in place.
+
+    Convolutions run fastest so. `torch.nn.Module.to` would refuse a module that holds constants of
+    five dimensions, as the anchors of YOLOv5 are.
+    """
+    for tensor in itertools.chain(module.parameters(), module.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+    return module
