@@ -14,17 +14,17 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.config.task import AUTO, NO_CACHE, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Stages
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
+from jetson_dnn_rt.variants.running.variant_set import VariantSet, open_variants
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 StageTimes = list[tuple[int, ...]]
@@ -65,39 +65,6 @@ def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
         weights=config.weights,
         preprocessing=config.preprocessing() or None,
         trust=trust,
-    )
-
-
-def open_variants(
-    config: TaskConfig,
-    model: Model,
-    settings: DecoderSettings | None = None,
-    *,
-    threads: int,
-    library: Library | None,
-    clock: Clock | None = None,
-    build: bool = False,
-    keep_refused: bool = False,
-    like: VariantSet | None = None,
-    runs: Mapping[str, int] | None = None,
-) -> VariantSet:
-    """Load the variants of a task; the options and errors are those of `VariantSet`."""
-    return VariantSet(
-        model,
-        config.variants,
-        settings or DecoderSettings(),
-        threads=threads,
-        clock=clock,
-        stages=config.stages,
-        library=library,
-        memory_limit_mb=config.memory_limit_mb,
-        build=build,
-        keep_refused=keep_refused,
-        finest=config.finest_stages,
-        runs=runs,
-        memory=config.memory,
-        like=like,
-        amp_lists=config.amp_lists,
     )
 
 

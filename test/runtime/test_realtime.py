@@ -50,7 +50,7 @@ def test_process_items_are_applied_and_said(restored):
     assert sys.getswitchinterval() == pytest.approx(700e-6)
 
 
-def test_refused_rights_are_reported_with_the_mend(restored, monkeypatch):
+def test_refused_rights_are_reported_with_the_fix(restored, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(1, "Operation not permitted")
 

@@ -43,7 +43,7 @@ def loaded(library: Path) -> Iterator[Task]:
 
 
 def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: Task) -> None:
-    image = loaded.variants.pipelines[FIRST].envelope.image
+    image = loaded.variants.pipelines[FIRST].processor.image
     image[:] = 7.0
     loaded.add(SECOND)
     assert np.all(image == 7.0)
@@ -51,7 +51,7 @@ def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: Task) -> No
     assert list(loaded.stages) == [FIRST, SECOND]
     assert len(loaded.warm_up_times_ns[SECOND]) == 1
     # From now on it reads what the others read.
-    assert loaded.variants.pipelines[SECOND].envelope.image is image
+    assert loaded.variants.pipelines[SECOND].processor.image is image
 
 
 def test_one_that_fails_its_warm_up_is_closed(

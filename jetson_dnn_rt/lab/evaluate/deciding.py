@@ -57,7 +57,6 @@ def make_coordinator(
 def _make_table(task: Task, deadline_ns: int, period_ns: int) -> TaskTable:
     try:
         profiles = load_profiles(
-            task.stage_names,
             task.stages,
             task.warm_up_times_ns,
             library=task.library,

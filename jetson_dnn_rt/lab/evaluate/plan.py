@@ -17,7 +17,7 @@ from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 

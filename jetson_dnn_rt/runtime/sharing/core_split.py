@@ -26,9 +26,10 @@ from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.runtime.sharing.forecast import Forecast, ForecastTask, forecast
-from jetson_dnn_rt.runtime.task import Task, open_library, open_model, open_variants
+from jetson_dnn_rt.runtime.task import Task, open_library, open_model
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
+from jetson_dnn_rt.variants.running.variant_set import open_variants
 
 MET_MARGIN = 0.01
 """Shares of met frames that differ by less are taken for equal."""
