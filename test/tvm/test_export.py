@@ -20,7 +20,7 @@ from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.export_c.call_graph import describe_steps, measure_steps, write_call_graph
 from jetson_dnn_rt.tvm.export_c.export import Export, ExportOptions, export_c
-from jetson_dnn_rt.tvm.export_c.text import make_identifier
+from jetson_dnn_rt.tvm.export_c.sources import make_identifier
 from jetson_dnn_rt.tvm.target import (
     TvmTarget,
     find_local_target,

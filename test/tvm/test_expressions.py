@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("tvm", reason="apache-tvm is not installed")
 
 from jetson_dnn_rt.tvm.export_c.kernels import write_kernel
-from jetson_dnn_rt.tvm.export_c.lowering import lower_kernels
+from jetson_dnn_rt.tvm.export_c.program import lower_kernels
 
 WHOLE = np.arange(-64, 64, dtype=np.int32)
 Expression = Callable[[Any], Any]
