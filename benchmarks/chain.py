@@ -13,8 +13,8 @@ import torch
 from benchmarks.rounds import Times, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.agreement import agreement

@@ -17,7 +17,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
 # Hidden all at once: each is imported in one or two places only.
-EXTRAS = ("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib")
+EXTRAS = (
+    *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
+    *("jinja2", "markupsafe"),
+)
 # These alone may need ROS: the nodes, and the benchmarks' programs that are nodes themselves.
 ROS_MODULES = r"jetson_dnn_rt\.nodes(\..+)?"
 NONE = r"(?!)"
@@ -59,7 +62,7 @@ def run(model):
     import numpy as np
     from jetson_dnn_rt.frames import Frame
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 

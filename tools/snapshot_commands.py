@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import harness as benchmarks
 from jetson_dnn_rt.cli import main as commands
-from jetson_dnn_rt.cli.bench import BENCHMARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
@@ -27,12 +27,14 @@ COLUMNS = 100
 Lines = dict[str, object]
 
 
-def run_command(arguments: Sequence[str]) -> tuple[int, str]:
+def run_command(
+    arguments: Sequence[str], program: Callable[[Sequence[str]], int] = commands.main
+) -> tuple[int, str]:
     """Run ``jetson-dnn-rt ARGUMENTS`` in this process: exit code and what it printed."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         try:
-            code = commands.main(arguments)
+            code = program(arguments)
         except SystemExit as ended:
             code = int(ended.code or 0)
     return code, shown.getvalue()
@@ -41,9 +43,9 @@ def run_command(arguments: Sequence[str]) -> tuple[int, str]:
 # -- help -----------------------------------------------------------------------------------------
 
 
-def _help(*command: str) -> str:
+def _help(*command: str, program: Callable[[Sequence[str]], int] = commands.main) -> str:
     with mock.patch.dict(os.environ, COLUMNS=str(COLUMNS), NO_COLOR="1", TERM="dumb"):
-        code, text = run_command([*command, "--help"])
+        code, text = run_command([*command, "--help"], program)
     if code != 0:
         raise RuntimeError(f"{' '.join(command)} --help ended with {code}")
     shared = re.escape(str(ROOT.parent / "shared"))
@@ -53,7 +55,7 @@ def _help(*command: str) -> str:
 def collect_help() -> Lines:
     """``--help`` of the program and of each of its commands."""
     lines: Lines = {"jetson-dnn-rt --help": _help()}
-    for name in commands.COMMANDS:
+    for name in commands.list_commands():
         lines[f"jetson-dnn-rt {name} --help"] = _help(name)
         for action in _actions(commands.build_parser(name), name):
             lines[f"jetson-dnn-rt {name} {action} --help"] = _help(name, action)
@@ -74,9 +76,9 @@ def _actions(parser: argparse.ArgumentParser, command: str) -> list[str]:
 def collect_benchmark_help() -> Lines:
     """``--help`` of each benchmark, without the program's name in its usage."""
     lines: Lines = {}
-    for name, summary in BENCHMARKS.items():
+    for name, summary in benchmarks.BENCHMARKS.items():
         shown = name.replace("_", "-")
-        text = _help("bench", shown)
+        text = _help(shown, program=benchmarks.main)
         usage, _, rest = text.partition("\n\n")
         options = " ".join(usage.split()).partition(" [-h]")[2]
         lines[f"{shown} --help"] = f"usage: {shown} [-h]{options}\n\n{rest}"

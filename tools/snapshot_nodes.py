@@ -15,11 +15,11 @@ import rclpy
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.camera import CameraNode
-from jetson_dnn_rt.nodes.coordinator_node import CoordinatorNode
+from jetson_dnn_rt.nodes.cameras.camera import CameraNode
+from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.runtime import Spinner
-from jetson_dnn_rt.nodes.task_node import DetectorNode, SegmenterNode
+from jetson_dnn_rt.nodes.process.running import Spinner
+from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
 
 TIMEOUT_S = 60.0
 OF_LATER_ROS = ("start_type_description_service", "/get_type_description")

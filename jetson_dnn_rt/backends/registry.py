@@ -30,7 +30,7 @@ class BackendInfo:
         Whether runners can be made.
     precisions : tuple of str
         What it computes in here.
-    reason, mend : str
+    reason, fix : str
         Why something is not to be had, and what to do; empty where all is well.
     """
 
@@ -39,10 +39,10 @@ class BackendInfo:
     available: bool
     precisions: tuple[str, ...]
     reason: str
-    mend: str
+    fix: str
 
 
-_MENDS = {
+_FIXES = {
     "openvino": "pip install openvino",
     "onnxruntime": "pip install onnxruntime",
     "torch": "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)",
@@ -79,12 +79,12 @@ def inspect_backend(name: str) -> BackendInfo:
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
-        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", _MENDS[name])
+        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", _FIXES[name])
     version = str(getattr(library, "__version__", "unknown")).split("-")[0]
     precisions: tuple[str, ...] = ("fp32",)
     reason = ""
     if name == "torch":
-        from jetson_dnn_rt.backends.torch import cpu as torch_backend
+        from jetson_dnn_rt.backends import torch as torch_backend
 
         device = torch_backend.choose_device()
         precisions = torch_backend.PRECISIONS[device]
@@ -102,7 +102,7 @@ def inspect_backend(name: str) -> BackendInfo:
 
 def _inspect_tensorrt(name: str) -> BackendInfo:
     """TensorRT is of use with a device, and with somebody to own memory on it."""
-    from jetson_dnn_rt.backends.cuda import device as cuda
+    from jetson_dnn_rt.backends.cuda import owners as cuda
     from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
     from jetson_dnn_rt.backends.tensorrt import build as tensorrt_build
 
@@ -110,12 +110,12 @@ def _inspect_tensorrt(name: str) -> BackendInfo:
         module = tensorrt_api.import_tensorrt()
         version = str(module.__version__)
     except BackendUnavailableError as error:
-        reason, mend = str(error), tensorrt_api.MEND
+        reason, fix = str(error), tensorrt_api.FIX
     else:
         try:
             cuda.open_cuda().close()
         except BackendUnavailableError as error:
-            reason, mend = f"TensorRT {version} is installed, {error}", cuda.MEND
+            reason, fix = f"TensorRT {version} is installed, {error}", cuda.FIX
         else:
             core = TENSORRT[name]
             if core is None:
@@ -123,8 +123,8 @@ def _inspect_tensorrt(name: str) -> BackendInfo:
             cores = tensorrt_api.count_dla_cores(module)
             if core < cores:
                 return BackendInfo(name, version, True, ("fp16",), "", "")
-            reason, mend = f"this machine has {cores} DLA cores", "use tensorrt, on the GPU"
-    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {mend}"), mend)
+            reason, fix = f"this machine has {cores} DLA cores", "use tensorrt, on the GPU"
+    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {fix}"), fix)
 
 
 def load_plug_in(name: str) -> ModuleType:
@@ -144,11 +144,11 @@ def require_backend(backend: str, precision: str) -> BackendInfo:
     Raises
     ------
     BackendUnavailableError
-        When it is missing here, with the mend, or does not compute in that precision.
+        When it is missing here, with the fix, or does not compute in that precision.
     """
     info = inspect_backend(backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.fix}")
     if precision not in info.precisions:
         raise BackendUnavailableError(
             f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
@@ -178,7 +178,7 @@ def create_runner(
     ConfigurationError
         When the back end or the precision is unknown.
     BackendUnavailableError
-        When it is missing here, with the mend, or does not compute in that precision;
+        When it is missing here, with the fix, or does not compute in that precision;
         Of a plug-in always: its tuned kernels are in a library (`variants.running.engines`).
     ModelError
         When the back end cannot run the network.
@@ -218,10 +218,10 @@ def _create_openvino(part: Part, precision: str, threads: int, clock: Clock) -> 
 
 
 def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.torch.cpu import TorchRunner, choose_device
+    from jetson_dnn_rt.backends.torch import TorchRunner, choose_device
 
     if choose_device() == "cuda":
-        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch import TorchCudaRunner
 
         return TorchCudaRunner(part, precision)
     return TorchRunner(part, precision, threads)

@@ -1,6 +1,6 @@
 """Real-time set-up of the process and its threads, in one place.
 
-Every item can be switched off; one that the system refuses is reported once, with the mend, and
+Every item can be switched off; one that the system refuses is reported once, with the fix, and
 the work goes on without it. What each is worth was measured on two cores: SCHED_FIFO brings the
 p99 wake-up from 0.7 to 0.08 ms; a full garbage collection with torch imported takes 81 ms, none
 after freezing; without mallopt glibc gives memory back after every image (9.2 -> 1.2 ms a frame).
@@ -27,7 +27,7 @@ MALLOC_SETTINGS = (
     (M_TOP_PAD, 64 << 20),
 )
 
-RIGHTS_MEND = (
+RIGHTS_FIX = (
     "grant CAP_SYS_NICE and CAP_IPC_LOCK, or 'rtprio 90' and 'memlock unlimited' "
     "in /etc/security/limits.d"
 )
@@ -164,7 +164,7 @@ class Realtime:
         try:
             call()
         except OSError as error:
-            self._record(name, False, f"{error.strerror}: {RIGHTS_MEND}")
+            self._record(name, False, f"{error.strerror}: {RIGHTS_FIX}")
         else:
             self._record(name, True, detail)
 
@@ -186,5 +186,5 @@ def _set_malloc() -> tuple[bool, str]:
 def _lock_memory() -> tuple[bool, str]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(MCL_CURRENT | MCL_FUTURE) != 0:
-        return False, f"{os.strerror(ctypes.get_errno())}: {RIGHTS_MEND}"
+        return False, f"{os.strerror(ctypes.get_errno())}: {RIGHTS_FIX}"
     return True, "current and future"

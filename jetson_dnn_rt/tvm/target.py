@@ -22,7 +22,7 @@ TUNING_PACKAGES = {
 }
 """Import name -> wheel of what tuning imports besides."""
 
-TVM_MEND = (
+TVM_FIX = (
     f"pip install apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION} "
     f"{' '.join(TUNING_PACKAGES.values())} (the extra tvm of this package)"
 )

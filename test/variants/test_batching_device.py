@@ -20,8 +20,8 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants import building

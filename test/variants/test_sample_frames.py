@@ -139,7 +139,7 @@ def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path: Path) -> N
         list(open_frames(f"bag:{damaged}", 3))
 
 
-def test_without_rosbags_the_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rosbags_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)

@@ -37,7 +37,7 @@ def measurement_key(
     """
     info = inspect_backend(spec.backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
     extra = ""
     if spec.backend in PLUG_INS:
         extra = load_plug_in(spec.backend).describe_options(spec.precision, amp_lists)

@@ -138,7 +138,7 @@ class _TensorRtVariant(PreparedVariant):
     def __init__(self, model: Model, spec: VariantSpec, library: Library) -> None:
         info = inspect_backend(spec.backend)
         if not info.available:
-            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
+            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
         self._model, self._spec, self._library = model, spec, library
         self._version = info.version
 

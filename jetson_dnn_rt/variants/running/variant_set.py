@@ -16,9 +16,9 @@ from jetson_dnn_rt.config.task import MAX_STAGES
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import device_of
@@ -79,7 +79,7 @@ def choose_default(model: Model) -> VariantSpec:
 def _has_cuda() -> bool:
     if not is_installed("torch"):
         return False
-    from jetson_dnn_rt.backends.torch.cpu import choose_device
+    from jetson_dnn_rt.backends.torch import choose_device
 
     return choose_device() == "cuda"
 
@@ -114,7 +114,7 @@ class VariantSet:
     runs : mapping of str to int, optional
         In how many runs variants take the network, as it was chosen before.
     memory : str
-        Of the input, for variants on a CUDA device: ``auto`` or what `backends.cuda.memory` knows.
+        Of the input, for variants on a CUDA device: ``auto`` or what `backends.cuda.device` knows.
     like : VariantSet, optional
         Of the same model, loaded with the same arguments: it is cut at the same places and run in
         the same pieces, which a batch of both needs; `stages` is not looked at.
