@@ -31,8 +31,8 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-    from jetson_dnn_rt.lab.compress.layers import Ranks
     from jetson_dnn_rt.models.graph.splitting import Split
+    from jetson_dnn_rt.variants.decomposition import Ranks
 
 __all__ = ["add_arguments", "format_table", "run"]
 
@@ -126,7 +126,7 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.planning import analyse, plan
-    from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 
     _say(f"{name}: random weights")

@@ -177,7 +177,7 @@ def write_output(folder: Path, compression: Compression) -> None:
         When a file cannot be written.
     """
     from jetson_dnn_rt.lab.report.export.tables import guard_cells
-    from jetson_dnn_rt.variants.library.weights_store import encode_weights
+    from jetson_dnn_rt.variants.decomposition import encode_weights
 
     report = json.dumps(compression.to_json(), indent=1) + "\n"
     try:
