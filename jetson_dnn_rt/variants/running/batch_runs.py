@@ -165,7 +165,7 @@ class BatchRuns:
         image = self._members.processors[0].whole_image
         if image is None or whole is not image:
             return whole[first : first + count]
-        # The same object each time: runners need not bind it anew.
+        # The same object each time: runners need not bind it again.
         if (first, count) not in self._views:
             self._views[first, count] = image[first : first + count]
         return self._views[first, count]
