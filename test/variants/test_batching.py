@@ -91,7 +91,7 @@ class Cameras:
         names: Sequence[str],
         count: int,
         stages: int = 1,
-        max_share: float = 9.0,
+        max_share: float = float("inf"),
     ) -> None:
         self.sets: dict[str, VariantSet] = {}
         for index in range(count):
