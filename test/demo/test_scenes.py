@@ -17,7 +17,7 @@ from jetson_dnn_rt.demo.scenes import (
     scene_stream,
     training_seed,
 )
-from jetson_dnn_rt.demo.scenes.classes import MASK_OF, SMALLEST_BOX_PX, Kind, Surface
+from jetson_dnn_rt.demo.scenes.plan import MASK_OF, SMALLEST_BOX_PX, Kind, Surface
 from jetson_dnn_rt.models.heads.boxes import iou_matrix
 
 FRAME_NS = 33_333_333

@@ -212,7 +212,9 @@ class Library:
         self._report(path, f"{_tell(error)}; {consequence}")
 
     def _report(self, path: Path, text: str) -> None:
-        message = f"library entry {path}: {text}"
+        self._warn_once(f"library entry {path}: {text}")
+
+    def _warn_once(self, message: str) -> None:
         if message not in self._reported:
             self._reported.add(message)
             logger.warning("%s", message)
@@ -258,11 +260,10 @@ class Library:
         try:
             path = self._write(header, {**files, HEADER: text})
         except OSError as error:
-            message = f"library {self.root}: cannot be written ({error.strerror}): what is built "
-            message += "is used and not kept"
-            if message not in self._reported:
-                self._reported.add(message)
-                logger.warning("%s", message)
+            self._warn_once(
+                f"library {self.root}: cannot be written ({error.strerror}): what is built is "
+                "used and not kept"
+            )
             return Entry(header, dict(files), None)
         return Entry(header, dict(files), path)
 

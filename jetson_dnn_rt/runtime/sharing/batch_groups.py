@@ -3,71 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.variants.running.batching import BatchGroup, BatchReport
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.loading import BatchKey, LoadedTask
-    from jetson_dnn_rt.runtime.executor import Executor
 
 
 class BatchGroups:
-    """The batch groups of a process, from the loading of their tasks to their clean-up."""
+    """The batch groups of a process; `tasks` are the loaded ones, kept by its owner."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, LoadedTask] = {}
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
         self._groups: dict[str, BatchGroup] = {}
 
-    def find_like(self, key: BatchKey) -> LoadedTask | None:
-        """A loaded task that another one of this `LoadedTask.batch_key` may run batches with."""
-        for loaded in self._loaded.values():
-            if loaded.may_batch and loaded.batch_key == key:
-                return loaded
-        return None
+    def find_like(self, key: BatchKey) -> Task | None:
+        """A loaded task that another one with this `Task.batch_key` may run batches with."""
+        return next((t for t in self._tasks.values() if t.may_batch and t.batch_key == key), None)
 
-    def join(self, task: str, loaded: LoadedTask) -> None:
-        """A task was loaded."""
-        self._loaded[task] = loaded
-
-    def form(self, workers: int, clock: Clock, log: Callable[[str], None]) -> None:
+    def form(self, workers: int, clock: Clock, log: Callable[[str], object]) -> None:
         """Make groups of the tasks that are in none; none of these may be active.
 
-        Parameters
-        ----------
-        workers : int
-            Of the executor.
-        clock : Clock
-            Measures.
-        log : callable
-            Takes what was found, a line for each size that was tried.
+        `log` takes a line for each size of batch that was tried.
         """
-        alike: dict[BatchKey, dict[str, LoadedTask]] = {}
-        for task, loaded in self._loaded.items():
-            if loaded.may_batch and not loaded.batch_group:
-                alike.setdefault(loaded.batch_key, {})[task] = loaded
+        alike: dict[BatchKey, dict[str, Task]] = {}
+        for name, task in self._tasks.items():
+            if task.may_batch and not task.batch_group:
+                alike.setdefault(task.batch_key, {})[name] = task
         for members in alike.values():
             if len(members) > 1:
                 self._form(members, workers, clock, log)
 
     def _form(
-        self,
-        members: Mapping[str, LoadedTask],
-        workers: int,
-        clock: Clock,
-        log: Callable[[str], None],
+        self, members: Mapping[str, Task], workers: int, clock: Clock, log: Callable[[str], object]
     ) -> None:
         first = next(iter(members.values()))
-        group = BatchGroup(
-            {task: loaded.variants for task, loaded in members.items()},
-            workers=workers,
-            clock=clock,
-        )
-        rooms = [room for one in members.values() if (room := one.room_bytes) is not None]
+        variants = {name: task.variants for name, task in members.items()}
+        group = BatchGroup(variants, workers=workers, clock=clock)
+        rooms = [room for task in members.values() if (room := task.room_bytes) is not None]
         group.prepare(
             first.frame,
-            first.warmup_runs,
+            first.config.warmup_runs,
             # Each task bears its share.
             room_bytes=min(rooms) * len(members) if rooms else None,
         )
@@ -75,10 +51,10 @@ class BatchGroups:
         for report in group.reports:
             log(f"{name}: {report}")
         self._groups[name] = group
-        for loaded in members.values():
-            loaded.batch_tasks = len(members)
-            loaded.batch_group = name
-            loaded.batch_bytes = group.memory_bytes // len(members)
+        for task in members.values():
+            task.batch_tasks = len(members)
+            task.batch_group = name
+            task.batch_bytes = group.memory_bytes // len(members)
 
     def seed(self, executor: Executor) -> None:
         """Let the executor form the batches of groups whose tasks it has."""
@@ -89,11 +65,11 @@ class BatchGroups:
                     self._seed(executor, tasks[0], report)
 
     def _is_member(self, task: str, group: str) -> bool:
-        """Whether a task still is what it was when its group was made."""
-        return task in self._loaded and self._loaded[task].batch_group == group
+        """Whether a task was not loaded anew since its group was made."""
+        return task in self._tasks and self._tasks[task].batch_group == group
 
     def _seed(self, executor: Executor, task: str, report: BatchReport) -> None:
-        names = [stage.name for stage in self._loaded[task].stages[report.variant]][1:-1]
+        names = [stage.name for stage in self._tasks[task].stages[report.variant]][1:-1]
         for index, stage in enumerate(names):
             times_ns = [run[index] for run in report.times_ns]
             executor.seed_batch_budgets(task, report.variant, stage, report.size, times_ns)
@@ -104,17 +80,17 @@ class BatchGroups:
         The engine decides faster for tasks that are in none.
         """
         used = any(report.used for report in self.reports_of(task))
-        return self._loaded[task].batch_group if used else ""
+        return self._tasks[task].batch_group if used else ""
 
     def reports_of(self, task: str) -> list[BatchReport]:
-        """What was found for a task's batches; empty where it runs alone."""
-        loaded = self._loaded.get(task)
+        """The sizes of batch that were tried for a task; empty where it runs alone."""
+        loaded = self._tasks.get(task)
         group = self._groups.get(loaded.batch_group) if loaded is not None else None
         return [] if group is None else group.reports
 
     def describe(self, task: str) -> dict[str, object]:
-        """Values for a task's diagnostics: with whom it runs batches, and which."""
-        loaded = self._loaded.get(task)
+        """Values for a task's diagnostics: its group and the batches that were tried."""
+        loaded = self._tasks.get(task)
         if loaded is None or not loaded.batch_group:
             return {"batch_group": "none"}
         values: dict[str, object] = {"batch_group": loaded.batch_group}
@@ -124,15 +100,14 @@ class BatchGroups:
         return values
 
     def leave(self, task: str) -> list[BatchGroup]:
-        """A task is cleaned up; returns what is to be closed with it: the last one of a group."""
+        """Return what to close with a task that goes: the group that it is the last member of."""
         over = []
         for name, group in list(self._groups.items()):
             if task not in group.tasks:
                 continue
-            if task in self._loaded and not self._is_member(task, name):
-                # It was made anew because a stage hung, which may have the runners in use yet.
+            if task in self._tasks and not self._is_member(task, name):
+                # It was loaded anew because a stage hung, which may still use the runners.
                 del self._groups[name]
             elif not any(self._is_member(o, name) for o in group.tasks if o != task):
                 over.append(self._groups.pop(name))
-        self._loaded.pop(task, None)
         return over

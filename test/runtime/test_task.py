@@ -17,8 +17,8 @@ from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.nodes.tasks import loading
-from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+from jetson_dnn_rt.runtime import task as loading
+from jetson_dnn_rt.runtime.task import Task
 
 FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.50@torch-fp32"
 
@@ -28,22 +28,22 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("library")
 
 
-def load(library: Path, *variants: str, **values: Any) -> LoadedTask:
+def load(library: Path, *variants: str, **values: Any) -> Task:
     parameters = TaskConfig(variants=variants, warmup_runs=1, engine_cache=str(library), **values)
-    return LoadedTask(
+    return Task(
         parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
     )  # fmt: skip
 
 
 @pytest.fixture
-def loaded(library: Path) -> Iterator[LoadedTask]:
+def loaded(library: Path) -> Iterator[Task]:
     task = load(library, FIRST, MISSING)
     yield task
     task.close()
 
 
-def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask) -> None:
-    image = loaded._variants.pipelines[FIRST].processor.image
+def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: Task) -> None:
+    image = loaded.variants.pipelines[FIRST].processor.image
     image[:] = 7.0
     loaded.add(SECOND)
     assert np.all(image == 7.0)
@@ -51,16 +51,16 @@ def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask)
     assert list(loaded.stages) == [FIRST, SECOND]
     assert len(loaded.warm_up_times_ns[SECOND]) == 1
     # From now on it reads what the others read.
-    assert loaded._variants.pipelines[SECOND].processor.image is image
+    assert loaded.variants.pipelines[SECOND].processor.image is image
 
 
 def test_one_that_fails_its_warm_up_is_closed(
-    loaded: LoadedTask, monkeypatch: pytest.MonkeyPatch
+    loaded: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runners = []
 
     def fail(stages: Any, *arguments: Any) -> Any:
-        runners.append(loaded._variants.pipelines[SECOND].segments[0].runner)
+        runners.append(loaded.variants.pipelines[SECOND].segments[0].runner)
         raise RuntimeError("no memory left")
 
     monkeypatch.setattr(loading, "measure_stages", fail)
@@ -91,7 +91,7 @@ def test_a_missing_variant_stands_back_until_it_is_there(library: Path) -> None:
 
 
 def test_nothing_is_handed_over_while_variants_are_made(
-    loaded: LoadedTask, monkeypatch: pytest.MonkeyPatch
+    loaded: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[Any] = []
     begun, go_on = threading.Event(), threading.Event()
@@ -140,7 +140,7 @@ def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library:
     parameters = TaskConfig(
         variants=(FIRST,), warmup_runs=1, engine_cache=str(library), memory="pinned", camera="c"
     )
-    task = LoadedTask(parameters, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)
+    task = Task(parameters, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)
     assert task.variants.memory == ""
     assert task.allocate_frame is None
     assert f"memory: pinned has no effect, {FIRST} runs on the CPU" in lines

@@ -1,4 +1,4 @@
-"""Becomes a command of the package that disturbs nobody.
+"""Becomes a command of the package that delays no other process.
 
 It runs at the lowest priority, in a process group of its own, and ends with the thread that
 started it, however that ends.
@@ -19,15 +19,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, arguments: list[str]) -> None:
-    """Lower the priority, then become ``jetson-dnn-rt ARGUMENTS``.
-
-    Parameters
-    ----------
-    parent : int
-        Process that this one is not to outlive.
-    arguments : list of str
-        Command line of ``jetson-dnn-rt``.
-    """
+    """Lower the priority, then become ``jetson-dnn-rt ARGUMENTS``; end with the `parent`."""
     # Not a session of its own: Linux groups processes by session, and a nice value counts within
     # the group only.
     os.setpgrp()

@@ -1,17 +1,16 @@
-"""The C files around the kernels: interface, order of the operators, memory, weights."""
+"""The C files around the kernels, and the files that build them."""
 
 from __future__ import annotations
 
 import math
+import re
 
-import numpy as np
-import numpy.typing as npt
-
-from jetson_dnn_rt.tvm.export_c.expressions import SCALARS
+from jetson_dnn_rt.tvm.export_c.expressions import SCALARS, format_number
 from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT
+from jetson_dnn_rt.tvm.export_c.network import Tensor
 from jetson_dnn_rt.tvm.export_c.planner import round_up
 from jetson_dnn_rt.tvm.export_c.program import Program
-from jetson_dnn_rt.tvm.export_c.text import describe_shape, format_array, guard, make_note
+from jetson_dnn_rt.tvm.target import TvmTarget
 
 _INCLUDES = """\
 #include <math.h>
@@ -32,28 +31,56 @@ _VECTOR_HELPERS = """
 """
 
 
+def make_identifier(text: str) -> str:
+    """Make a name of C out of a model's: ``builtin:detector`` is ``builtin_detector``."""
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "network"
+    return f"net_{name}" if name[0].isdigit() else name
+
+
+def make_note(program: Program, about: str) -> str:
+    """First lines of every file."""
+    return f"/* {about} Written by jetson-dnn-rt export-c: change the model, not this file. */\n"
+
+
+def _guard(name: str, body: str) -> str:
+    """A header that may be included twice."""
+    mark = f"{name.upper()}_H"
+    return f"#ifndef {mark}\n#define {mark}\n\n{body}\n#endif\n"
+
+
+def _describe_shape(tensor: Tensor) -> str:
+    """``float [1, 3, 240, 320]``."""
+    return f"{SCALARS[tensor.scalar]} [{', '.join(map(str, tensor.shape))}]"
+
+
+def _format_array(values: list[str]) -> str:
+    """Values with commas, in lines."""
+    lines, line = [], "   "
+    for value in values:
+        if len(line) + len(value) + 2 > 99:
+            lines.append(line)
+            line = "   "
+        line += f" {value},"
+    return "\n".join([*lines, line])
+
+
 def write_header(program: Program, model: str, *, array: bool) -> str:
     """``NAME.h``: what a program that uses the network includes.
 
-    Parameters
-    ----------
-    program : Program
-        The network.
-    model : str
-        What it is, for people.
-    array : bool
-        Whether the weights are compiled in.
+    `model` says what it is, for people; with `array` the weights are compiled in.
     """
     name, upper = program.name, program.name.upper()
     members = []
     for number, each in enumerate(program.network.inputs):
         tensor = program.tensor(each)
         kind = SCALARS[tensor.scalar]
-        members.append(f"    const {kind} *input_{number}; /* {describe_shape(tensor)}: {each} */")
+        members.append(
+            f"    const {kind} *input_{number}; /* {_describe_shape(tensor)}: {each} */"
+        )
     for number, each in enumerate(program.network.outputs):
         tensor = program.tensor(each)
         kind = SCALARS[tensor.scalar]
-        members.append(f"    {kind} *output_{number}; /* {describe_shape(tensor)} */")
+        members.append(f"    {kind} *output_{number}; /* {_describe_shape(tensor)} */")
     sizes = [
         f"#define {upper}_{side}_{number}_ELEMENTS {math.prod(program.tensor(each).shape)}u"
         for side, names in (("INPUT", program.network.inputs), ("OUTPUT", program.network.outputs))
@@ -123,7 +150,7 @@ int {name}_step(const {name}_net *net, const {name}_io *io, unsigned step);
 /* Name of the C function of an operator; NULL where there is no such step. */
 const char *{name}_step_name(unsigned step);
 """
-    return make_note(program, f"{model}: interface.") + guard(name, body)
+    return make_note(program, f"{model}: interface.") + _guard(name, body)
 
 
 def write_driver(program: Program, *, array: bool) -> str:
@@ -318,7 +345,9 @@ def write_kernel_header(program: Program) -> str:
             f"work space {kernel.workspace_bytes} bytes. */\n{head};\n"
         )
     body = "#include <stdint.h>\n\n" + "\n".join(declared)
-    return make_note(program, f"{program.name}: kernels.") + guard(f"{program.name}_kernels", body)
+    return make_note(program, f"{program.name}: kernels.") + _guard(
+        f"{program.name}_kernels", body
+    )
 
 
 def write_kernels(program: Program, *, vectors: bool) -> str:
@@ -354,26 +383,100 @@ def write_weights(program: Program) -> tuple[str, str]:
         kind = SCALARS[value.dtype.name]
         head = f"const {kind} {name}_{weight}[{max(1, value.size)}]"
         declared.append(f"extern {head};")
-        values = format_array([_literal(each) for each in value.reshape(-1)])
+        values = _format_array(
+            [format_number(each.item(), value.dtype.name) for each in value.reshape(-1)]
+        )
         defined.append(f"{head} = {{\n{values}\n}};\n")
     note = make_note(program, f"{name}: weights.")
     body = "#include <stdint.h>\n\n" + "\n".join(declared) + "\n"
     source = f'{note}#include "{name}_weights.h"\n\n#include <math.h>\n\n' + "\n".join(defined)
-    return note + guard(f"{name}_weights", body), source
+    return note + _guard(f"{name}_weights", body), source
 
 
-def _literal(value: npt.NDArray[np.generic]) -> str:
-    number = value.item()
-    if isinstance(number, bool):
-        return str(int(number))
-    if isinstance(number, int):
-        if number == -(2**63):
-            return "INT64_MIN"
-        return str(number) if -(2**31) < number < 2**31 else f"INT64_C({number})"
-    if math.isnan(number):
-        return "NAN"
-    if math.isinf(number):
-        return "INFINITY" if number > 0 else "-INFINITY"
-    text = f"{number:.9g}" if value.dtype == np.float32 else f"{number:.17g}"
-    text = text if set(text) & set(".e") else f"{text}.0"
-    return f"{text}f" if value.dtype == np.float32 else text
+# -- build files ---------------------------------------------------------------------------------
+
+
+def find_compiler_flag(target: TvmTarget, local: bool) -> str:
+    """What tells gcc and clang about the processor; `local`: it is this machine's."""
+    if local:
+        return "-mcpu=native" if target.triple.startswith("aarch64") else "-march=native"
+    # LLVM and gcc have the same names, but an older gcc does not know a new one.
+    option = "-mcpu" if target.triple.startswith("aarch64") else "-march"
+    return f"{option}={target.cpu}"
+
+
+def write_makefile(name: str, flag: str, *, array: bool) -> str:
+    """``Makefile``: library, self-test, ``make test``."""
+    weights = f" {name}_weights.o" if array else ""
+    return f"""\
+# Written by jetson-dnn-rt export-c.
+#   make                      {name}_selftest and lib{name}.a
+#   make test                 runs the self-test
+#   make KERNELS=iso          kernels without vectors of GNU C, for other compilers; slower
+#   make CC=aarch64-linux-gnu-gcc ARCH=-mcpu=cortex-a78ae
+CC = gcc
+AR = ar
+ARCH = {flag}
+KERNELS = gnu
+OPT = -O3
+CFLAGS = -std=c99 -Wall -Wextra -Werror $(OPT) $(ARCH) -ffp-contract=fast $(CFLAGS_EXTRA)
+
+SUFFIX_gnu = _gnu
+OBJECTS = {name}.o {name}_kernels$(SUFFIX_$(KERNELS)).o{weights}
+
+all: lib{name}.a {name}_selftest
+
+lib{name}.a: $(OBJECTS)
+	rm -f $@
+	$(AR) rcs $@ $(OBJECTS)
+
+{name}_selftest: {name}_selftest.o lib{name}.a
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ {name}_selftest.o lib{name}.a -lm
+
+%.o: %.c {name}.h {name}_kernels.h Makefile
+	$(CC) $(CFLAGS) -c -o $@ $<
+
+test: {name}_selftest
+	./{name}_selftest .
+
+clean:
+	rm -f *.o lib{name}.a {name}_selftest
+
+.PHONY: all test clean
+"""
+
+
+def write_cmake(name: str, flag: str, *, array: bool) -> str:
+    """``CMakeLists.txt``: the same."""
+    weights = f" {name}_weights.c" if array else ""
+    return f"""\
+# Written by jetson-dnn-rt export-c.
+cmake_minimum_required(VERSION 3.10)
+project({name} C)
+
+set(ARCH "{flag}" CACHE STRING "what tells the compiler about the processor")
+set(KERNELS "gnu" CACHE STRING "gnu: with vectors of GNU C; iso: plain C99, slower")
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+if(KERNELS STREQUAL "gnu")
+  set(kernels {name}_kernels_gnu.c)
+else()
+  set(kernels {name}_kernels.c)
+endif()
+
+add_library({name} STATIC {name}.c ${{kernels}}{weights})
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+target_compile_options({name} PRIVATE -Wall -Wextra -Werror -ffp-contract=fast ${{ARCH}})
+target_link_libraries({name} PUBLIC m)
+
+add_executable({name}_selftest {name}_selftest.c)
+target_compile_options({name}_selftest PRIVATE -Wall -Wextra -Werror)
+target_link_libraries({name}_selftest {name})
+
+enable_testing()
+add_test(NAME {name}_selftest COMMAND {name}_selftest ${{CMAKE_CURRENT_SOURCE_DIR}})
+"""
