@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
+from jetson_dnn_rt.backends.base import Array, BackendInfo, HostInputs, Runner, inspect_library
+from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.model import Part
+
+
+def inspect(name: str) -> BackendInfo:
+    """It needs its library alone."""
+    return inspect_library(name, "pip install onnxruntime")
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """See `OnnxRuntimeRunner`."""
+    return OnnxRuntimeRunner(part, threads)
 
 
 class OnnxRuntimeRunner(Runner):

@@ -24,6 +24,9 @@ from typing import Any, Protocol
 
 from jetson_dnn_rt.errors import BackendUnavailableError
 
+TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
+"""TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
+
 OLDEST = (8, 5)
 """JetPack 5.1; before it the tensors of an engine have no names."""
 
