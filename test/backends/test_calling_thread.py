@@ -12,7 +12,7 @@ from jetson_dnn_rt.models.sources.registry import load_model
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
-def test_one_thread_is_the_calling_thread(backend: str) -> None:
+def test_one_thread_is_the_calling_thread(backend):
     pytest.importorskip(backend)
     model = load_model("builtin:detector")
     runner = create_runner(model.part, backend, "fp32", threads=1)

@@ -33,7 +33,7 @@ def cuda(runtime: FakeCudart) -> PythonCuda:
     return PythonCuda(runtime)
 
 
-def test_there_and_back(cuda: PythonCuda) -> None:
+def test_there_and_back(cuda):
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     device, host = cuda.allocate((2, 3, 4), np.float32), cuda.allocate_host((2, 3, 4), np.float32)
     assert not host.any()
@@ -46,7 +46,7 @@ def test_there_and_back(cuda: PythonCuda) -> None:
     np.testing.assert_array_equal(host, values)
 
 
-def test_device_memory_begins_as_zeros(cuda: PythonCuda) -> None:
+def test_device_memory_begins_as_zeros(cuda):
     device, host = cuda.allocate((5,), np.int64), cuda.allocate_host((5,), np.int64)
     host[:] = 3
     cuda.copy(host, device)
@@ -54,7 +54,7 @@ def test_device_memory_begins_as_zeros(cuda: PythonCuda) -> None:
     np.testing.assert_array_equal(host, np.zeros(5))
 
 
-def test_a_host_array_in_another_order(cuda: PythonCuda) -> None:
+def test_a_host_array_in_another_order(cuda):
     values = np.arange(6, dtype=np.float32).reshape(2, 3).T
     device, host = cuda.allocate((3, 2), np.float32), cuda.allocate_host((3, 2), np.float32)
     cuda.copy(device, values)
@@ -75,12 +75,12 @@ class Strided:
     }
 
 
-def test_a_device_array_in_another_order_is_refused(cuda: PythonCuda) -> None:
+def test_a_device_array_in_another_order_is_refused(cuda):
     with pytest.raises(CudaError, match=r"channels are last .* torch"):
         cuda.copy(cuda.allocate(Strided.shape, np.float32), Strided())
 
 
-def test_strides_of_c_order_are_taken(cuda: PythonCuda) -> None:
+def test_strides_of_c_order_are_taken(cuda):
     device, host = cuda.allocate((2, 3), np.float32), cuda.allocate_host((2, 3), np.float32)
 
     class Explicit:
@@ -89,12 +89,12 @@ def test_strides_of_c_order_are_taken(cuda: PythonCuda) -> None:
     cuda.copy(host, Explicit())
 
 
-def test_sizes_must_agree(cuda: PythonCuda) -> None:
+def test_sizes_must_agree(cuda):
     with pytest.raises(CudaError, match="48 bytes do not fit where 24 are expected"):
         cuda.copy(cuda.allocate((6,), np.float32), np.zeros(6))
 
 
-def test_rows_of_device_memory(cuda: PythonCuda, runtime: FakeCudart) -> None:
+def test_rows_of_device_memory(cuda, runtime):
     device, host = cuda.allocate((4, 3), np.int32), cuda.allocate_host((4, 3), np.int32)
     values = np.arange(6, dtype=np.int32).reshape(2, 3)
     cuda.copy(device[1:3], values)
@@ -115,7 +115,7 @@ def test_rows_of_device_memory(cuda: PythonCuda, runtime: FakeCudart) -> None:
     assert len(runtime.memory) == count - 1
 
 
-def test_memory_is_given_back(runtime: FakeCudart) -> None:
+def test_memory_is_given_back(runtime):
     cuda = PythonCuda(runtime)
     device, host = cuda.allocate((4,), np.float32), cuda.allocate_host((4,), np.float32)
     view = host[1:]
@@ -132,12 +132,12 @@ def test_memory_is_given_back(runtime: FakeCudart) -> None:
     assert not runtime.memory
 
 
-def test_waiting_does_not_spin(runtime: FakeCudart) -> None:
+def test_waiting_does_not_spin(runtime):
     PythonCuda(runtime)
     assert runtime.event_flags & FakeCudart.cudaEventBlockingSync
 
 
-def test_a_graph(cuda: PythonCuda, runtime: FakeCudart) -> None:
+def test_a_graph(cuda, runtime):
     source = np.zeros(3, np.float32)
     host = cuda.allocate_host((3,), np.float32)
 
@@ -158,19 +158,19 @@ def test_a_graph(cuda: PythonCuda, runtime: FakeCudart) -> None:
     assert not runtime.alive
 
 
-def test_a_capture_that_fails_is_ended(cuda: PythonCuda, runtime: FakeCudart) -> None:
+def test_a_capture_that_fails_is_ended(cuda, runtime):
     with pytest.raises(CudaError, match="cudaErrorStreamCaptureUnsupported"):
         cuda.capture(lambda stream: cuda.synchronize())
     assert runtime.recorded is None
     cuda.synchronize()
 
 
-def test_no_memory(cuda: PythonCuda) -> None:
+def test_no_memory(cuda):
     with pytest.raises(CudaError, match="cudaMalloc: cudaErrorMemoryAllocation"):
         cuda.allocate((1 << 30,), np.float32)
 
 
-def test_no_device() -> None:
+def test_no_device():
     with pytest.raises(BackendUnavailableError, match="lists no device"):
         PythonCuda(FakeCudart(devices=0))
 
@@ -185,9 +185,7 @@ class EngineStream:
         self._runtime.submit(work)
 
 
-def test_a_tensorrt_runner_without_torch(
-    runtime: FakeCudart, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tensorrt_runner_without_torch(runtime, monkeypatch):
     cuda = PythonCuda(runtime)
     streams = dict.fromkeys(runtime.alive, EngineStream(runtime))
     monkeypatch.setattr(FakeCuda, "streams", streams)
@@ -207,7 +205,7 @@ def test_a_tensorrt_runner_without_torch(
     assert len(runtime.alive) == 1
 
 
-def test_without_any_owner_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_owner_both_are_named(monkeypatch):
     for name in ("torch", "cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BackendUnavailableError) as caught:
@@ -217,13 +215,13 @@ def test_without_any_owner_both_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "pip install torch" in str(caught.value)
 
 
-def test_addresses() -> None:
+def test_addresses():
     array = np.zeros(3)
     assert address_of(array) == array.ctypes.data
     assert address_of(Strided()) == 4096
 
 
-def test_the_fake_is_like_cuda_python() -> None:
+def test_the_fake_is_like_cuda_python():
     """Names, and parameters where its functions name them."""
     try:
         real: Any = import_runtime()

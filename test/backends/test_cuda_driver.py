@@ -14,19 +14,19 @@ from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 
-def test_properties() -> None:
+def test_properties():
     assert CudaDriver(FakeDriver()).properties() == DeviceProperties(True, True, (8, 7))
     discrete = FakeDriver({18: 0, 19: 1, 75: 9, 76: 0})
     assert CudaDriver(discrete).properties() == DeviceProperties(False, True, (9, 0))
 
 
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver(monkeypatch):
     monkeypatch.setattr(cuda_driver, "_LIBRARY", "libnowhere.so.1")
     with pytest.raises(BackendUnavailableError, match=r"no CUDA driver.*libnowhere"):
         CudaDriver()
 
 
-def test_without_a_device() -> None:
+def test_without_a_device():
     fake = FakeDriver()
     fake.fail["cuDeviceGet"] = 100
     with pytest.raises(
@@ -35,7 +35,7 @@ def test_without_a_device() -> None:
         CudaDriver(fake)
 
 
-def test_where_host_memory_is_found() -> None:
+def test_where_host_memory_is_found():
     fake = FakeDriver()
     fake.mapped[0x7F0000001000] = 0x203000000
     assert CudaDriver(fake).device_address(0x7F0000001000) == 0x203000000
@@ -48,7 +48,7 @@ class Arguments(ctypes.Structure):
     _fields_ = (("left", ctypes.c_int), ("right", ctypes.c_double))
 
 
-def test_a_launch_hands_the_structure_over() -> None:
+def test_a_launch_hands_the_structure_over():
     fake, seen = FakeDriver(), []
     fake.on_launch = lambda address: seen.append(Arguments.from_address(address).right)
     kernel = CudaDriver(fake).load_kernel(b"image", "name")
@@ -60,7 +60,7 @@ def test_a_launch_hands_the_structure_over() -> None:
     assert seen == [2.5]
 
 
-def test_an_image_that_the_driver_refuses() -> None:
+def test_an_image_that_the_driver_refuses():
     fake = FakeDriver()
     fake.fail["cuModuleLoadData"] = 200
     with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_IMAGE"):
@@ -81,9 +81,7 @@ def forget() -> None:
     cuda_input.load_kernel.cache_clear()
 
 
-def test_the_next_compiler_is_tried_where_the_driver_is_older(
-    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_compiler_is_tried_where_the_driver_is_older(fake, monkeypatch):
     tried = []
 
     def compile_twice(source: str, name: str, capability: tuple[int, int]):  # type: ignore[no-untyped-def]
@@ -100,9 +98,7 @@ def test_the_next_compiler_is_tried_where_the_driver_is_older(
     assert cuda_input.load_kernel() is kernel  # once in a process
 
 
-def test_a_driver_that_takes_none_is_told(
-    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_takes_none_is_told(fake, monkeypatch):
     fake.fail["cuModuleLoadData"] = 200
     monkeypatch.setattr(cuda_input, "compile_with_any", lambda *arguments: iter([b"one", b"two"]))
     with pytest.raises(BackendUnavailableError, match=r"does not load input_pass\.cu: .*INVALID"):

@@ -29,23 +29,23 @@ UNMAPPED = DeviceProperties(integrated=False, maps_host_memory=False, capability
     ("properties", "kind"),
     [(ORIN, "mapped"), (TX2, "pageable"), (DISCRETE, "pinned"), (UNMAPPED, "pinned")],
 )
-def test_the_device_decides(properties: DeviceProperties, kind: str) -> None:
+def test_the_device_decides(properties, kind):
     assert choose_memory("auto", properties) == kind
 
 
 @pytest.mark.parametrize("kind", MEMORY_KINDS[1:])
-def test_the_user_may_decide(kind: str) -> None:
+def test_the_user_may_decide(kind):
     assert choose_memory(kind, TX2) == kind
 
 
-def test_what_the_device_cannot_do_is_refused() -> None:
+def test_what_the_device_cannot_do_is_refused():
     with pytest.raises(ConfigurationError, match="does not read host memory in place; use pinned"):
         choose_memory("mapped", UNMAPPED)
     with pytest.raises(ConfigurationError, match="memory must be one of auto, mapped"):
         choose_memory("managed", ORIN)
 
 
-def test_a_region_is_known_with_its_views_until_it_is_gone() -> None:
+def test_a_region_is_known_with_its_views_until_it_is_gone():
     known = MappedRegions()
     memory = np.zeros((4, 8), np.float32)
     address = memory.ctypes.data
@@ -62,7 +62,7 @@ def test_a_region_is_known_with_its_views_until_it_is_gone() -> None:
     assert not known._regions
 
 
-def test_mapped_memory_of_cuda_python() -> None:
+def test_mapped_memory_of_cuda_python():
     runtime = FakeCudart()
     cuda = PythonCuda(runtime)
     assert cuda.properties() == ORIN

@@ -33,7 +33,7 @@ def create(cuda: FakeCuda, *, cuda_graph: bool = True) -> TensorRtRunner:
     )
 
 
-def test_a_thread_has_one_stream_for_each_class() -> None:
+def test_a_thread_has_one_stream_for_each_class():
     made: list[int] = []
 
     def make(urgency: int) -> object:
@@ -54,7 +54,7 @@ class PooledStream:
         self.handle = handle
 
 
-def test_a_reserved_stream_is_given_to_nobody_else() -> None:
+def test_a_reserved_stream_is_given_to_nobody_else():
     handles = itertools.cycle(range(POOL_SIZE))
     pool = StreamPool(lambda priority: PooledStream(next(handles)), lambda stream: stream.handle)
     mine = pool.take(0, reserve=True)
@@ -71,7 +71,7 @@ def test_a_reserved_stream_is_given_to_nobody_else() -> None:
     assert {pool.take(0, reserve=False).handle for _ in range(3)} == {0}
 
 
-def test_priorities_end_where_the_device_s_do() -> None:
+def test_priorities_end_where_the_device_s_do():
     runtime = FakeCudart()
     cuda = PythonCuda(runtime)
     for urgency in (0, 1, 2, 7):
@@ -82,7 +82,7 @@ def test_priorities_end_where_the_device_s_do() -> None:
     cuda.close()
 
 
-def test_a_thread_s_streams_end_with_it_and_with_who_uses_them() -> None:
+def test_a_thread_s_streams_end_with_it_and_with_who_uses_them():
     runtime = FakeCudart()
     cuda = PythonCuda(runtime)
     before = set(runtime.alive)
@@ -94,7 +94,7 @@ def test_a_thread_s_streams_end_with_it_and_with_who_uses_them() -> None:
     assert not runtime.alive
 
 
-def test_a_graph_is_launched_on_the_stream_of_whoever_runs_it() -> None:
+def test_a_graph_is_launched_on_the_stream_of_whoever_runs_it():
     cuda = FakeCuda()
     runner = create(cuda)
     assert cuda.used == [None]  # captured on its own
@@ -105,14 +105,14 @@ def test_a_graph_is_launched_on_the_stream_of_whoever_runs_it() -> None:
     assert cuda.used[1:] == [(threading.get_ident(), 0), (other, 2)]
 
 
-def test_without_a_graph_the_stream_stays() -> None:
+def test_without_a_graph_the_stream_stays():
     cuda = FakeCuda()
     runner = create(cuda, cuda_graph=False)
     runner.run([runner.allocate_input()])
     assert cuda.used == [None]
 
 
-def test_the_last_stage_waits_once() -> None:
+def test_the_last_stage_waits_once():
     cuda = FakeCuda()
     runner = create(cuda)
     buffer = runner.allocate_input()
@@ -136,9 +136,7 @@ def test_the_last_stage_waits_once() -> None:
 
 
 @pytest.mark.parametrize("cuda_graph", [True, False])
-def test_nothing_is_allocated_after_the_warm_up(
-    cuda_graph: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_allocated_after_the_warm_up(cuda_graph, monkeypatch):
     cuda = FakeCuda()
     runner = create(cuda, cuda_graph=cuda_graph)
     buffer = runner.allocate_input()

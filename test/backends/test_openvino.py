@@ -28,7 +28,7 @@ print(len(seen))
 """
 
 
-def test_a_signal_after_closed_runners_is_handled() -> None:
+def test_a_signal_after_closed_runners_is_handled():
     """Ctrl-C in `build`: it ends in order, and not with a segmentation fault."""
     command = [sys.executable, "-c", SIGNAL_AFTER_RUNNERS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -37,7 +37,7 @@ def make_image(seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 @pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
-def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precision: str) -> None:
+def test_agrees_with_torch(network, backend, precision):
     model = make_model(network(), SIZE)
     module = model.torch_module()
     runner = create(model, backend, precision)
@@ -62,7 +62,7 @@ def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precisi
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_short_types_are_really_used(backend: str, precision: str) -> None:
+def test_short_types_are_really_used(backend, precision):
     model = make_model(Classifier(), SIZE)
     runner = create(model, backend, precision)
     with torch.inference_mode():
@@ -72,7 +72,7 @@ def test_short_types_are_really_used(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_inputs_are_not_changed(backend: str, precision: str) -> None:
+def test_inputs_are_not_changed(backend, precision):
     runner = create(make_model(Classifier(), SIZE), backend, precision)
     buffer = runner.allocate_input()
     buffer[:] = make_image(1)
@@ -84,7 +84,7 @@ def test_inputs_are_not_changed(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), [v for v in VARIANTS if v[0] != "torch"])
-def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
+def test_fixed_outputs_are_one_buffer(backend, precision):
     """No copy: the library reads our input and writes our outputs."""
     runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     addresses = []
@@ -94,7 +94,7 @@ def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_either_memory_layout_and_changing_buffers(backend: str, precision: str) -> None:
+def test_either_memory_layout_and_changing_buffers(backend, precision):
     """Boundary tensors come from other back ends: in C order or channels last, anywhere."""
     runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     for seed in range(3):
@@ -108,7 +108,7 @@ def test_either_memory_layout_and_changing_buffers(backend: str, precision: str)
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
+def test_outputs_whose_length_changes(backend, precision):
     runner = create(make_model(BrightColumns(), SIZE), backend, precision)
     image = runner.allocate_input()
     for count in (3, 0, 7, 48):
@@ -122,7 +122,7 @@ def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_closed_is_closed(backend: str, precision: str) -> None:
+def test_closed_is_closed(backend, precision):
     runner = create(make_model(Classifier(), SIZE), backend, precision)
     runner.run([make_image(0)])
     runner.close()
@@ -132,7 +132,7 @@ def test_closed_is_closed(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision: str) -> None:
+def test_runners_of_one_model_share_nothing_that_changes(backend, precision):
     model = make_model(Classifier(), SIZE)
     one, other = create(model, backend, precision), create(model, backend, precision)
     first = one.run([make_image(1)])[0]
@@ -145,7 +145,7 @@ def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
-def test_two_threads_compute_the_same(backend: str) -> None:
+def test_two_threads_compute_the_same(backend):
     model = make_model(Classifier(), SIZE)
     results = []
     before = torch.get_num_threads()
@@ -166,7 +166,7 @@ class DamagedOrigin:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-def test_a_network_that_the_library_refuses(backend: str) -> None:
+def test_a_network_that_the_library_refuses(backend):
     model = make_model(Classifier(), SIZE)
     object.__setattr__(model, "origin", DamagedOrigin())
     with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,9 +106,7 @@ def count_busy(works: Sequence[Callable[[], object]]) -> int:
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), (2, 1), (1, 2)])
-def test_no_more_threads_work_than_workers_times_threads(
-    backend: str, workers: int, threads: int, model: Model
-) -> None:
+def test_no_more_threads_work_than_workers_times_threads(backend, workers, threads, model):
     pytest.importorskip(backend, reason=f"{backend} is not installed")
     image = np.random.default_rng(0).random((1, 3, *SIZE), np.float32)
     runners = [create_runner(model.part, backend, "fp32", threads=threads) for _ in range(workers)]
@@ -125,7 +122,7 @@ def test_no_more_threads_work_than_workers_times_threads(
     assert workers <= busy <= workers * threads
 
 
-def test_whole_pipelines_stay_within_their_workers(model: Model, several_cores: None) -> None:
+def test_whole_pipelines_stay_within_their_workers(model, several_cores):
     """With preprocessing and the mask in the picture's size, which are OpenCV's."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     variant = "full@onnxruntime-fp32"
@@ -142,7 +139,7 @@ def test_whole_pipelines_stay_within_their_workers(model: Model, several_cores: 
             variants.close()
 
 
-def test_a_runner_finds_its_number_on_a_thread_that_has_another(model: Model) -> None:
+def test_a_runner_finds_its_number_on_a_thread_that_has_another(model):
     image = np.zeros((1, 3, *SIZE), np.float32)
     one, two = (create_runner(model.part, "torch", "fp32", threads=n) for n in (1, 2))
     found = []
@@ -160,7 +157,7 @@ def test_a_runner_finds_its_number_on_a_thread_that_has_another(model: Model) ->
     assert found == [2, 1, 2]
 
 
-def test_opencv_takes_its_share(several_cores: None) -> None:
+def test_opencv_takes_its_share(several_cores):
     frame = np.zeros((1080, 1920, 3), np.uint8)
     small = np.empty((360, 640, 3), np.uint8)
 
@@ -173,7 +170,7 @@ def test_opencv_takes_its_share(several_cores: None) -> None:
     assert count_busy([resize, resize]) == 2
 
 
-def test_the_pool_is_not_made_anew_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_not_made_anew_without_need(monkeypatch):
     calls: list[int] = []
     limit_opencv(1)
     monkeypatch.setattr(cv2, "setNumThreads", calls.append)
@@ -182,7 +179,7 @@ def test_the_pool_is_not_made_anew_without_need(monkeypatch: pytest.MonkeyPatch)
     assert calls == [2]
 
 
-def test_threads_that_end_while_they_are_read(tmp_path: Path) -> None:
+def test_threads_that_end_while_they_are_read(tmp_path):
     for thread, text in (("12", "34500 6 7\n"), ("13", "8 0 1\n")):
         (tmp_path / thread).mkdir()
         (tmp_path / thread / "schedstat").write_text(text, encoding="ascii")

@@ -28,7 +28,7 @@ def make_images(size: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_every_image_gives_what_it_gives_alone(size: int) -> None:
+def test_every_image_gives_what_it_gives_alone(size):
     """The file reshapes to a constant [1, 8], which has to become [size, 8]."""
     part = make_classifier()
     images = make_images(size, part.input_shapes[0][1:])
@@ -41,7 +41,7 @@ def test_every_image_gives_what_it_gives_alone(size: int) -> None:
     assert np.ptp(scores, axis=0).max() > 1e-4  # the images do differ
 
 
-def test_shapes_say_the_size() -> None:
+def test_shapes_say_the_size():
     part = make_classifier()
     batched = BatchedPart(part, 3)
     assert batched.input_shapes == ((3, *part.input_shapes[0][1:]),)
@@ -51,7 +51,7 @@ def test_shapes_say_the_size() -> None:
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 3
 
 
-def test_an_export_of_torch_is_rewritten() -> None:
+def test_an_export_of_torch_is_rewritten():
     data = export_onnx(Classifier().eval(), ((1, 3, 32, 32),), "test")
     images = make_images(3, (3, 32, 32))
     (logits,) = run(set_batch(data, 3), images)
@@ -59,7 +59,7 @@ def test_an_export_of_torch_is_rewritten() -> None:
     np.testing.assert_allclose(logits, alone, rtol=1e-5, atol=1e-6)
 
 
-def test_constants_of_other_values_stay() -> None:
+def test_constants_of_other_values_stay():
     """A constant that two nodes read is rewritten for the one that holds images alone."""
     constants: dict[str, np.ndarray] = {
         "shape": np.array([1, 12], np.int64),
@@ -76,7 +76,7 @@ def test_constants_of_other_values_stay() -> None:
     np.testing.assert_array_equal(found, images.reshape(2, 12) + 1)
 
 
-def test_torch_runs_the_rewritten_file() -> None:
+def test_torch_runs_the_rewritten_file():
     pytest.importorskip("onnx2torch")
     import torch
 
@@ -89,7 +89,7 @@ def test_torch_runs_the_rewritten_file() -> None:
     np.testing.assert_array_equal(found.numpy(), np.maximum(images, 0).reshape(2, 12))
 
 
-def test_what_does_not_take_one_image_is_refused() -> None:
+def test_what_does_not_take_one_image_is_refused():
     with pytest.raises(ModelError, match=r"not one image each"):
         BatchedPart(OnnxPart(b"", ((2, 3, 4, 4),)), 2)
     with pytest.raises(ValueError, match="size must be >= 2: 1"):

@@ -86,7 +86,7 @@ def decode(
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_known_boxes(name: str) -> None:
+def test_known_boxes(name):
     found = decode(name, OUTPUTS[name], confidence=0.3)
     np.testing.assert_allclose(found.boxes, BOXES * 2, atol=1e-3)
     np.testing.assert_allclose(found.scores, SCORES, rtol=1e-5)
@@ -96,19 +96,19 @@ def test_known_boxes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_confidence_cuts(name: str) -> None:
+def test_confidence_cuts(name):
     assert len(decode(name, OUTPUTS[name], confidence=0.7)) == 2
     assert len(decode(name, OUTPUTS[name], confidence=0.95)) == 0
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_max_detections_keeps_the_best(name: str) -> None:
+def test_max_detections_keeps_the_best(name):
     found = decode(name, OUTPUTS[name], max_detections=1)
     np.testing.assert_array_equal(found.class_ids, CLASSES[:1])
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_results_do_not_share_the_runners_memory(name: str) -> None:
+def test_results_do_not_share_the_runners_memory(name):
     outputs = [output.copy() for output in OUTPUTS[name]]
     found = decode(name, outputs)
     before = found.boxes.copy(), found.scores.copy(), found.class_ids.copy()
@@ -120,7 +120,7 @@ def test_results_do_not_share_the_runners_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_not_a_number_is_no_object(name: str) -> None:
+def test_not_a_number_is_no_object(name):
     outputs = [output.copy() for output in OUTPUTS[name]]
     for output in outputs:
         if np.issubdtype(output.dtype, np.floating):
@@ -129,7 +129,7 @@ def test_not_a_number_is_no_object(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_boxes_without_end_are_dropped(name: str) -> None:
+def test_boxes_without_end_are_dropped(name):
     outputs = [output.copy() for output in OUTPUTS[name]]
     if name == "yolov8":
         outputs[0][0, 2, 5] = np.inf
@@ -143,14 +143,14 @@ def test_boxes_without_end_are_dropped(name: str) -> None:
     np.testing.assert_array_equal(decode(name, outputs).class_ids, CLASSES[1:])
 
 
-def test_score_is_objectness_times_class() -> None:
+def test_score_is_objectness_times_class():
     output = make_rows(3 * CELLS, [0, 7, 9])
     output[0, 0, 4] = 0.5
     found = decode("yolov5", [output], confidence=0.3)
     np.testing.assert_allclose(sorted(found.scores), sorted([0.5 * 0.9 / 0.95, 0.8, 0.5]), 1e-5)
 
 
-def test_overlaps_of_one_class_go_and_of_two_stay() -> None:
+def test_overlaps_of_one_class_go_and_of_two_stay():
     near = BOXES[:1] + 2
     boxes = np.concatenate([BOXES[:1], near, near])[None].astype(np.float32)
     scores = np.zeros((1, 3, N_CLASSES), np.float32)
@@ -160,7 +160,7 @@ def test_overlaps_of_one_class_go_and_of_two_stay() -> None:
     assert len(decode("boxes_scores", [boxes, scores], nms_iou=1.0)) == 3
 
 
-def test_thousands_of_boxes_are_bounded_and_the_best_survive() -> None:
+def test_thousands_of_boxes_are_bounded_and_the_best_survive():
     rng = np.random.default_rng(0)
     corners = rng.uniform(0, 100, (5000, 2)).astype(np.float32)
     boxes = np.concatenate([corners, corners + 1], 1)[None]
@@ -172,7 +172,7 @@ def test_thousands_of_boxes_are_bounded_and_the_best_survive() -> None:
     assert np.all(np.diff(found.scores) <= 0)
 
 
-def test_clipped_to_the_source_and_nothing_in_the_padding() -> None:
+def test_clipped_to_the_source_and_nothing_in_the_padding():
     geometry = Geometry.of(Preprocessing(*SIZE, "letterbox_topleft"), 64, 160)  # padded below
     boxes = np.array([[[-10, -5, 20, 30], [150, 50, 200, 90], [10, 70, 50, 120]]], np.float32)
     scores = np.full((1, 3, 1), 0.9, np.float32)
@@ -180,14 +180,14 @@ def test_clipped_to_the_source_and_nothing_in_the_padding() -> None:
     np.testing.assert_allclose(found.boxes, [[0, 0, 20, 30], [150, 50, 160, 64]])
 
 
-def test_letterbox_center_is_undone() -> None:
+def test_letterbox_center_is_undone():
     geometry = Geometry.of(Preprocessing(*SIZE, "letterbox_center"), 64, 160)  # 32 above, below
     boxes = np.array([[[10, 40, 50, 80]]], np.float32)
     found = decode("boxes_scores", [boxes, np.full((1, 1, 1), 0.9, np.float32)], geometry)
     np.testing.assert_allclose(found.boxes, [[10, 8, 50, 48]])
 
 
-def test_torchvision_outputs_in_any_order() -> None:
+def test_torchvision_outputs_in_any_order():
     boxes, labels, scores = OUTPUTS["torchvision"]
     for outputs in ([boxes, scores, labels], [labels, scores, boxes]):
         found = decode("torchvision", outputs)
@@ -195,7 +195,7 @@ def test_torchvision_outputs_in_any_order() -> None:
         np.testing.assert_allclose(found.scores, SCORES)
 
 
-def test_classification_is_softmax_best_first() -> None:
+def test_classification_is_softmax_best_first():
     logits = np.array([[1.0, 3.0, 2.0, -50.0, 88.0]], np.float32)
     decoder = Head("classification", 5, "").create_decoder(SIZE)
     result = decoder([logits], GEOMETRY, DecoderSettings(top_k=3))
@@ -216,7 +216,7 @@ def test_classification_is_softmax_best_first() -> None:
         ("top_k", 0),
     ],
 )
-def test_bad_settings_are_refused_and_change_nothing(name: str, value: float) -> None:
+def test_bad_settings_are_refused_and_change_nothing(name, value):
     settings = DecoderSettings()
     before = getattr(settings, name)
     with pytest.raises(ValueError, match=name):
@@ -226,7 +226,7 @@ def test_bad_settings_are_refused_and_change_nothing(name: str, value: float) ->
         DecoderSettings(**{name: value})
 
 
-def test_settings_work_while_the_decoder_runs() -> None:
+def test_settings_work_while_the_decoder_runs():
     decoder = Head("yolov8", N_CLASSES, "").create_decoder(SIZE)
     settings = DecoderSettings(confidence=0.3)
     counts = []

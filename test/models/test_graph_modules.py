@@ -47,7 +47,7 @@ class Functional(nn.Module):
         return functional.linear(x.mean((2, 3)), self.matrix)
 
 
-def test_functions_of_a_traced_graph() -> None:
+def test_functions_of_a_traced_graph():
     graph = fx.symbolic_trace(Functional().eval())
     names = [node.name for node in graph.graph.nodes if node.op != "get_attr"]
     image = make_image(1, 3, 17, 17)
@@ -62,7 +62,7 @@ def test_functions_of_a_traced_graph() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
-def test_exported_networks_are_reached_by_tucker(name: str) -> None:
+def test_exported_networks_are_reached_by_tucker(name):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = torchvision.models.get_model(name, weights=None)
@@ -78,7 +78,7 @@ def test_exported_networks_are_reached_by_tucker(name: str) -> None:
     assert found.macs_kept == pytest.approx(0.7, abs=0.005)
 
 
-def test_calls_of_the_same_layer_share_a_module() -> None:
+def test_calls_of_the_same_layer_share_a_module():
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -104,7 +104,7 @@ def graph_owner(graph: fx.GraphModule) -> nn.Module:
     return owner
 
 
-def test_what_is_no_layer_stays_a_function() -> None:
+def test_what_is_no_layer_stays_a_function():
     class Other(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ def test_what_is_no_layer_stays_a_function() -> None:
     assert [(node.op, node.name) for node in graph.graph.nodes] == before
 
 
-def test_names_that_are_taken_are_not_overwritten() -> None:
+def test_names_that_are_taken_are_not_overwritten():
     class Taken(nn.Module):
         def __init__(self) -> None:
             super().__init__()

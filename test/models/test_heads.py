@@ -49,16 +49,14 @@ LISTS = [np.zeros((7, 4), np.float32), np.zeros(7, np.int64), np.zeros(7, np.flo
         (zeros((1, 1000)), (224, 224), "classification", 1000),
     ],
 )
-def test_recognised(
-    outputs: list[np.ndarray], size: tuple[int, int], name: str, classes: int
-) -> None:
+def test_recognised(outputs, size, name, classes):
     head = recognise_head(outputs, size)
     assert (head.name, head.classes) == (name, classes)
     assert head.reason
     assert recognise_head(outputs, size, name, LAYOUTS[name].kind).name == name
 
 
-def test_raw_or_decoded_can_be_settled_by_name() -> None:
+def test_raw_or_decoded_can_be_settled_by_name():
     outputs = yolox(3549, raw=True)
     assert recognise_head(outputs, (416, 416), "yolox_decoded").name == "yolox_decoded"
 
@@ -78,7 +76,7 @@ def test_raw_or_decoded_can_be_settled_by_name() -> None:
         [],
     ],
 )
-def test_unknown_lists_the_known(outputs: list[np.ndarray]) -> None:
+def test_unknown_lists_the_known(outputs):
     with pytest.raises(ModelError, match="fit no known head") as raised:
         recognise_head(outputs, (640, 640))
     for name, layout in LAYOUTS.items():
@@ -86,12 +84,12 @@ def test_unknown_lists_the_known(outputs: list[np.ndarray]) -> None:
         assert layout.form in str(raised.value)
 
 
-def test_wrong_task_is_named() -> None:
+def test_wrong_task_is_named():
     with pytest.raises(ModelError, match="model for detection, this one is for classification"):
         recognise_head(zeros((1, 1000)), (224, 224), kind="detection")
 
 
-def test_head_that_does_not_fit_is_named() -> None:
+def test_head_that_does_not_fit_is_named():
     with pytest.raises(ModelError, match=r"'yolov8' needs .*look like 'yolov5'"):
         recognise_head(zeros((1, 25200, 85)), (640, 640), "yolov8")
     with pytest.raises(ModelError, match="'yolo' is unknown, known are auto, yolox"):

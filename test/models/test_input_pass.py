@@ -80,7 +80,7 @@ def preprocess_plainly(preprocessing: Preprocessing, frame: Frame) -> np.ndarray
         {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "pad_value": 7},
     ],
 )
-def test_bit_equal_to_the_plain_way(encoding: str, mode: str, color: str, numbers: dict) -> None:
+def test_bit_equal_to_the_plain_way(encoding, mode, color, numbers):
     preprocessing = Preprocessing(48, 64, mode, color=color, **numbers)
     destination = make_input(preprocessing)
     preprocessor = Preprocessor(preprocessing, destination)
@@ -90,7 +90,7 @@ def test_bit_equal_to_the_plain_way(encoding: str, mode: str, color: str, number
         np.testing.assert_array_equal(destination, preprocess_plainly(preprocessing, frame))
 
 
-def test_normalisation_is_the_textbooks() -> None:
+def test_normalisation_is_the_textbooks():
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     preprocessing = Preprocessing(8, 8, "stretch", color="rgb", mean=mean, std=std)
     destination = make_input(preprocessing)
@@ -101,7 +101,7 @@ def test_normalisation_is_the_textbooks() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_padded_rows_and_read_only_memory(encoding: str) -> None:
+def test_padded_rows_and_read_only_memory(encoding):
     """A message's rows may be longer than its pixels, and its memory is not ours to write."""
     preprocessing = Preprocessing(32, 32)
     width = 41 if encoding in PACKED else 42
@@ -121,7 +121,7 @@ def test_padded_rows_and_read_only_memory(encoding: str) -> None:
     np.testing.assert_array_equal(*inputs)
 
 
-def test_mono_with_a_channel_axis() -> None:
+def test_mono_with_a_channel_axis():
     preprocessing = Preprocessing(32, 32)
     frame = make_frame("mono8", 20, 30)
     inputs = [make_input(preprocessing), make_input(preprocessing)]
@@ -132,7 +132,7 @@ def test_mono_with_a_channel_axis() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size", [(540, 960), (416, 416), (832, 832)])
-def test_nothing_is_allocated_per_frame(encoding: str, size: tuple[int, int]) -> None:
+def test_nothing_is_allocated_per_frame(encoding, size):
     preprocessing = Preprocessing(416, 416, mean=(0.5, 0.5, 0.5))
     preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
     frame = make_frame(encoding, *size)
@@ -176,9 +176,7 @@ def test_nothing_is_allocated_per_frame(encoding: str, size: tuple[int, int]) ->
         (np.zeros((4, 4), np.uint8), "bayer_rggb16", "encoding"),
     ],
 )
-def test_a_bad_frame_is_named_and_leaves_the_input_alone(
-    image: np.ndarray, encoding: str, words: str
-) -> None:
+def test_a_bad_frame_is_named_and_leaves_the_input_alone(image, encoding, words):
     preprocessing = Preprocessing(16, 16)
     destination = make_input(preprocessing)
     preprocessor = Preprocessor(preprocessing, destination)
@@ -193,7 +191,7 @@ def test_a_bad_frame_is_named_and_leaves_the_input_alone(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_bytes_written_are_counted(encoding: str) -> None:
+def test_bytes_written_are_counted(encoding):
     """Only the picture's part of the input is written per frame, and scratch of its size."""
     preprocessing = Preprocessing(416, 416)
     preprocessor = Preprocessor(preprocessing, make_input(preprocessing))
@@ -208,9 +206,7 @@ def test_bytes_written_are_counted(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("padding", [0, 20])
-def test_the_resize_reads_the_message_itself(
-    encoding: str, padding: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_resize_reads_the_message_itself(encoding, padding, monkeypatch):
     """Every read of the source is a view of its memory, and nothing of its size is made of it."""
     preprocessing = Preprocessing(96, 96)
     preprocessor = Preprocessor(preprocessing, make_input(preprocessing))

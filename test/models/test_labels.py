@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads import labels
 
 
-def test_data_sets_have_their_numbers() -> None:
+def test_data_sets_have_their_numbers():
     assert len(labels.COCO_80) == 80
     assert len(labels.COCO_91) == 91
     assert len(labels.VOC_21) == 21
@@ -19,7 +17,7 @@ def test_data_sets_have_their_numbers() -> None:
     assert (labels.COCO_91[3], labels.COCO_91[90]) == ("car", "toothbrush")
 
 
-def test_data_sets_equal_torchvisions() -> None:
+def test_data_sets_equal_torchvisions():
     from torchvision.models.detection import SSDLite320_MobileNet_V3_Large_Weights
     from torchvision.models.segmentation import LRASPP_MobileNet_V3_Large_Weights
 
@@ -39,12 +37,12 @@ def test_data_sets_equal_torchvisions() -> None:
         ("map.yaml", "0: car\n1: truck\n2: van\n"),
     ],
 )
-def test_files(tmp_path: Path, name: str, text: str) -> None:
+def test_files(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert labels.read_labels(tmp_path / name) == ("car", "truck", "van")
 
 
-def test_gaps_of_a_mapping_are_filled() -> None:
+def test_gaps_of_a_mapping_are_filled():
     assert labels.names_of_mapping({0: "a", 2: "c"}) == ("a", "class_1", "c")
 
 
@@ -61,18 +59,18 @@ def test_gaps_of_a_mapping_are_filled() -> None:
         ("a.txt", b"x" * (1 << 20) + b"y", "larger than"),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_bad_files(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=words):
         labels.read_labels(tmp_path / name)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
         labels.read_labels(tmp_path / "none.txt")
 
 
-def test_what_goes_before_what() -> None:
+def test_what_goes_before_what():
     resolve = labels.resolve_labels
     assert resolve(["a", "b"], ["x", "y"], "detection", 2) == ("a", "b")
     assert resolve(None, ["x", "y"], "detection", 2) == ("x", "y")

@@ -40,9 +40,7 @@ def decode_plainly(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]
     classes=st.integers(2, 9),
     seed=st.integers(0, 100),
 )
-def test_every_pixel_takes_the_cell_under_its_centre(
-    mode: str, size: tuple[int, int], stride: int, source: tuple[int, int], classes: int, seed: int
-) -> None:
+def test_every_pixel_takes_the_cell_under_its_centre(mode, size, stride, source, classes, seed):
     cells = tuple(-(-side // stride) for side in size)
     logits = np.random.default_rng(seed).standard_normal((1, classes, *cells), np.float32)
     geometry = Geometry.of(Preprocessing(*size, mode), *source)
@@ -51,7 +49,7 @@ def test_every_pixel_takes_the_cell_under_its_centre(
     np.testing.assert_array_equal(mask, decode_plainly(logits, geometry, size))
 
 
-def test_the_padding_never_shows() -> None:
+def test_the_padding_never_shows():
     """Left half class 1, right half class 2, and 3 wherever the image is not."""
     size = (64, 64)
     for mode, rows in (("letterbox_topleft", slice(0, 8)), ("letterbox_center", slice(4, 12))):
@@ -66,12 +64,12 @@ def test_the_padding_never_shows() -> None:
         assert np.all(mask[:, 100:] == 2)
 
 
-def test_first_of_equal_logits_wins_as_in_argmax() -> None:
+def test_first_of_equal_logits_wins_as_in_argmax():
     geometry = Geometry.of(Preprocessing(16, 16), 16, 16)
     assert np.all(decode(np.ones((1, 5, 16, 16), np.float32), geometry, (16, 16)) == 0)
 
 
-def test_mask_owns_its_memory_and_follows_the_source_size() -> None:
+def test_mask_owns_its_memory_and_follows_the_source_size():
     decoder = MaskDecoder((32, 32))
     logits = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     first = Geometry.of(Preprocessing(32, 32), 40, 50)
@@ -84,7 +82,7 @@ def test_mask_owns_its_memory_and_follows_the_source_size() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 256])
-def test_limits_of_the_number_of_classes(classes: int) -> None:
+def test_limits_of_the_number_of_classes(classes):
     logits = np.zeros((1, classes, 4, 4), np.float32)
     logits[0, classes - 1] = 1.0
     geometry = Geometry.of(Preprocessing(16, 16), 16, 16)

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from jetson_dnn_rt.models.graph.layers import to_channels_last  # noqa: E402
 
 
-def test_only_what_has_four_dimensions_is_laid_out_anew() -> None:
+def test_only_what_has_four_dimensions_is_laid_out_anew():
     module = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3), torch.nn.Linear(5, 7))
     module.register_buffer("anchors", torch.rand(1, 3, 4, 4, 2))
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -22,7 +22,7 @@ def test_only_what_has_four_dimensions_is_laid_out_anew() -> None:
         assert torch.equal(value, before[name])
 
 
-def test_the_network_computes_the_same() -> None:
+def test_the_network_computes_the_same():
     module = torch.nn.Conv2d(3, 8, 3, padding=1).eval()
     image = torch.rand(1, 3, 16, 16)
     with torch.inference_mode():

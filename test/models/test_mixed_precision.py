@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -96,7 +95,7 @@ def make_image(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
 
 
-def test_every_operator_has_one_colour_and_exists() -> None:
+def test_every_operator_has_one_colour_and_exists():
     assert not ALLOW & FOLLOW
     assert not ALLOW & DENY
     assert not FOLLOW & DENY
@@ -104,7 +103,7 @@ def test_every_operator_has_one_colour_and_exists() -> None:
         assert onnx.defs.has(name), name
 
 
-def test_follow_takes_the_colour_of_what_reaches_it() -> None:
+def test_follow_takes_the_colour_of_what_reaches_it():
     data = make_net(
         [
             node("Relu", "x", "early"),  # of the image: fp32
@@ -125,13 +124,13 @@ def test_follow_takes_the_colour_of_what_reaches_it() -> None:
     np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
 
 
-def test_weights_are_converted_and_not_kept_twice() -> None:
+def test_weights_are_converted_and_not_kept_twice():
     mixed = check(make_net([node("Conv", "x w", "y")], {"w": weight(4, 4, 3, 3)}))
     tensors = onnx.load_model_from_string(mixed.onnx).graph.initializer
     assert [tensor.data_type for tensor in tensors] == [TensorProto.FLOAT16]
 
 
-def test_a_weight_that_both_precisions_use_is_there_in_both() -> None:
+def test_a_weight_that_both_precisions_use_is_there_in_both():
     data = make_net(
         [node("MatMul", "x w", "a"), node("Exp", "w", "b"), node("Add", "a b", "y")],
         {"w": weight(8, 8)},
@@ -141,7 +140,7 @@ def test_a_weight_that_both_precisions_use_is_there_in_both() -> None:
     assert types == {TensorProto.FLOAT, TensorProto.FLOAT16}
 
 
-def test_an_output_that_is_also_used_inside() -> None:
+def test_an_output_that_is_also_used_inside():
     data = make_net(
         [node("Conv", "x w", "y"), node("Relu", "y", "r"), node("Conv", "r w", "z")],
         {"w": weight(4, 4, 1, 1)},
@@ -162,16 +161,14 @@ def test_an_output_that_is_also_used_inside() -> None:
         ([], ""),
     ],
 )
-def test_what_fp16_cannot_hold(values: list[float], reason: str) -> None:
+def test_what_fp16_cannot_hold(values, reason):
     found = explain_unfit(np.float32(values))
     assert reason in found
     assert bool(reason) == bool(found)
 
 
 @pytest.mark.parametrize("value", [1e6, 1e-9])
-def test_weights_out_of_range_keep_their_operator_in_fp32(
-    value: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_out_of_range_keep_their_operator_in_fp32(value, caplog):
     wide = weight(4, 4, 1, 1)
     wide[...] = value
     data = make_net(
@@ -186,7 +183,7 @@ def test_weights_out_of_range_keep_their_operator_in_fp32(
 
 
 @pytest.mark.parametrize(("constant", "fp16"), [(6.0, True), (64.0, True), (320.0, False)])
-def test_arithmetic_in_pixels_stays_in_fp32(constant: float, fp16: bool) -> None:
+def test_arithmetic_in_pixels_stays_in_fp32(constant, fp16):
     data = make_net(
         [node("Conv", "x w", "a"), node("Add", "a c", "y")],
         {"w": weight(4, 4, 1, 1), "c": np.float32([constant])},
@@ -194,7 +191,7 @@ def test_arithmetic_in_pixels_stays_in_fp32(constant: float, fp16: bool) -> None
     assert ("Add_y" in check(data).fp16) == fp16
 
 
-def test_inputs_that_are_fp32_by_definition() -> None:
+def test_inputs_that_are_fp32_by_definition():
     """The scales of Resize, and the boxes of NonMaxSuppression, may not become fp16."""
     data = make_net(
         [
@@ -218,7 +215,7 @@ def test_inputs_that_are_fp32_by_definition() -> None:
     assert mixed.casts == 3
 
 
-def test_subgraphs_keep_what_they_name() -> None:
+def test_subgraphs_keep_what_they_name():
     """Both branches read ``a``, which fp16 gives, from the graph around them."""
     branches = [
         helper.make_graph(
@@ -245,7 +242,7 @@ def test_subgraphs_keep_what_they_name() -> None:
     np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
 
 
-def test_operators_of_other_domains_get_what_they_got() -> None:
+def test_operators_of_other_domains_get_what_they_got():
     graph = helper.make_graph(
         [
             node("Conv", "x w", "a"),
@@ -271,7 +268,7 @@ def test_operators_of_other_domains_get_what_they_got() -> None:
     assert (cast.op_type, cast.attribute[0].i) == ("Cast", TensorProto.FLOAT)
 
 
-def test_no_model() -> None:
+def test_no_model():
     with pytest.raises(ModelError, match="cannot be read"):
         convert_to_fp16(b"no model")
 
@@ -314,7 +311,7 @@ def networks(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(networks(), st.integers(0, 100))
-def test_random_networks(data: bytes, seed: int) -> None:
+def test_random_networks(data, seed):
     mixed = check(data)
     image = make_image(seed)
     for one, other in zip(run(data, image), run(mixed.onnx, image), strict=True):
@@ -341,7 +338,7 @@ def compare_on_onnxruntime(data: bytes, image: np.ndarray, tolerance: float) -> 
 
 
 @pytest.mark.parametrize("name", ["detector", "segmenter"])
-def test_builtin_models(name: str) -> None:
+def test_builtin_models(name):
     model = load_model(f"builtin:{name}")
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
     data = model.onnx_model()
@@ -353,7 +350,7 @@ def test_builtin_models(name: str) -> None:
     assert {"Exp", "Softmax", "ReduceSum"}.isdisjoint(kinds[name] for name in mixed.fp16)
 
 
-def test_yolox(shared_data: Path) -> None:
+def test_yolox(shared_data):
     path = shared_data / "models" / "yolox_nano.onnx"
     if not path.is_file():
         pytest.skip(f"no {path}")

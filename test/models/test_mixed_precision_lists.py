@@ -29,12 +29,12 @@ def write(folder: Path, content: object) -> str:
     return str(path)
 
 
-def test_the_file_in_config_holds_the_defaults() -> None:
+def test_the_file_in_config_holds_the_defaults():
     assert read_colours(str(FILE)) == DEFAULT
     assert read_colours("") is DEFAULT
 
 
-def test_every_list_comes_from_the_file(tmp_path: Path) -> None:
+def test_every_list_comes_from_the_file(tmp_path):
     found = read_colours(write(tmp_path, GOOD))
     assert found == Colours(frozenset({"Conv"}), frozenset({"Relu", "Add"}), frozenset({"Exp"}))
 
@@ -52,33 +52,33 @@ def test_every_list_comes_from_the_file(tmp_path: Path) -> None:
         ({"accept": []}, "'accept' is none"),
     ],
 )
-def test_faults_are_named(tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_faults_are_named(tmp_path, change, said):
     path = write(tmp_path, {**GOOD, **change})
     with pytest.raises(ConfigurationError, match=re.escape(said)) as error:
         read_colours(path)
     assert path in str(error.value)
 
 
-def test_a_list_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_list_that_is_missing_is_named(tmp_path):
     path = write(tmp_path, {"allow": [], "deny": []})
     with pytest.raises(ConfigurationError, match=r"'follow' is missing.*copy config/amp\.yaml"):
         read_colours(path)
 
 
 @pytest.mark.parametrize("text", ["[Conv]", "allow: [", "!!python/object:os.system {}", ""])
-def test_what_is_no_such_file(tmp_path: Path, text: str) -> None:
+def test_what_is_no_such_file(tmp_path, text):
     path = tmp_path / "amp.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=re.escape(str(path))):
         read_colours(str(path))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigurationError, match=r"none\.yaml"):
         read_colours(str(tmp_path / "none.yaml"))
 
 
-def test_the_text_for_keys_says_what_is_computed() -> None:
+def test_the_text_for_keys_says_what_is_computed():
     assert DEFAULT.text == ""
     fewer = Colours(DEFAULT.allow, DEFAULT.follow - {"Sigmoid"}, DEFAULT.deny)
     assert re.fullmatch("amp-[0-9a-f]{12}", fewer.text)
@@ -117,9 +117,7 @@ def make_net() -> bytes:
         ("Exp", "Relu", ("exp",)),
     ],
 )
-def test_networks_are_converted_by_the_colours(
-    allow: str, follow: str, fp16: tuple[str, ...]
-) -> None:
+def test_networks_are_converted_by_the_colours(allow, follow, fp16):
     colours = Colours(frozenset(allow.split()), frozenset(follow.split()), frozenset())
     mixed = convert_to_fp16(make_net(), colours)
     assert mixed.fp16 == fp16

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -39,20 +37,20 @@ def make_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_copies_of_constants_are_bypassed_and_others_stay() -> None:
+def test_copies_of_constants_are_bypassed_and_others_stay():
     model = bypass_copies(make_model())
     assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Identity"]
     assert model.graph.node[1].input[:] == ["middle", "weight"]
     onnx.checker.check_model(model)
 
 
-def test_what_has_nothing_to_bypass_stays_as_it_is() -> None:
+def test_what_has_nothing_to_bypass_stays_as_it_is():
     model = bypass_copies(make_model())
     before = model.SerializeToString()
     assert bypass_copies(model).SerializeToString() == before
 
 
-def test_shared_weights_run_on_torch_as_on_onnx_runtime(tmp_path: Path) -> None:
+def test_shared_weights_run_on_torch_as_on_onnx_runtime(tmp_path):
     path = tmp_path / "shared.onnx"
     onnx.save_model(make_model(), str(path))
     image = np.random.default_rng(1).random((1, 3, 8, 8), np.float32)

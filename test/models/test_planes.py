@@ -82,9 +82,7 @@ def convert_plainly(frame: Frame, geometry: Geometry) -> np.ndarray:
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     seed=st.integers(0, 1000),
 )
-def test_planes_are_the_steps_written_out(
-    encoding: str, half: tuple[int, int], size: tuple[int, int], seed: int
-) -> None:
+def test_planes_are_the_steps_written_out(encoding, half, size, seed):
     height, width = 2 * half[0], 2 * half[1]
     shape = ENCODINGS[encoding].shape(height, width)
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
@@ -101,7 +99,7 @@ def test_planes_are_the_steps_written_out(
 
 @pytest.mark.parametrize("encoding", IN_BLOCKS)
 @pytest.mark.parametrize("times", [2, 4])
-def test_halves_are_made_in_bands(encoding: str, times: int) -> None:
+def test_halves_are_made_in_bands(encoding, times):
     """Y, or U and V, or a Bayer block's samples at exactly half their size, several bands."""
     size = (150, 200)
     shape = ENCODINGS[encoding].shape(times * size[0], times * size[1])
@@ -117,7 +115,7 @@ def test_halves_are_made_in_bands(encoding: str, times: int) -> None:
 @pytest.mark.parametrize(
     "bgr", [(250, 10, 30), (20, 240, 60), (40, 25, 230), (128, 128, 128), (0, 0, 0)]
 )
-def test_one_colour_stays_that_colour(encoding: str, bgr: tuple[int, int, int]) -> None:
+def test_one_colour_stays_that_colour(encoding, bgr):
     """Which byte is which colour: against OpenCV's own reading of the same frame."""
     frame = Frame(encode_picture(np.full((24, 32, 3), bgr, np.uint8), encoding), encoding, 0, 0)
     found, _ = read_planes(frame, (18, 24))
@@ -149,13 +147,7 @@ def pictures(shared_data: Path) -> list[np.ndarray]:
     [(name, 53.0, 2.5) for name in YUV] + [(name, 43.0, 4.5) for name in BAYER],
 )
 @pytest.mark.parametrize("size", [(540, 960), (720, 1280)])
-def test_quality_on_real_frames(
-    pictures: list[np.ndarray],
-    encoding: str,
-    to_whole_db: float,
-    loss_db: float,
-    size: tuple[int, int],
-) -> None:
+def test_quality_on_real_frames(pictures, encoding, to_whole_db, loss_db, size):
     """Against the whole picture converted first, and how much more of the original is lost."""
     figures = []
     for picture in pictures:

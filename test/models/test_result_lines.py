@@ -13,7 +13,7 @@ from jetson_dnn_rt.results import Classification, Detections, Segmentation
 LABELS = ("car", "truck")
 
 
-def test_boxes() -> None:
+def test_boxes():
     result = Detections(
         np.array([[1.0, 2.125, 3.0, 4.0]], np.float32),
         np.array([0.123456], np.float32),
@@ -26,7 +26,7 @@ def test_boxes() -> None:
     }
 
 
-def test_shares_of_a_mask() -> None:
+def test_shares_of_a_mask():
     mask = np.array([[0, 0, 0], [1, 1, 2]], np.uint8)
     described = describe_result(Segmentation(mask), "segmentation", LABELS)
     assert described == {
@@ -35,7 +35,7 @@ def test_shares_of_a_mask() -> None:
     json.dumps(described)
 
 
-def test_classes() -> None:
+def test_classes():
     result = Classification(np.array([1, 0]), np.array([0.75, 0.25], np.float32))
     assert describe_result(result, "classification", LABELS)["classes"] == [
         {"class_id": "1", "label": "truck", "score": 0.75},
@@ -51,5 +51,5 @@ def test_classes() -> None:
         ("classification", {"classes": []}),
     ],
 )
-def test_nothing_has_the_same_key(kind, nothing) -> None:
+def test_nothing_has_the_same_key(kind, nothing):
     assert describe_result(None, kind, LABELS) == nothing
