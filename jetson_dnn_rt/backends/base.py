@@ -3,8 +3,8 @@
 Between two parts stand *boundary tensors*. They have one form, so that any variant of a stage can
 follow any other: float32, logical shape as in the graph (maps are ``[1, C, H, W]``), dense in
 either memory layout (C order or channels last). Between CPU back ends they are numpy arrays,
-between CUDA back ends objects with ``__cuda_array_interface__``. Whoever needs another layout or
-another device moves them, in its own time.
+between CUDA back ends objects with ``__cuda_array_interface__``. A runner that needs another
+layout or another device moves them, in its own time.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Runner(ABC):
 
 
 def as_host(value: Array) -> npt.NDArray[Any]:
-    """Give a boundary tensor as a numpy array; one on a CUDA device is copied."""
+    """A boundary tensor as a numpy array; one on a CUDA device is copied."""
     if isinstance(value, np.ndarray):
         return value
     import torch
@@ -140,7 +140,7 @@ class HostInputs:
         self._bound: list[npt.NDArray[np.float32] | None] = [None] * len(shapes)
 
     def place(self, values: Sequence[Array]) -> list[tuple[int, npt.NDArray[np.float32]]]:
-        """Give the inputs that must be bound anew, with their indices.
+        """The inputs that must be bound again, with their indices.
 
         An array in C order is to be bound as it is; any other is copied into a buffer that stays.
         """

@@ -23,7 +23,7 @@ def create(part: Part, name: str, precision: str, threads: int, clock: Clock) ->
 
 
 class OnnxRuntimeRunner(Runner):
-    """A session bound to buffers made beforehand, so that nothing is copied per run.
+    """A session bound to preallocated buffers, so that nothing is copied per run.
 
     Its threads do not spin while they wait for work: on a machine whose cores are shared with
     the other tasks, the camera and DDS, a spinning thread takes from them what it gains here.

@@ -66,7 +66,7 @@ def _make_core() -> Any:
 
 
 class OpenVinoRunner(Runner):
-    """An inference request bound to buffers made beforehand.
+    """An inference request bound to preallocated buffers.
 
     Its threads are not pinned: pinning would tie every model of the process to the same first
     cores. `BackendUnavailableError` where the CPU has no bf16, `ModelError` where OpenVINO cannot

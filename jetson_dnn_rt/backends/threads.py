@@ -26,7 +26,7 @@ def limit_opencv(threads: int) -> None:
     """
     import cv2
 
-    # Setting it makes its pool anew, even to the same number.
+    # Setting it recreates the pool, even with the same number.
     if cv2.getNumThreads() != threads:
         cv2.setNumThreads(threads)
 

@@ -116,7 +116,7 @@ class TorchRunner(Runner):
     converted once, here.
 
     The number of threads is a setting of the calling thread in torch (OpenMP's, which oneDNN takes
-    without asking torch): a new thread has one per core until it is told otherwise. So every run
+    without asking torch): a new thread has one per core until it is set. So every run
     looks at it, which costs 0.1 us, and changes it where another runner has left another. With 1
     the calling thread does everything.
 

@@ -1,8 +1,8 @@
 """The few functions of the CUDA driver that neither torch nor every cuda-python offers alike.
 
-The driver's library is on every machine with a device, whoever owns memory and streams there, and
-its functions are a stable C interface. They are called in the device's primary context, which is
-the one of the runtime, and so of torch and cuda-python.
+The driver's library is on every machine with a device, and its functions are a stable C
+interface. They are called in the device's primary context, which is the one of the runtime, and
+so of torch and cuda-python.
 """
 
 from __future__ import annotations

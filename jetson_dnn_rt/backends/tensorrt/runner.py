@@ -30,7 +30,7 @@ _TYPES = {
 
 
 def inspect(name: str) -> BackendInfo:
-    """TensorRT is of use with a device, and with somebody to own memory on it."""
+    """TensorRT needs a device, and torch or cuda-python for memory on it."""
     try:
         module = api.import_tensorrt()
     except BackendUnavailableError as error:
