@@ -1,6 +1,10 @@
-"""Every back end against torch on small networks, and what they promise about their memory."""
+"""Every back end against torch on small networks, and what they promise."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,8 +15,10 @@ from jetson_dnn_rt.backends.base import Runner, RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 SIZE = (32, 48)
+
 VARIANTS = [
     ("torch", "fp32"),
     ("torch", "bf16"),
@@ -171,3 +177,46 @@ def test_a_network_that_the_library_refuses(backend):
     object.__setattr__(model, "origin", DamagedOrigin())
     with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):
         create(model, backend, "fp32")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
+def test_one_thread_is_the_calling_thread(backend):
+    pytest.importorskip(backend)
+    model = load_model("builtin:detector")
+    runner = create_runner(model.part, backend, "fp32", threads=1)
+    image = np.zeros(model.input_shape, np.float32)
+    runner.run([image])
+    own_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
+    for _ in range(5):
+        runner.run([image])
+    own_ns, all_ns = time.thread_time_ns() - own_ns, time.process_time_ns() - all_ns
+    # Of the processor's time, not of the clock's: what other programs do is not in it.
+    assert own_ns > 0.8 * all_ns
+    runner.close()
+
+
+SIGNAL_AFTER_RUNNERS = """
+import os, signal
+from jetson_dnn_rt.backends.openvino import OpenVinoRunner, supports_bf16
+from jetson_dnn_rt.models.sources.registry import load_model
+
+supports_bf16()
+part = load_model("builtin:detector").part
+first, second = (OpenVinoRunner(part, "fp32", 1) for _ in range(2))
+first.close()
+second.close()
+del first, second
+seen = []
+signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+for _ in range(3):
+    os.kill(os.getpid(), signal.SIGINT)
+print(len(seen))
+"""
+
+
+def test_a_signal_after_closed_runners_is_handled():
+    """Ctrl-C in `build`: it ends in order, and not with a segmentation fault."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    command = [sys.executable, "-c", SIGNAL_AFTER_RUNNERS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

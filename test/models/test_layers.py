@@ -1,4 +1,4 @@
-"""Functional layers become modules that compute the same."""
+"""Layers of graphs: functional ones as modules, weights with their channels last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from jetson_dnn_rt.lab.compress.decomposition import decompose
-from jetson_dnn_rt.models.graph.layers import lift_modules
+from jetson_dnn_rt.models.graph.layers import lift_modules, to_channels_last
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -138,3 +138,24 @@ def test_names_that_are_taken_are_not_overwritten():
     expected = graph(image)
     assert torch.equal(lift_modules(graph)(image), expected)
     assert count(graph, nn.Conv2d) == 2
+
+
+def test_only_what_has_four_dimensions_is_laid_out_anew():
+    module = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3), torch.nn.Linear(5, 7))
+    module.register_buffer("anchors", torch.rand(1, 3, 4, 4, 2))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert to_channels_last(module) is module
+    assert module[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not module[0].weight.is_contiguous()
+    assert module.anchors.is_contiguous()
+    assert module[1].weight.is_contiguous()
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_the_network_computes_the_same():
+    module = torch.nn.Conv2d(3, 8, 3, padding=1).eval()
+    image = torch.rand(1, 3, 16, 16)
+    with torch.inference_mode():
+        expected = module(image)
+        torch.testing.assert_close(to_channels_last(module)(image), expected)
