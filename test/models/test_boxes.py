@@ -198,11 +198,9 @@ def test_no_truth_at_all_is_undefined():
 
 
 def test_iou_of_a_small_mask():
-    metric = SegmentationMetric(4, ignore=255)
-    true = np.array([[0, 0, 1], [1, 1, 255]], np.uint8)
-    found = np.array([[0, 1, 1], [1, 2, 0]], np.uint8)
-    metric.add(found, true)
-    # 0: 1 shared of 2. 1: 2 shared of 4. 2: 0 of 1. 3: nowhere. The ignored pixel: nowhere.
+    metric = SegmentationMetric(4)
+    metric.add(np.array([[0, 1, 1, 1, 2]], np.uint8), np.array([[0, 0, 1, 1, 1]], np.uint8))
+    # 0: 1 shared of 2. 1: 2 shared of 4. 2: 0 of 1. 3: nowhere.
     values = metric.ious()
     assert values[:3].tolist() == [0.5, 0.5, 0.0]
     assert math.isnan(values[3])
