@@ -251,7 +251,7 @@ def _load(
             for name, runs in stages.items():
                 times_ns[name] += measure_stages(runs, frames, len(frames), SteadyClock())
         known = load_profiles(
-            variants.stage_names, stages, times_ns, library=library, model=model, threads=1,
+            stages, times_ns, library=library, model=model, threads=1,
             stages=args.stages,
         )  # fmt: skip
         profiles = {
