@@ -12,6 +12,7 @@ go. What the ``with`` statement does at once can be done step by step: `start`, 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import threading
@@ -22,7 +23,7 @@ from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.task import TaskConfig, wants_trial
-from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, UnschedulableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
@@ -173,12 +174,15 @@ class Session:
             gc.collect()
 
     def close(self) -> None:
-        """End all jobs, stop the executor, give the models back."""
-        for name in list(self._active):
-            self.deactivate(name)
-        self.stop()
+        """End all jobs, give the models back, stop the executor.
+
+        A model in use by a stage that hangs is given back when that returns.
+        """
         for name in list(self.tasks):
+            with contextlib.suppress(StillRunningError):
+                self.deactivate(name)
             self.unload(name)
+        self.stop()
 
     @property
     def running(self) -> bool:
