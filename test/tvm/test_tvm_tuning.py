@@ -84,47 +84,6 @@ def test_nothing_is_tuned_beforehand(model: Model, target: TvmTarget) -> None:
     assert not state.complete
 
 
-def test_interrupted_tuning_goes_on(
-    model: Model,
-    target: TvmTarget,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    measured: list[str] = []
-    measure = LocalMeasurer.measure
-
-    def follow(self: LocalMeasurer, modules: list, arguments: list, best_s: float) -> list:
-        measured.extend(module.script() for module in modules)
-        return measure(self, modules, arguments, best_s)
-
-    monkeypatch.setattr(LocalMeasurer, "measure", follow)
-    stored: list[dict[str, bytes]] = []
-
-    def keep(database: TuningDatabase) -> None:
-        stored.append(database.to_files())
-
-    def interrupt(phase: str, done: int, total: int) -> None:
-        if done > 2:
-            raise KeyboardInterrupt
-
-    database = TuningDatabase(target)
-    with pytest.raises(KeyboardInterrupt):
-        tune_model(model, target, database, progress=interrupt, checkpoint=keep)
-    first = len(measured)
-    assert 0 < database.trials == first
-
-    again = TuningDatabase.from_files(stored[-1], target)
-    assert again.trials == first
-    assert again.seconds == pytest.approx(database.seconds, abs=1e-3)
-    state = tune_model(model, target, again, checkpoint=keep)
-    assert state.complete
-    assert state.trials == len(measured), "trials that were made are not made again"
-
-    whole = TuningDatabase.from_files(stored[-1], target)
-    count = len(measured)
-    assert tune_model(model, target, whole).trials == state.trials
-    assert len(measured) == count, "a tuned network is not tuned again"
-
-
 def test_more_trials_are_added_to_those_that_were_made(
     model: Model, target: TvmTarget, tuned: tuple[TuningDatabase, TuningState]
 ) -> None:
@@ -479,7 +438,6 @@ def test_convolutions_get_candidates_that_compile() -> None:
     from tvm.s_tir import meta_schedule
 
     from jetson_dnn_rt.tvm import tuning as tvm_tuning
-    from jetson_dnn_rt.tvm.measuring import LocalMeasurer
 
     target = find_local_target(1)
     if target.kind != "llvm":
