@@ -3,7 +3,7 @@
 DIR gets the kernels as TVM scheduled them, a driver with a static memory plan (one arena, nothing
 is allocated), the weights, a header, a self-test with the outputs that torch gives, a Makefile and
 a CMakeLists.txt. `make -C DIR test` builds and checks them. Kernels are as fast as they were tuned
-(`jetson-dnn-rt build` with a TVM variant); without tuning they are slow, which is said.
+(`jetson-dnn-rt build` with a TVM variant); without tuning they are slow, which is logged.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from bags import PERIOD_NS, TOPIC, make_image, write_bag
 
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.evaluate.chunk import release
 from jetson_dnn_rt.lab.evaluate.command_tasks import order_variants, read_task_file
-from jetson_dnn_rt.lab.evaluate.sequential import release
 from jetson_dnn_rt.traces.reader import open_trace
 
 FRAMES = 15
