@@ -99,8 +99,7 @@ class _Build:
 
     def __init__(self, module: Any, trt_logger: Any, part: Part, lines: api.LogLines) -> None:
         self._module, self._logger, self._part, self._lines = module, trt_logger, part, lines
-        builder = api.create_or_explain(module.Builder, trt_logger, lines)
-        self._builder: api.Builder = builder
+        self._builder = api.create_or_explain(module.Builder, trt_logger, lines)
         flags = module.NetworkDefinitionCreationFlag
         # Without it 8.x takes the batch as implicit; in 10 it is always explicit, 11 has no flag.
         explicit = getattr(flags, "EXPLICIT_BATCH", None)
@@ -119,7 +118,7 @@ class _Build:
             self._nodes = self._fp32_nodes | frozenset(mixed.fp16)
             if api.is_strongly_typed(self._module):
                 data = mixed.onnx
-        parser: api.OnnxParser = self._module.OnnxParser(self._network, self._logger)
+        parser = self._module.OnnxParser(self._network, self._logger)
         if not parser.parse(data):
             errors = [parser.get_error(index) for index in range(parser.num_errors)]
             details = tuple(f"{_name_node(data, e.node())}: {e.desc()}" for e in errors)

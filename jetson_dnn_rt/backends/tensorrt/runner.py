@@ -119,7 +119,7 @@ class TensorRtRunner(CudaRunner):
 
     def _bind(self, module: Any) -> tuple[Array, ...]:
         """Give every tensor of the engine its buffer; inputs and outputs keep their order."""
-        engine: api.Engine = self._engine
+        engine = self._engine
         names: dict[Any, list[str]] = {
             mode: [] for mode in (module.TensorIOMode.INPUT, module.TensorIOMode.OUTPUT)
         }

@@ -197,6 +197,11 @@ class _YuvReader:
     """
 
     def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
+        rows, columns = geometry.resized_height, geometry.resized_width
+        self._matrix = YUV_TO_BGR if color == "bgr" else np.ascontiguousarray(YUV_TO_BGR[::-1])
+        self._yuv = np.empty((rows, columns, 3), np.uint8)
+        self._colours = np.empty((rows, columns, 3), np.uint8)
+        self._planes = _make_planes(geometry, 3)
         height, width = geometry.source_height, geometry.source_width
         self._luma_rows = height
         if encoding.layout == "paired":
@@ -208,11 +213,6 @@ class _YuvReader:
             self._luma = _Resizer((height, width), geometry, 1)
             self._luma_at, (self._u, self._v) = 0, encoding.order
         self._chroma = _Resizer(self._chroma_shape[:2], geometry, self._chroma_shape[2])
-        rows, columns = geometry.resized_height, geometry.resized_width
-        self._matrix = YUV_TO_BGR if color == "bgr" else np.ascontiguousarray(YUV_TO_BGR[::-1])
-        self._yuv = np.empty((rows, columns, 3), np.uint8)
-        self._colours = np.empty((rows, columns, 3), np.uint8)
-        self._planes = _make_planes(geometry, 3)
         self.scratch_bytes = 3 * self._yuv.nbytes + self._luma.nbytes + self._chroma.nbytes
 
     def read(self, image: Image) -> Sequence[Image]:
