@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from jetson_dnn_rt.backends.base import check_precision
 from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
@@ -66,7 +67,7 @@ def build_engine(
     """
     options = options or BuildOptions()
     module = module or api.import_tensorrt()
-    check_precision(precision)
+    check_precision("tensorrt", precision, PRECISIONS)
     if options.dla_core is not None and precision != "fp16":
         raise BackendUnavailableError(f"a DLA computes in fp16, not in {precision}")
     log = api.log_of(module)
@@ -84,14 +85,6 @@ def build_engine(
     for warning in lines.warnings:
         logger.debug("%s: TensorRT: %s", part.name, warning)
     return BuiltEngine(engine, cache, build_ms)
-
-
-def check_precision(precision: str) -> None:
-    """Raise `BackendUnavailableError` for a precision that TensorRT is not used in."""
-    if precision not in PRECISIONS:
-        raise BackendUnavailableError(
-            f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
-        )
 
 
 class _Build:
