@@ -1,8 +1,7 @@
-"""How long the first frames of a fresh process take.
+"""Times of the first frames of a fresh process, which runs this module.
 
-The process runs this module. The file cache of the system stays warm: only root could drop it. What
-is cold is the process: its imports, its model, its memory, the kernels that libraries choose in
-their first run.
+The file cache of the system stays warm: only root could drop it. Cold are the imports, the model,
+the memory, and the kernels that libraries choose in their first run.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ HELP = "measure variants: distributions per layer and stage, tables for the coor
 DEFAULT_RUNS = 200
 DEFAULT_FRAMES = "synthetic"
 FRAMES_LIMIT = 64
-LEAST_RUNS = 10
-"""At each point of a sample; a median of fewer is of no use."""
+LEAST_RUNS = 10  # at each point of a sample; a median of fewer is of no use
 
 MAX_COHORT = 16
 LAYER, STAGE, MODEL = "layer", "stage", "model"
@@ -56,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add(
         "--model",
@@ -163,15 +162,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Profile, write and report.
-
-    Raises
-    ------
-    ConfigurationError
-        When an option, a model, the frames or the clocks cannot be used.
-    """
+    """Profile, write and report."""
     from jetson_dnn_rt.coordinator.tables.files import save_tables
-    from jetson_dnn_rt.lab.profile.report import describe
+    from jetson_dnn_rt.lab.profile.report import describe, format_report
     from jetson_dnn_rt.lab.profile.session import check_interference
     from jetson_dnn_rt.lab.profile.target import ProfileTarget
     from jetson_dnn_rt.lab.profile.tasks import (
@@ -180,7 +173,6 @@ def execute(args: argparse.Namespace) -> int:
         open_platform,
         open_tasks,
     )
-    from jetson_dnn_rt.lab.profile.text import format_report
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 
     begin_s = time.monotonic()
@@ -191,13 +183,13 @@ def execute(args: argparse.Namespace) -> int:
     check_interference(args.interference)
     if args.frames is None:
         logger.warning(
-            "no --frames: the built-in road scenes are taken; how long decoding takes depends on "
-            "what your camera sees"
+            "no --frames: using the built-in road scenes; how long decoding takes depends on what "
+            "your camera sees"
         )
     source = args.frames or DEFAULT_FRAMES
     frames = list(open_frames(source, FRAMES_LIMIT))
     if not frames:
-        raise ConfigurationError(f"--frames {source}: there is not one frame")
+        raise ConfigurationError(f"--frames {source}: there is no frame")
     if len(frames) == 1:
         logger.warning("--frames %s: one frame, so times vary less than on the road", source)
     with contextlib.ExitStack() as stack:
@@ -208,7 +200,7 @@ def execute(args: argparse.Namespace) -> int:
             target.open_journal(list_settings(args, source, len(frames), tasks))
         )
         progress = stack.enter_context(PhaseProgress())
-        stack.push(target.say_how_to_go_on)
+        stack.push(target.log_how_to_continue)
         session, profiled = _profile(args, tasks, frames, platform, journal, target, progress)
         report = describe(
             profiled, frames=source, runs=args.runs, threads=args.threads, per=args.per
@@ -229,11 +221,8 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-# -- what is to be measured --------------------------------------------------------------------
-
-
 def _name_tasks(models: Sequence[str]) -> dict[str, str]:
-    """Model by task; where no task is given, it is named after the model."""
+    """Models by task; a task without a name is named after its model."""
     tasks: dict[str, str] = {}
     for text in models:
         task, equals, model = text.partition("=")
@@ -245,12 +234,11 @@ def _name_tasks(models: Sequence[str]) -> dict[str, str]:
         if not _TASK.fullmatch(task):
             raise ConfigurationError(f"--model {text}: {task!r} cannot be the name of a task")
         if task in tasks:
-            raise ConfigurationError(f"--model: task {task} is there twice; name them TASK=MODEL")
+            raise ConfigurationError(
+                f"--model: task {task} is there twice; fix: name them TASK=MODEL"
+            )
         tasks[task] = model
     return tasks
-
-
-# -- measuring ---------------------------------------------------------------------------------
 
 
 def _profile(
@@ -282,8 +270,8 @@ def _profile(
         wanted = target.folder is not None or args.per == LAYER
         operators = DEFAULT_OPERATOR_RUNS if wanted else 0
     phases = [args.per == LAYER, operators > 0, args.cold > 0]
-    steps = iter(range(1, 2 + len(args.interference) + sum(phases)))
     total = 1 + len(args.interference) + sum(phases)
+    steps = iter(range(1, total + 1))
 
     def begin() -> None:
         progress.begin("profile", next(steps), total)
@@ -319,9 +307,6 @@ def _profile(
         begin()
         session.measure_cold(args.cold, make_specifier(args))
     return session, Profiled(tuple(tasks), platform, result, alone, found)
-
-
-# -- options -----------------------------------------------------------------------------------
 
 
 def _parse_interference(text: str) -> tuple[Interference, ...]:
