@@ -38,8 +38,9 @@ from benchmarks.cpu_hogs import CpuHogs
 from benchmarks.protocol import BenchmarkError
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import MODES, PolicySettings
+from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,
@@ -57,7 +58,7 @@ from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_stages

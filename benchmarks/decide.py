@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.cohort_walk import CohortWalk
-from jetson_dnn_rt.coordinator.policy import MODES, Policy, PolicySettings
+from jetson_dnn_rt.config.nodes import MODES
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario

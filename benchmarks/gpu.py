@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     ConfigurationError
         When an argument is out of range.
     BackendUnavailableError
-        When there is no CUDA device, with the mend.
+        When there is no CUDA device, with the fix.
     """
     seconds = args.seconds or (1.5 if args.quick else 6.0)
     minutes = args.minutes or (2.0 if args.quick else 8.0)

@@ -35,10 +35,11 @@ from benchmarks.protocol import (
     stop_on_term,
 )
 from jetson_dnn_rt.cameras.image_messages import view_image
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.tasks.conversion import DetectionsWriter, ImageWriter
 from jetson_dnn_rt.results import Detections, Segmentation
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
@@ -94,7 +95,7 @@ def main(arguments: list[str]) -> None:
     spec = ConsumerSpec.from_json(arguments[0])
     stop = threading.Event()
     stop_on_term(stop)
-    realtime = Realtime(RealtimeParameters())
+    realtime = Realtime(RealtimeConfig())
     realtime.apply_to_process()
     log = FrameLog(on_first=announce_ready)
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)

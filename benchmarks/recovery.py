@@ -228,7 +228,7 @@ def _load_recovered(
     model: Model, library: Library, steps: int, fit_frames: int
 ) -> tuple[fx.GraphModule | None, dict[str, Any]]:
     """A network of the same frames and steps, where the library has one."""
-    from jetson_dnn_rt.variants.library.weights_store import STEPS_FACT, load_reduced, weights_key
+    from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
 
     entry = library.load(weights_key(model, SPEC))
     wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": fit_frames}
@@ -302,7 +302,7 @@ def _collect_figures(
     accuracies: Mapping[str, float],
     times: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> dict[str, dict[str, Any]]:
-    from jetson_dnn_rt.lab.compress.macs import count
+    from jetson_dnn_rt.variants.measuring.macs import count
 
     costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
     return {

@@ -30,12 +30,12 @@ import numpy.typing as npt
 
 from benchmarks.protocol import BenchmarkError
 from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -132,7 +132,7 @@ class _Bench:
 
     def __init__(self, folder: Path, stack: ExitStack, *, sched_fifo: bool) -> None:
         self._image = np.full((*_SIZE, 3), 114, np.uint8)
-        self._executor = Executor(1, realtime=RealtimeParameters(sched_fifo=sched_fifo))
+        self._executor = Executor(1, realtime=RealtimeConfig(sched_fifo=sched_fifo))
         self._round: _Round | None = None
         self._traced = False
         self._sequence = 0

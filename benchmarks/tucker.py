@@ -31,8 +31,8 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-    from jetson_dnn_rt.lab.compress.layers import Ranks
     from jetson_dnn_rt.models.graph.splitting import Split
+    from jetson_dnn_rt.variants.decomposition import Ranks
 
 __all__ = ["add_arguments", "format_table", "run"]
 

@@ -29,8 +29,8 @@ def check_memory() -> list[Check]:
     try:
         load_kernel()
     except BackendUnavailableError as error:
-        reason = f"the CPU converts the frames: {error}".removesuffix(f": {nvrtc.MEND}")
-        return [*checks, Check("frames", False, reason, nvrtc.MEND)]
+        reason = f"the CPU converts the frames: {error}".removesuffix(f": {nvrtc.FIX}")
+        return [*checks, Check("frames", False, reason, nvrtc.FIX)]
     return [
         *checks,
         Check("frames", True, "converted on the GPU, those of cameras in the process"),

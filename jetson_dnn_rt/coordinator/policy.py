@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-
-MODES = ("balanced", "min_energy", "max_accuracy")
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,17 @@ class PolicySettings:
     threshold: float = 0.0
     mode: str = "balanced"
     energy_per_accuracy: float = 10.0
+
+    @classmethod
+    def of(cls, config: CoordinatorConfig) -> PolicySettings:
+        """What the user has set."""
+        return cls(
+            config.confidence,
+            config.accuracy_floor,
+            config.power_cap_w,
+            config.threshold,
+            config.mode,
+        )
 
     def __post_init__(self) -> None:
         if not 0.0 < self.confidence < 1.0:

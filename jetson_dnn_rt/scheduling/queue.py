@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import TaskParameters
-
-DISCIPLINES = ("edf", "fifo", "priority")
 
 Rank = tuple[int, int, bool, int, int]
 """What a discipline orders jobs by; the last three decide ties."""

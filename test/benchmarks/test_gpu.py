@@ -29,8 +29,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = make_tensorrt("8.6.1")
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for name in ("backends.cuda", "backends.tensorrt", "bench.gpu"):
-        monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", FakeCuda)
+    for name in (
+        "jetson_dnn_rt.backends.cuda.device",
+        "jetson_dnn_rt.backends.tensorrt.runner",
+        "benchmarks.gpu",
+    ):
+        monkeypatch.setattr(f"{name}.open_cuda", FakeCuda)
     return module
 
 

@@ -46,8 +46,8 @@ from benchmarks.multi_dnn_processes import (
 from benchmarks.multi_dnn_queue import JobQueue, QueuedNetwork
 from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.compress.layers import describe_layer
-from jetson_dnn_rt.lab.compress.macs import LayerCost
+from jetson_dnn_rt.variants.decomposition import describe_layer
+from jetson_dnn_rt.variants.measuring.macs import LayerCost
 
 MS = 1_000_000
 

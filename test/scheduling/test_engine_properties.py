@@ -6,8 +6,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 

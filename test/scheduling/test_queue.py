@@ -2,9 +2,10 @@
 
 import pytest
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.lab.evaluate import command as evaluate
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES, ReadyQueue
+from jetson_dnn_rt.scheduling.queue import ReadyQueue
 
 
 def make_job(harness, name, deadline, ready=0):

@@ -381,5 +381,5 @@ def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model) -> None:
 def spoil(cameras: Cameras) -> Work:
     """A frame of the first task that is no number in the input buffer."""
     work = cameras.work(0, TORCH)
-    next(iter(cameras.sets.values())).pipelines[TORCH].envelope.image[:] = np.nan
+    next(iter(cameras.sets.values())).pipelines[TORCH].processor.image[:] = np.nan
     return work

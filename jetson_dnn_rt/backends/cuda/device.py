@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEND = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
+FIX = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
 
 
 class Cuda(Protocol):
@@ -124,14 +124,14 @@ def open_cuda() -> Cuda:
         When neither torch nor cuda-python has a device, with what each of them said.
     """
     reasons = []
-    for module, name in (("cuda_torch", "TorchCuda"), ("cuda_python", "PythonCuda")):
-        opener = importlib.import_module(f"jetson_dnn_rt.backends.{module}")
+    for module, name in (("torch_graphs", "TorchCuda"), ("bindings", "PythonCuda")):
+        opener = importlib.import_module(f"jetson_dnn_rt.backends.cuda.{module}")
         try:
             cuda: Cuda = getattr(opener, name)()
             return cuda
         except BackendUnavailableError as error:
             reasons.append(str(error))
-    raise BackendUnavailableError(f"no CUDA device: {'; '.join(reasons)}; {MEND}")
+    raise BackendUnavailableError(f"no CUDA device: {'; '.join(reasons)}; {FIX}")
 
 
 def address_of(array: Array) -> int:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
+from jetson_dnn_rt.config.task import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
-
-MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
 
 _CACHED_SINCE = (7, 2)
 ALIGNMENT = 256

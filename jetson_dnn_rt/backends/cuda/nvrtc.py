@@ -14,7 +14,7 @@ from typing import Any
 
 from jetson_dnn_rt.errors import BackendUnavailableError
 
-MEND = "pip install nvidia-cuda-nvrtc (on Jetson: it comes with JetPack's CUDA toolkit)"
+FIX = "pip install nvidia-cuda-nvrtc (on Jetson: it comes with JetPack's CUDA toolkit)"
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 _TOOLKIT = Path("/usr/local/cuda/lib64")
@@ -160,5 +160,5 @@ def compile_with_any(
         yield image
     if not compiled:
         raise BackendUnavailableError(
-            f"NVRTC cannot be used ({'; '.join(reasons) or 'it is not installed'}): {MEND}"
+            f"NVRTC cannot be used ({'; '.join(reasons) or 'it is not installed'}): {FIX}"
         )

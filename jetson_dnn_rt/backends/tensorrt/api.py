@@ -26,7 +26,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 OLDEST = (8, 5)
 """JetPack 5.1; before it the tensors of an engine have no names."""
 
-MEND = (
+FIX = (
     "on Jetson: apt install python3-libnvinfer; else pip install tensorrt, or tensorrt==8.5.3.1 "
     "in CPython 3.10 with nvidia-cudnn-cu11<9, nvidia-cublas-cu11 and nvidia-cuda-runtime-cu11, "
     "their lib folders in LD_LIBRARY_PATH"
@@ -177,7 +177,7 @@ def import_tensorrt() -> Any:
     Raises
     ------
     BackendUnavailableError
-        When it is missing, broken or too old, with the mend.
+        When it is missing, broken or too old, with the fix.
     """
     try:
         with warnings.catch_warnings():  # wheels of one version warn of the next
@@ -185,7 +185,7 @@ def import_tensorrt() -> Any:
             module = importlib.import_module("tensorrt")
         version = read_version(module)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {MEND}") from error
+        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {FIX}") from error
     if version < OLDEST:
         raise BackendUnavailableError(
             f"TensorRT {module.__version__} is too old, needed is 8.5 (JetPack 5.1) or later"

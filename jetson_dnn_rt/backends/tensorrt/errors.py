@@ -6,8 +6,8 @@ import re
 
 from jetson_dnn_rt.backends.tensorrt.api import Heard
 
-# What TensorRT 8.5 to 11 writes, and the mend; the first that is found counts.
-_MENDS = (
+# What TensorRT 8.5 to 11 writes, and the fix; the first that is found counts.
+_FIXES = (
     (
         r"CUDA initialization failure with error: 35|driver version is insufficient",
         "the NVIDIA driver is missing or older than this TensorRT's CUDA: install a newer one, or "
@@ -40,13 +40,13 @@ _MENDS = (
 )
 
 
-def find_mend(text: str) -> str:
+def find_fix(text: str) -> str:
     """What to do about a message; empty where nothing better is known than its text."""
-    return next((mend for pattern, mend in _MENDS if re.search(pattern, text)), "")
+    return next((fix for pattern, fix in _FIXES if re.search(pattern, text)), "")
 
 
 def explain(what: str, heard: Heard, details: tuple[str, ...] = ()) -> str:
-    """One line: what failed, TensorRT's words, and the mend.
+    """One line: what failed, TensorRT's words, and the fix.
 
     Parameters
     ----------
@@ -60,5 +60,5 @@ def explain(what: str, heard: Heard, details: tuple[str, ...] = ()) -> str:
     """
     said = [*details, *(heard.errors or heard.warnings[-3:])]
     text = "; ".join(" ".join(line.split()) for line in dict.fromkeys(said)) or "no reason given"
-    mend = find_mend(text)
-    return f"{what}: {text}" + (f". {mend[0].upper()}{mend[1:]}" if mend else "")
+    fix = find_fix(text)
+    return f"{what}: {text}" + (f". {fix[0].upper()}{fix[1:]}" if fix else "")

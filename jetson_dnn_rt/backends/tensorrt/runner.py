@@ -59,7 +59,7 @@ class TensorRtRunner(CudaRunner):
     Raises
     ------
     BackendUnavailableError
-        When TensorRT, a device or the precision is missing, with the mend.
+        When TensorRT, a device or the precision is missing, with the fix.
     EngineError
         When `engine` cannot be used: it must be built again.
     ModelError

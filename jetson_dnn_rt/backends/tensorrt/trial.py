@@ -142,7 +142,7 @@ def try_tensorrt(precision: str, *, module: Any = None, cuda: Any = None) -> Tri
     Raises
     ------
     BackendUnavailableError, ModelError
-        When it cannot be built or run, with the mend.
+        When it cannot be built or run, with the fix.
     """
     part = TrialPart()
     image = np.random.default_rng(1).random(SHAPE, np.float32)

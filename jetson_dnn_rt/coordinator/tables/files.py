@@ -1,7 +1,7 @@
 """Profile tables as a file: JSON, versioned, checked whole before anything is used.
 
 The format is in docs/tables.md. Files are not trusted: sizes are checked before memory is taken,
-and an error names the file, the place in it and the mend.
+and an error names the file, the place in it and the fix.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from jetson_dnn_rt.lab.compress.distillation import (
 )
 from jetson_dnn_rt.lab.compress.localisation import find_view, measure_boxes
 from jetson_dnn_rt.models.graph.tracing import output_names
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 _PHASE = "recovery"
 _PROBES = 2
 _SPREAD_FRAMES = 16
-_LEAST_HELD_OUT = 20
 
 State = dict[str, torch.Tensor]
 Values = tuple[torch.Tensor, ...]
@@ -112,15 +112,6 @@ class RecoveryReport:
     frames: int
     held_out: int
     seconds: float
-
-
-def count_held_out(frames: int) -> int:
-    """How many of two or more frames only judge.
-
-    A tenth, but twenty where there are twice as many. They are the last ones: neighbours in time
-    look alike, and in between they would hardly be unseen.
-    """
-    return max(1, min(frames // 2, max(_LEAST_HELD_OUT, round(0.1 * frames))))
 
 
 def recover(

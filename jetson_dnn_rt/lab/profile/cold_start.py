@@ -152,7 +152,6 @@ def main(text: str) -> None:
     from jetson_dnn_rt.models.sources.registry import load_model
     from jetson_dnn_rt.models.sources.settings import DecoderSettings
     from jetson_dnn_rt.tasks import Work
-    from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
     from jetson_dnn_rt.variants.library.library import Library
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
@@ -179,7 +178,7 @@ def main(text: str) -> None:
         library=None if spec.library is None else Library(Path(spec.library)),
         build=False,
         keep_refused=True,
-        tuner=TvmTuner(TvmOptions(amp_lists=spec.amp_lists)),
+        amp_lists=spec.amp_lists,
     )
     pipeline = variants.pipelines[spec.variant]
     variant_ns = clock.now_ns()

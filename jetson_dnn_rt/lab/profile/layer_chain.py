@@ -31,7 +31,7 @@ from jetson_dnn_rt.models.input.memory_format import to_channels_last
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS, Envelope
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 COPY_IN = "host_to_device"  # the layer before the first on a CUDA device
@@ -208,16 +208,16 @@ def run_layers(
     `DISCARDED_RUNS` cold ones.
     """
     image = np.zeros(variants.model.input_shape, np.float32)
-    envelope = Envelope(variants.model, DecoderSettings(), image)
+    processor = FrameProcessor(variants.model, DecoderSettings(), image)
     taken = []
     for index in range(runs + DISCARDED_RUNS):
         frame = frames[index % len(frames)]
         work = Work(frame)
         begin_ns = clock.now_ns()
-        envelope.preprocess(work)
+        processor.preprocess(work)
         outputs, stamps_ns = chain.run(image)
         work.scratch[OUTPUTS] = outputs
-        envelope.decode(work)
+        processor.decode(work)
         stamps = (begin_ns, *stamps_ns, clock.now_ns())
         taken.append(TimedRun(frame.sequence, frame.stamp_ns, index < DISCARDED_RUNS, stamps))
     return taken

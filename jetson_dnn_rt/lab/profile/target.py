@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.journal import FileJournal, Journal, read_settings
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.traces.clock_log import ClockLog
-from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom
+from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ProfileTarget:
     nothing. The limit is that of all traces; 0 = no limit.
     """
 
-    def __init__(self, path: Path | None, trace_limit_mb: int = LIMIT_MB) -> None:
+    def __init__(self, path: Path | None, trace_limit_mb: int = TRACE_LIMIT_MB) -> None:
         self.folder: Path | None = None
         self.tables = path
         self._room = TraceRoom(trace_limit_mb, ring=False)

@@ -20,7 +20,6 @@ from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.measurement import approximates
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -149,7 +148,7 @@ def open_variants(
         runs=runs,
         library=library,
         build=False,
-        tuner=TvmTuner(TvmOptions(amp_lists=args.amp_lists)),
+        amp_lists=args.amp_lists,
     )
     stack.callback(variants.close)
     return variants

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jetson_dnn_rt.cli.environment import find_shared_file
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.board import (
     Board,
@@ -17,7 +18,6 @@ from jetson_dnn_rt.lab.simulate.board import (
     Thermal,
 )
 from jetson_dnn_rt.lab.simulate.fields import build, check, check_fields, read_yaml
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 
 SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"

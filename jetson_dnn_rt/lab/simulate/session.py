@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy
@@ -24,7 +25,7 @@ from jetson_dnn_rt.lab.simulate.uncoordinated import ClocksAlone, Uncoordinated,
 from jetson_dnn_rt.lab.simulate.world import World
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.traces.clock_log import ClockLog
-from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom
+from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 ORACLE = "oracle"
@@ -194,7 +195,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def simulate_traced(
-    source: Source, policy: str, frames: int | None, folder: Path, limit_mb: int = LIMIT_MB
+    source: Source, policy: str, frames: int | None, folder: Path, limit_mb: int = TRACE_LIMIT_MB
 ) -> Tally:
     """Run the first seed of a scenario and write its job trace, with the schema of a real one.
 

@@ -158,8 +158,8 @@ def _read_list(name: str, values: object) -> frozenset[str]:
     for value in values:
         if value not in known:
             alike = {entry.lower(): entry for entry in known}.get(value.lower())
-            mend = f"write {alike}" if alike else "names are those of ONNX, such as Conv"
-            raise ConfigurationError(f"{name!r} has {value!r}, which is no operator: {mend}")
+            fix = f"write {alike}" if alike else "names are those of ONNX, such as Conv"
+            raise ConfigurationError(f"{name!r} has {value!r}, which is no operator: {fix}")
     return frozenset(values)
 
 

@@ -1,4 +1,4 @@
-"""Mending of ONNX graphs for onnx2torch, and of what it makes of them."""
+"""Fixes for ONNX graphs that onnx2torch reads, and for what it makes of them."""
 
 from __future__ import annotations
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import TVM, inspect_backend
+from jetson_dnn_rt.backends.registry import PLUG_INS, inspect_backend, load_plug_in
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
@@ -43,7 +42,7 @@ def measurement_key(
     threads, stages : int
         As a task has them: threads of one inference, and stages asked for (0 = automatic).
     amp_lists : str
-        File of what FP16 is for with TVM, see `read_colours`.
+        File of what FP16 is for, as `TuningOptions` has it.
 
     Raises
     ------
@@ -52,9 +51,10 @@ def measurement_key(
     """
     info = inspect_backend(spec.backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
-    coloured = spec.backend == TVM and spec.precision == "fp16"
-    colours = read_colours(amp_lists).text if coloured else ""
+        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
+    extra = ""
+    if spec.backend in PLUG_INS:
+        extra = load_plug_in(spec.backend).describe_options(spec.precision, amp_lists)
     return EntryKey(
         model.model_hash,
         graph_hash,
@@ -65,7 +65,7 @@ def measurement_key(
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),
-        f"threads={threads} stages={stages or 'auto'}" + (f" {colours}" if colours else ""),
+        f"threads={threads} stages={stages or 'auto'}" + (f" {extra}" if extra else ""),
     )
 
 
@@ -81,7 +81,7 @@ def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.
         return Network(model).graph()
     if library is None:
         return None
-    from jetson_dnn_rt.variants.library.weights_store import load_reduced
+    from jetson_dnn_rt.variants.decomposition import load_reduced
 
     return load_reduced(model, DecompositionSpec.parse(decomposition), library)
 

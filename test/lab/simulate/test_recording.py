@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traced_jobs import write_lines
+from traced_jobs import write_part
 from worlds import MS, make_task, make_world, run, simulate_frames
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -36,8 +36,8 @@ def records() -> list[JobRecord]:
 
 
 def write(tmp_path: Path, records: Sequence[JobRecord]) -> Path:
-    path = tmp_path / "jobs.jsonl"
-    write_lines(path, records)
+    path = tmp_path / "jobs-0000.parquet"
+    write_part(path, records)
     return path
 
 
@@ -204,14 +204,11 @@ def test_what_did_not_run_is_like_what_did(tmp_path: Path) -> None:
     assert task.noise == pytest.approx(np.array(expected))
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [("", "holds no job"), ("{}\n", "not a job record"), (None, "No such file")],
-)
-def test_an_unusable_trace(tmp_path: Path, lines: str | None, message: str) -> None:
-    path = tmp_path / "jobs.jsonl"
-    if lines is not None:
-        path.write_text(lines, encoding="utf-8")
+@pytest.mark.parametrize(("data", "message"), [(b"", "is no job trace"), (None, "No such file")])
+def test_an_unusable_trace(tmp_path: Path, data: bytes | None, message: str) -> None:
+    path = tmp_path / "jobs-0000.parquet"
+    if data is not None:
+        path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=message) as raised:
         read_recording(path)
     assert str(path) in str(raised.value)
@@ -227,7 +224,8 @@ def test_a_scenario_file_with_a_recording(tmp_path: Path, records: list[JobRecor
     write(tmp_path, [replace(record, variant="full") for record in records])
     path = tmp_path / "scenario.yaml"
     path.write_text(
-        "recording:\n  trace: jobs.jsonl\n  idle_w: 2.0\n  busy_w: 10.0\n  loss: {full: 0.25}\n",
+        "recording:\n  trace: jobs-0000.parquet\n"
+        "  idle_w: 2.0\n  busy_w: 10.0\n  loss: {full: 0.25}\n",
         encoding="utf-8",
     )
     laboratory = RecordedLaboratory(load_scenario(path, (scenario_folder(),)))
