@@ -62,7 +62,7 @@ def run(model):
     import numpy as np
     from jetson_dnn_rt.frames import Frame
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 

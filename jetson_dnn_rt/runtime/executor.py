@@ -27,9 +27,8 @@ from jetson_dnn_rt.safety.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, 
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import Selector
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.task_state import Run, TaskState
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work, stage_name
 
 logger = logging.getLogger(__name__)

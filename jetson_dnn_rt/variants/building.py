@@ -22,8 +22,8 @@ from jetson_dnn_rt.errors import (
 )
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.library.library import EntryKey, Library

@@ -18,7 +18,7 @@ import torch
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.models.graph.splitting import split
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library

@@ -13,8 +13,8 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.selection import PlannedSelector

@@ -14,8 +14,8 @@ from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work

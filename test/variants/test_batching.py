@@ -14,10 +14,10 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.kinds import Head
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Work

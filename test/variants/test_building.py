@@ -15,9 +15,9 @@ from networks import Classifier, make_model
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.lab.compress import compression
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.variants import building
 from jetson_dnn_rt.variants.building import (
     BuildReport,

@@ -14,12 +14,11 @@ from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
 from networks import Classifier, make_model
 
-from jetson_dnn_rt.backends.cuda.device import CudaError
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.device import CudaError, regions
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running import frame_processor
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, ROWS
@@ -53,7 +52,7 @@ def model() -> Model:
 def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     for name in (
-        "backends.cuda.device",
+        "backends.cuda.owners",
         "backends.tensorrt.runner",
         "backends.memory",
         "variants.running.frame_processor",

@@ -17,9 +17,9 @@ from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages

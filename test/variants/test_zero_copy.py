@@ -15,9 +15,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from benchmarks.zero_copy_ways import make_message
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline

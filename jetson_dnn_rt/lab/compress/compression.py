@@ -23,9 +23,9 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress.decomposition import decompose, list_layers
 from jetson_dnn_rt.lab.compress.timing import Inputs, keep_faster, time_in_turn
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.variants.decomposition import (
     STEPS_FACT,
@@ -243,7 +243,7 @@ def fit(
     from jetson_dnn_rt.lab.compress.covariance import collect
     from jetson_dnn_rt.lab.compress.recovery import recover
     from jetson_dnn_rt.lab.compress.sensitivity import measure_sensitivities
-    from jetson_dnn_rt.models.graph.folding import copy_folded
+    from jetson_dnn_rt.models.graph.layers import copy_folded
 
     full = copy_folded(graph)
     for parameter in full.parameters():

@@ -13,7 +13,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.compress.budget import Options, allocate
 from jetson_dnn_rt.lab.compress.covariance import Covariance
 from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.variants.decomposition import (
     Decomposition,
     LayerDecomposition,

@@ -194,7 +194,7 @@ def _find_usable(
 
 
 def find_view(head: str) -> View | None:
-    """The view of the boxes of a head of `models.heads.kinds`; None without one.
+    """The view of the boxes of a head of `models.heads.registry`; None without one.
 
     Heads that return the boxes after suppression have none: their rows do not correspond.
     """

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
-from jetson_dnn_rt.backends.torch.cpu import supports_bf16
+from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.distillation import (
     Targets,
@@ -108,8 +108,8 @@ def recover(
     inputs : sequence of ndarray of float32, [1, 3, H, W]
         Frames as the network takes them, two at least.
     head : str, optional
-        Layout of the outputs, as in `models.heads.kinds`: the boxes of a detector then count where
-        the full network is sure of them.
+        Layout of the outputs, as in `models.heads.registry`: the boxes of a detector then count
+        where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.
     checkpoint : Path, optional

@@ -21,14 +21,13 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.backends.base import HostArrays
-from jetson_dnn_rt.backends.torch.cpu import choose_device
+from jetson_dnn_rt.backends.torch import choose_device
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded, to_channels_last
 from jetson_dnn_rt.models.graph.splitting import Split, find_layers
-from jetson_dnn_rt.models.input.memory_format import to_channels_last
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
@@ -62,7 +61,7 @@ class LayerChain:
     """A network as the chain of its layers.
 
     `precision` is ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in
-    `jetson_dnn_rt.backends.torch.cpu`; `threads`, of one run on the CPU, is a setting of the whole
+    `jetson_dnn_rt.backends.torch`; `threads`, of one run on the CPU, is a setting of the whole
     process; `device` is ``cpu`` or ``cuda``, by default where torch runs here. On a CUDA device
     the first of the `layers` is the copy of the input.
     """

@@ -16,13 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policies.horizon.frontier import Integers
-from jetson_dnn_rt.coordinator.policies.horizon.ladder import IMPOSSIBLE, plan_costs
-from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
+from jetson_dnn_rt.coordinator.policies.horizon.outlook import IMPOSSIBLE, plan_costs
+from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon, find_window
 from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
-from jetson_dnn_rt.coordinator.policies.horizon.windows import find_window
 from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.world import World
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, configured, usable
 
 TARGET = 0.95
 """Share of the deadline that both controllers aim at, so that noise alone misses none."""
@@ -30,7 +29,7 @@ class Choice(NamedTuple):
     variants: tuple[int, ...]
 
 
-class Uncoordinated:
+class Uncoordinated(Policy):
     """Both controllers at every boundary, each with its own table.
 
     The system takes the slowest clocks that are faster than the present ones by the required
@@ -43,21 +42,11 @@ class Uncoordinated:
     clocks_at_boundaries = True
     adjusts_variants = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._tables = tuple(tables)
-        # By member: time of each variant relative to the first, and speed of each configuration.
+    def prepare(self) -> None:
+        """By member: time of each variant relative to the first, speed of each configuration."""
         self._times: list[list[float]] = []
         self._speeds: list[list[float]] = []
-        for table in tables:
+        for table in self.tables:
             totals = table.median_ns.sum(axis=1)
             self._times.append((totals / totals[0]).tolist())
             weighted = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
@@ -84,12 +73,11 @@ class Uncoordinated:
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
         """All usable variants: the application may choose any."""
-        usable = cohort.members[member].usable
-        return [variant for variant, there in enumerate(usable) if there]
+        return usable(cohort.members[member])
 
     def _required_speed_up(self, number: int, member: Member) -> float:
         """``(D - LAG) / D``, both for the target share of the deadline."""
-        full_ns = sum(self._tables[number].sub_deadlines_ns[: member.stage])
+        full_ns = sum(self.tables[number].sub_deadlines_ns[: member.stage])
         lag_ns = member.lag_ns - (1.0 - TARGET) * full_ns
         return (TARGET * member.deadline_ns - lag_ns) / (TARGET * member.deadline_ns)
 

@@ -113,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
 
     from jetson_dnn_rt.tvm.export_c.call_graph import measure_steps, write_call_graph
     from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
-    from jetson_dnn_rt.tvm.export_c.text import make_identifier
+    from jetson_dnn_rt.tvm.export_c.sources import make_identifier
 
     target, local = _find_target(args.target)
     library = None if args.engine_cache == NONE else Library(_as_path(args.engine_cache))

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.compile import schedule
-from jetson_dnn_rt.tvm.export_c.build_files import find_compiler_flag, write_cmake, write_makefile
-from jetson_dnn_rt.tvm.export_c.driver import (
+from jetson_dnn_rt.tvm.export_c.program import Program, make_program
+from jetson_dnn_rt.tvm.export_c.selftest import check_reference, make_reference, write_selftest
+from jetson_dnn_rt.tvm.export_c.sources import (
+    find_compiler_flag,
+    write_cmake,
     write_driver,
     write_header,
     write_kernel_header,
     write_kernels,
+    write_makefile,
     write_weights,
 )
-from jetson_dnn_rt.tvm.export_c.program import Program, make_program
-from jetson_dnn_rt.tvm.export_c.selftest import check_reference, make_reference, write_selftest
+from jetson_dnn_rt.tvm.guesses import find_vector_unit
 from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.target import TvmTarget
 from jetson_dnn_rt.tvm.tuning import TuningState, count_tuned
@@ -36,24 +39,12 @@ PRECISIONS = ("fp32",)
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a network is exported.
+    """How a network is exported."""
 
-    Attributes
-    ----------
-    name : str
-        Prefix of files and C names, an identifier in lower case.
-    model : str
-        What it is, for people.
-    weights : str
-        ``blob`` or ``array``.
-    local : bool
-        Whether the code is for this machine.
-    """
-
-    name: str
-    model: str
-    weights: str = BLOB
-    local: bool = True
+    name: str  # prefix of files and C names, an identifier in lower case
+    model: str  # what it is, for people
+    weights: str = BLOB  # one of `WEIGHTS`
+    local: bool = True  # whether the code is for this machine
 
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:
@@ -66,24 +57,12 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Export:
-    """What was exported.
-
-    Attributes
-    ----------
-    program : Program
-        Order, kernels and memory.
-    files : tuple of Path
-        What was written.
-    tuned : TuningState or None
-        How far the kernels are tuned; None without a database: not at all.
-    scheduled : tvm.IRModule
-        The same kernels for TVM's own runtime.
-    """
+    """What was exported."""
 
     program: Program
     files: tuple[Path, ...]
-    tuned: TuningState | None
-    scheduled: tvm.IRModule
+    tuned: TuningState | None  # how far the kernels are tuned; None without a database: not at all
+    scheduled: tvm.IRModule  # the same kernels for TVM's own runtime
 
     @property
     def is_tuned(self) -> bool:
@@ -103,16 +82,12 @@ def export_c(
 
     Parameters
     ----------
-    part : Part
-        What is exported.
     precision : str
         ``fp32``.
     target : TvmTarget
         What the kernels are scheduled for: an LLVM target of one thread.
     database : TuningDatabase or None
         Schedules; kernels that it lacks are written as they are, and are slow.
-    options : ExportOptions
-        Names and weights.
     folder : Path
         Made where it is not there; files of the same names are replaced.
 
@@ -135,23 +110,9 @@ def export_c(
     lowered = lower(part, precision, target)
     tuned = None if database is None else count_tuned(lowered, target, database)
     scheduled = schedule(lowered, target, database)
-    program = make_program(scheduled, options.name, find_vector_lanes(target))
+    program = make_program(scheduled, options.name, find_vector_unit(target).lanes)
     files = write_files(part, program, target, options, folder)
     return Export(program, files, tuned, scheduled)
-
-
-def find_vector_lanes(target: TvmTarget) -> int:
-    """Floats of a vector register: 4 of NEON and SSE, 8 of AVX2, 16 of AVX-512."""
-    described = target.to_tvm()
-    if target.triple.startswith("aarch64"):
-        return 4
-    import tvm
-
-    has = tvm.get_global_func("target.target_has_feature", allow_missing=True)
-    for feature, lanes in (("avx512f", 16), ("avx2", 8)):
-        if has is not None and bool(has(feature, described)):
-            return lanes
-    return 4
 
 
 def write_files(

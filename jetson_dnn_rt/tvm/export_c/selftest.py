@@ -10,7 +10,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.tvm.export_c.expressions import SCALARS
 from jetson_dnn_rt.tvm.export_c.program import Program
-from jetson_dnn_rt.tvm.export_c.text import make_note
+from jetson_dnn_rt.tvm.export_c.sources import make_note
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.models.model import Part

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, HostArrays, Runner, as_host
-from jetson_dnn_rt.backends.parts import Parts
+from jetson_dnn_rt.backends.base import Array, HostArrays, Parts, Runner, as_host
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.frame_processor import (

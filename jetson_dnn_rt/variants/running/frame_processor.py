@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, HostArrays, as_host
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.device import regions
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.errors import BackendUnavailableError, FrameError, NotANumberError
 from jetson_dnn_rt.frames import Allocate, Image
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.network import IMAGE, Segment
 

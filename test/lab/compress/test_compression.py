@@ -19,9 +19,9 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.compress import compression
 from jetson_dnn_rt.lab.compress.compression import _read_frames, compress
 from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.decomposition import (

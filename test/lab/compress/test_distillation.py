@@ -20,7 +20,7 @@ from jetson_dnn_rt.lab.compress.distillation import (
 )
 from jetson_dnn_rt.lab.compress.recovery import RecoverySettings, recover
 from jetson_dnn_rt.models.graph.tracing import output_names, trace
-from jetson_dnn_rt.models.heads.kinds import KNOWN_HEADS
+from jetson_dnn_rt.models.heads.registry import LAYOUTS
 
 
 class TwoHeads(nn.Module):
@@ -143,7 +143,7 @@ def test_every_layout_gives_the_same_error(head: str) -> None:
 
 
 def test_heads_without_rows_that_correspond_have_no_view() -> None:
-    known = {name for name in KNOWN_HEADS if find_view(name) is not None}
+    known = {name for name in LAYOUTS if find_view(name) is not None}
     assert known == {"boxes_scores", "yolox", "yolox_decoded", "yolov5", "yolov8"}
     assert find_view("") is None
 

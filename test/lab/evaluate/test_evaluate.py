@@ -273,7 +273,7 @@ def test_parameters_are_those_of_the_nodes(params: str) -> None:
     )  # fmt: skip
     file = read_task_file(args)
     assert file.settings.workers == 2
-    assert file.settings.realtime.mallopt is False
+    assert file.settings.mallopt is False
     detector, segmenter = file.make_specs(PERIOD_NS)
     assert detector.variants == ("full@null",)
     assert detector.values["confidence_threshold"] == 0.7
