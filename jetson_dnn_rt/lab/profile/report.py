@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.cli.progress import format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.coordinator.tables.tables import Integers, order_statistic
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.coordinator.tables.files import TableFile
-    from jetson_dnn_rt.coordinator.tables.tables import TaskTable
-    from jetson_dnn_rt.lab.profile.cold_start import ColdStart
-    from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
-    from jetson_dnn_rt.lab.profile.session import Condition, Found, LayerTimes
-    from jetson_dnn_rt.lab.profile.tables import ProfileResult
-    from jetson_dnn_rt.platforms.platform import Platform
-
+from jetson_dnn_rt.coordinator.tables.files import TableFile
+from jetson_dnn_rt.coordinator.tables.tables import Integers, TaskTable, order_statistic
+from jetson_dnn_rt.lab.profile.cold_start import ColdStart
+from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
+from jetson_dnn_rt.lab.profile.session import Condition, Found, LayerTimes
+from jetson_dnn_rt.lab.profile.tables import ProfileResult
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.platforms.platform import Platform
 
 LAYERS_SHOWN, OPERATORS_SHOWN = 12, 6  # the longest; the JSON has all
 
@@ -41,8 +38,6 @@ class Profiled:
 
     def to_file(self, notes: Mapping[str, Any]) -> TableFile:
         """The file of tables, with notes."""
-        from jetson_dnn_rt.coordinator.tables.files import TableFile
-
         result = self.result
         return TableFile(
             result.clocks, result.tables, self.found.cohort, result.power_measured, notes
@@ -53,8 +48,6 @@ def describe(
     profiled: Profiled, *, frames: str, runs: int, threads: int, per: str = "stage"
 ) -> dict[str, Any]:
     """The report as JSON, without the tables themselves; times in ms, power in W."""
-    from jetson_dnn_rt.platforms.machine import describe_machine
-
     result, clocks = profiled.result, profiled.result.clocks
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

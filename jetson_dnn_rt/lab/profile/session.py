@@ -219,7 +219,7 @@ class ProfileSession:
                     done = number * count + start
                     self._progress("cold starts", done, len(keys) * count)
                     cold = start_cold(make_spec(task, key[1]), self._frames)
-                    known = cold.to_json()
+                    known = asdict(cold)
                     self._journal.put(piece, known)
                 starts.append(ColdStart.from_json(known))
             self.found.cold[key] = starts
