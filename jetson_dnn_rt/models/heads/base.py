@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.config.task import TaskConfig
@@ -19,7 +18,6 @@ from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.results import Result
 
 Kind = Literal["detection", "segmentation", "classification"]
-Floats = npt.NDArray[np.float32]
 Outputs = Sequence[npt.NDArray[Any]]
 
 
