@@ -17,7 +17,6 @@ from jetson_dnn_rt.cli.environment import prepare_environment, profile_variable
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 
-
 COMMAND = [sys.executable, "-m", "jetson_dnn_rt.cli.main"]
 
 

@@ -16,7 +16,7 @@ from ros_graph import TIMEOUT_S, Ros
 from task_bench import Bench, make_image, wait_for_value
 from traced_jobs import make_record
 
-from jetson_dnn_rt.nodes.reports.job_trace import JobTrace
+from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import AUTO, TaskConfig
+from jetson_dnn_rt.coordinator.clock_thread import ClockThread, ClockWatch
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.nodes.coordinator.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.process.parameters import read_parameters
-from jetson_dnn_rt.nodes.reports.job_trace import JobTrace, describe_tasks
 from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
 from jetson_dnn_rt.nodes.tasks.fanout import FrameListener
 from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
 from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
-    from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 
@@ -311,7 +311,7 @@ class Host:
             self._trace.begin(
                 describe_run(
                     "nodes",
-                    describe_tasks(self._tasks),
+                    _describe_tasks(self._tasks),
                     settings=self.executor.realtime.settings,
                     parameters={
                         "workers": self.workers,
@@ -322,3 +322,21 @@ class Host:
         for setting in self.executor.realtime.settings:
             if not setting.applied:
                 logger.warning(f"{setting.name} is not applied: {setting.detail}")
+
+
+def _describe_tasks(nodes: Mapping[str, TaskNode]) -> dict[str, TracedTask]:
+    """What the metadata of a trace say of tasks that are configured."""
+    found = {}
+    for name, node in nodes.items():
+        loaded, values = node.loaded, node.parameters
+        assert loaded is not None
+        found[name] = TracedTask(
+            camera=values.camera or node.input_key.topic,
+            model=values.model,
+            model_hash=loaded.model.model_hash,
+            variants=loaded.variant_names,
+            stages=loaded.stage_names,
+            deadline_ns=node.deadline_ns,
+            period_ns=int(1e9 / node.frequency_hz),
+        )
+    return found

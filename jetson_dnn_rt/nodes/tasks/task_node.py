@@ -26,8 +26,6 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     camera_status,
     processing_status,
 )
-from jetson_dnn_rt.nodes.reports.drift_watch import DriftWatch
-from jetson_dnn_rt.nodes.reports.time_profiles import load_time_profiles
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
 from jetson_dnn_rt.nodes.tasks.background_build import JOIN_TIMEOUT_S, BackgroundBuild
@@ -38,6 +36,7 @@ from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
 from jetson_dnn_rt.nodes.tasks.task_timing import FINISHED, TaskTiming
+from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
 from jetson_dnn_rt.safety.faults import safe_text
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 
@@ -225,7 +224,9 @@ class TaskNode(ManagedNode):
         self._debug_image = DebugImage(
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
-        self._reports = TimingReports(self)
+        self._reports = TimingReports(
+            self, self.timing, lambda: self._loaded.variant_names if self._loaded else ()
+        )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
 
