@@ -17,14 +17,13 @@ import numpy as np
 
 from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.lab.simulate.scenario_files import make_source, open_scenario, scenario_names
-from jetson_dnn_rt.lab.simulate.session import policy_names, simulate
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
+from jetson_dnn_rt.lab.simulate.session import make_source, policy_names, simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.runs import Run
-from jetson_dnn_rt.scheduling.selection import Unconcerned
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import Run, TaskState
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage
 
 ENGINE_RUNS = 600
@@ -57,7 +56,7 @@ def _make_task(*args: Any, **options: Any) -> Any:
 # -- the engine alone ------------------------------------------------------------------------
 
 
-class _Rotating(Unconcerned):
+class _Rotating(StaticSelector):
     """Another variant at each stage, as far as it may be entered there; raises where told to."""
 
     def __init__(self, raises_at: int) -> None:
@@ -323,5 +322,5 @@ def _simulate(
     tally = simulate(
         source, policy, seed=seed, frames=count, settings=settings, observer=frames.append
     )
-    extra = f"clock_changes={tally.clock_changes} switches={tally.switches}"
+    extra = f"switches={tally.switches}"
     return f"{_summarize(frame.record for frame in frames)} {extra}"

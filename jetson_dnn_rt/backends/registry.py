@@ -84,7 +84,7 @@ def inspect_backend(name: str) -> BackendInfo:
     precisions: tuple[str, ...] = ("fp32",)
     reason = ""
     if name == "torch":
-        from jetson_dnn_rt.backends.torch import cpu as torch_backend
+        from jetson_dnn_rt.backends import torch as torch_backend
 
         device = torch_backend.choose_device()
         precisions = torch_backend.PRECISIONS[device]
@@ -102,7 +102,7 @@ def inspect_backend(name: str) -> BackendInfo:
 
 def _inspect_tensorrt(name: str) -> BackendInfo:
     """TensorRT is of use with a device, and with somebody to own memory on it."""
-    from jetson_dnn_rt.backends.cuda import device as cuda
+    from jetson_dnn_rt.backends.cuda import owners as cuda
     from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
     from jetson_dnn_rt.backends.tensorrt import build as tensorrt_build
 
@@ -218,10 +218,10 @@ def _create_openvino(part: Part, precision: str, threads: int, clock: Clock) -> 
 
 
 def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.torch.cpu import TorchRunner, choose_device
+    from jetson_dnn_rt.backends.torch import TorchRunner, choose_device
 
     if choose_device() == "cuda":
-        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch import TorchCudaRunner
 
         return TorchCudaRunner(part, precision)
     return TorchRunner(part, precision, threads)

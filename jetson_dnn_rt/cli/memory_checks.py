@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda.device import choose_memory
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.backends.cuda.input import load_kernel
-from jetson_dnn_rt.backends.cuda.memory import choose_memory
 from jetson_dnn_rt.cli.checks import Check
 from jetson_dnn_rt.errors import BackendUnavailableError
 

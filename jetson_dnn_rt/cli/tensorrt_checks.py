@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jetson_dnn_rt.backends.cuda import device as cuda
+from jetson_dnn_rt.backends.cuda import owners as cuda
 from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
 from jetson_dnn_rt.backends.tensorrt.trial import TOLERANCE, Trial, try_tensorrt
 from jetson_dnn_rt.cli.checks import Check, check_gpu, check_jetson, check_module

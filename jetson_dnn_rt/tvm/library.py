@@ -21,7 +21,7 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import require_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, NotBuiltError
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
+from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.safety.trust import private_folder
 from jetson_dnn_rt.tvm import compile as tvm_compile

@@ -17,8 +17,8 @@ from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, m
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.tensorrt.api import find_fix
 from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, find_node
-from jetson_dnn_rt.backends.tensorrt.errors import find_fix
 from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner, api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 
@@ -431,11 +431,11 @@ def test_an_installation_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_logger_for_the_process(trt: Any) -> None:
     """TensorRT takes the first one it is given, and warns of each other."""
-    assert api.messages_of(trt).logger is api.messages_of(trt).logger
+    assert api.log_of(trt).logger is api.log_of(trt).logger
 
 
 def test_messages_are_heard_while_listening(trt: Any) -> None:
-    messages = api.messages_of(trt)
+    messages = api.log_of(trt)
     severity = trt.ILogger.Severity
     with messages.listen() as heard:
         for level in ("ERROR", "INTERNAL_ERROR", "WARNING", "INFO", "VERBOSE"):

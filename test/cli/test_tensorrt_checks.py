@@ -24,7 +24,7 @@ def equipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A machine with library and device."""
     module = make_tensorrt(request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.device.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.owners.open_cuda", FakeCuda)
     monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     monkeypatch.setattr(tensorrt_trial, "_RUNS", 3)
     return module

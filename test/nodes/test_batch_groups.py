@@ -128,7 +128,7 @@ def test_tasks_of_one_model_are_a_group_and_others_are_not(tasks: Tasks) -> None
     assert tasks.log == [f"a, b: {tasks.groups.reports_of('a')[0]}"]
     assert "batches of 2 in full@onnxruntime-fp32" in tasks.log[0]
     # One buffer, a slot each.
-    images = [tasks.loaded[n].variants.pipelines[ONNX].envelope.image for n in ("a", "b")]
+    images = [tasks.loaded[n].variants.pipelines[ONNX].processor.image for n in ("a", "b")]
     assert images[0].base is images[1].base is not None
     assert not np.shares_memory(*images)
     assert tasks.groups.reports_of("other") == []
@@ -310,7 +310,7 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: No
         np.testing.assert_allclose(result.scores, alone.scores, atol=1e-4)
         found += len(result.scores)
         # Both slots lie side by side: nothing but what preprocessing writes.
-        image = task.variants.pipelines[ONNX].envelope.image
+        image = task.variants.pipelines[ONNX].processor.image
         assert record.copied_bytes < 1.5 * image.nbytes
     assert found > 0
     ros.call(node.trigger_cleanup)

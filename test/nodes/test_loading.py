@@ -43,7 +43,7 @@ def loaded(library: Path) -> Iterator[LoadedTask]:
 
 
 def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask) -> None:
-    image = loaded._variants.pipelines[FIRST].envelope.image
+    image = loaded._variants.pipelines[FIRST].processor.image
     image[:] = 7.0
     loaded.add(SECOND)
     assert np.all(image == 7.0)
@@ -51,7 +51,7 @@ def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask)
     assert list(loaded.stages) == [FIRST, SECOND]
     assert len(loaded.warm_up_times_ns[SECOND]) == 1
     # From now on it reads what the others read.
-    assert loaded._variants.pipelines[SECOND].envelope.image is image
+    assert loaded._variants.pipelines[SECOND].processor.image is image
 
 
 def test_one_that_fails_its_warm_up_is_closed(

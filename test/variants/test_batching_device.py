@@ -20,12 +20,12 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.building import building
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running import batching
 from jetson_dnn_rt.variants.running.batching import BatchGroup
@@ -124,7 +124,7 @@ def test_of_mapped_memory_a_full_batch_copies_nothing(
     with closing(Cameras(model, 3)) as cameras:
         assert all(report.used for report in cameras.group.prepare(FRAME, 1))
         alone = [cameras.run((slot,), together=False)[0] for slot in slots]
-        image = cameras.sets[0].pipelines[NAME].envelope.image
+        image = cameras.sets[0].pipelines[NAME].processor.image
         for one, work in zip(alone, cameras.run(slots, together=True), strict=True):
             # Besides the input the outputs, which the next batch of that size writes over.
             more = copied * (image.nbytes + 7 * 4)

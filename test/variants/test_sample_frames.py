@@ -16,8 +16,7 @@ from rosbags.typesys import Stores, get_typestore
 from jetson_dnn_rt.demo.scenes import random_scene, training_seed
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs, spread
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
 HEIGHT, WIDTH = 8, 12

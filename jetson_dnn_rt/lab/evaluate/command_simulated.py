@@ -17,7 +17,7 @@ from jetson_dnn_rt.lab.evaluate.command_realtime import miss_ratio, summarize_jo
 from jetson_dnn_rt.lab.evaluate.command_tasks import STATIC
 from jetson_dnn_rt.lab.evaluate.report import format_replay
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask
+from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.metadata import describe_run

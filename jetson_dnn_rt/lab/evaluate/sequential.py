@@ -41,12 +41,12 @@ from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Stage, StageRecord, Work
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.histogram import Histogram
 from jetson_dnn_rt.traces.metadata import find_configuration
 from jetson_dnn_rt.traces.schema import (
     TracedJob,
     TraceMetadata,
+    make_batch,
     make_schema,
     require_pyarrow,
 )

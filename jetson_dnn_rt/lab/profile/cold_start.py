@@ -150,8 +150,8 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
 def main(text: str) -> None:
     """In the fresh process: load, run, and print the times as one line of JSON."""
     from jetson_dnn_rt.clock import SteadyClock
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.library.library import Library
     from jetson_dnn_rt.variants.running.variant_set import VariantSet

@@ -14,9 +14,9 @@ from jetson_dnn_rt.lab.profile.clock_model import choose_points
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
 from jetson_dnn_rt.lab.profile.tables import find_presets
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform

@@ -166,7 +166,6 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
         return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
     try:
         profiles = load_profiles(
-            loaded.stage_names,
             loaded.stages,
             loaded.warm_up_times_ns,
             library=loaded.library,

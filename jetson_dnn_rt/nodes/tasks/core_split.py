@@ -13,8 +13,8 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.nodes.tasks.loading import load_task_model
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
