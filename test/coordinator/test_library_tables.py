@@ -22,7 +22,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library

@@ -115,7 +115,7 @@ def test_no_prediction_is_faster_for_slower_clocks(board: str) -> None:
     space = space_of(board)
     slowdown = fit_time(truth, points_of(board)).slowdown()
     assert (slowdown >= 1.0 - 1e-12).all()
-    digits = space.option_indices()
+    digits = space.option_indices
     for domain, name in enumerate(space.names):
         if name not in ("gpu", "emc"):
             continue
@@ -209,7 +209,7 @@ def test_the_points_are_few_different_and_the_same_every_time(board: str) -> Non
     assert again[0] == space.fastest
     assert space.slowest in again
     if "emc" in space.names:
-        digits = space.option_indices()[again, space.names.index("emc")]
+        digits = space.option_indices[again, space.names.index("emc")]
         assert np.bincount(digits).min() >= 3
 
 
@@ -238,7 +238,7 @@ def test_too_few_points_are_refused() -> None:
 
 def test_a_memory_clock_that_was_not_measured_is_named() -> None:
     space = space_of("tx2")
-    digits = space.option_indices()[points_of("tx2"), 3]
+    digits = space.option_indices[points_of("tx2"), 3]
     without = points_of("tx2")[digits != 2]
     times = SyntheticBoard(space).times_ns(without)
     with pytest.raises(UndeterminedError, match=r"memory below 1331\.2 MHz"):
@@ -248,7 +248,7 @@ def test_a_memory_clock_that_was_not_measured_is_named() -> None:
 def test_a_memory_clock_that_was_measured_once_is_named() -> None:
     space = space_of("tx2")
     positions = points_of("tx2")
-    slow = np.flatnonzero(space.option_indices()[positions, 3] == 0)
+    slow = np.flatnonzero(space.option_indices[positions, 3] == 0)
     positions = np.delete(positions, slow[1:])
     times = SyntheticBoard(space).times_ns(positions)
     with pytest.raises(UndeterminedError, match=r"one measured point alone .* memory below 800"):

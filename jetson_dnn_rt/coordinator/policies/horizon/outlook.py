@@ -251,7 +251,7 @@ def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) ->
 
 def _delays_ns(clocks: ClockTable) -> Floats:
     """Delay of every change, [C, C]: that of the slowest domain that changes."""
-    options = clocks.space.option_indices()[clocks.indices]
+    options = clocks.space.option_indices[clocks.indices]
     delays = np.zeros((len(clocks), len(clocks)))
     for column, domain in enumerate(clocks.space.domains):
         changes = options[:, None, column] != options[None, :, column]
