@@ -93,18 +93,6 @@ class BatchGroup:
         self.budgets.get((variant, stage), {}).pop(size, None)
 
 
-@dataclass(slots=True)
-class Proposal:
-    """What to do instead of running a leader alone: one of the three."""
-
-    mates: tuple[Job, ...] = ()
-    """Run it with these."""
-    absent: Job | None = None
-    """Run this one first, which becomes its mate then."""
-    until_ns: int | None = None
-    """Let it wait for those that other workers bring, at most until then."""
-
-
 class Batcher:
     """Finds the batch for a job that is about to run; shares the engine's state.
 
@@ -122,24 +110,26 @@ class Batcher:
         self.tasks, self.queue, self.running = tasks, queue, running
         self.devices, self.workers = devices, workers
 
-    def propose(
+    def choose(
         self,
         group: BatchGroup,
         leader: Job,
         now_ns: int,
         selector: Selector,
         aside: Sequence[Job],
-    ) -> Proposal | None:
-        """Return the batch of an admitted job, next in order; None where it runs alone.
+    ) -> tuple[Job, int | None]:
+        """Return what to run in place of an admitted job, next in order; and how long to wait.
 
-        No batch of its group runs. `aside` are the jobs that are ready too, and not in the queue
-        at the moment; neither is the leader.
+        The leader, with its `mates` set where it leads a batch; or one that becomes its mate then;
+        with a time, nothing: at most until then the leader waits for jobs that other workers
+        bring. No batch of its group runs. `aside` are the jobs that are ready too, and not in the
+        queue at the moment; neither is the leader.
         """
         stage, variant = leader.next_stage, leader.variant
         known = group.budgets.get((variant, stage))
         state = self.tasks[leader.task]
         if not known or not state.batches(variant, stage):
-            return None
+            return leader, None
         idle = self.workers - len(self.running)
         free = min(idle, self.devices.room(state, leader))
         waiting = [*aside, *self.queue.waiting()]
@@ -182,13 +172,14 @@ class Batcher:
                 batch_ns = state.scaled_ns(budget.estimator.budget_ns, variant, stage)
                 if outlook.allows(members, stage, batch_ns):
                     if size <= 1 + len(present):
-                        return Proposal(mates=tuple(members[1:]))
+                        leader.mates = tuple(members[1:])
+                        return leader, None
                     awaited = members[1 + len(present) :]
                     if len(awaited) > len(coming):
-                        return Proposal(absent=absent[0])
-                    return Proposal(until_ns=max(job.due_ns for job in awaited))
+                        return absent[0], None
+                    return leader, max(job.due_ns for job in awaited)
             budget.refuse()
-        return None
+        return leader, None
 
     def _comes(self, group: BatchGroup, job: Job, variant: str, stage: int, now_ns: int) -> bool:
         """Whether the running stage of a job brings it to the stage, and is not late."""

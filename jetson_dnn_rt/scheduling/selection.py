@@ -57,7 +57,7 @@ class StaticSelector:
         return state.parameters.variant if job.start_ns is None else job.variant
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """The choice for this stage."""
+        """That one."""
         return (self.choose(state, job, 0),)
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
