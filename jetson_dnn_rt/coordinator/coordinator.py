@@ -1,8 +1,8 @@
 """The coordinator: keeps the cohort's state and asks the policy at every stage boundary.
 
-It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages, so
-nothing waits, allocates much, or touches the clocks: what the policy wants of them goes to
-``request_clocks``, whose owner changes them elsewhere.
+It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages:
+nothing waits, allocates much, or touches the clocks. The wanted clocks go to ``request_clocks``,
+whose owner changes them elsewhere.
 """
 
 from __future__ import annotations
@@ -60,26 +60,10 @@ class Coordinator:
     """Selects variants and clocks for all tasks together.
 
     A task without a table runs the variant that it is set to. Not thread-safe: the driver's lock
-    is held around every call.
-
-    Parameters
-    ----------
-    clock_table : ClockTable
-        The clocks to choose from.
-    tables : sequence of TaskTable
-        The cohort.
-    policy : Policy
-        Made for these tables.
-    workers : int
-        Stages that run side by side.
-    interference : sequence of float
-        Slow-down of a stage with 1, 2, ... of them side by side.
-    clocks : int
-        Position that is in effect at first; the fastest by default.
-    request_clocks : callable, optional
-        Changes the clocks; without it they stay as they are.
-    timer : callable, optional
-        Returns nanoseconds; with it `decision_times_ns` holds the time of every decision.
+    is held around every call. `workers` stages run side by side, `interference` is the slow-down
+    with 1, 2, ... of them. `clocks` is the position in effect at first, by default the fastest;
+    without `request_clocks` they stay as they are. With a `timer`, which returns nanoseconds,
+    `decision_times_ns` holds the time of every decision.
     """
 
     def __init__(
@@ -140,7 +124,7 @@ class Coordinator:
     # -- the engine's questions ----------------------------------------------------------------
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """Ask the policy about the stage that the job runs next."""
+        """Return the policy's variant for the job's next stage."""
         task = self._tracked.get(job.task)
         if task is None:
             return self._static.choose(state, job, now_ns)
@@ -160,7 +144,7 @@ class Coordinator:
         return task.keep()
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """What the policy may yet choose; where it does not choose, the one variant."""
+        """Return what the policy may yet choose; where it does not choose, the one variant."""
         task = self._tracked.get(job.task)
         if task is not None:
             self._meet(task, state)
@@ -178,7 +162,7 @@ class Coordinator:
     # -- what happens --------------------------------------------------------------------------
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
-        """A frame was let in."""
+        """A frame was admitted."""
         task = self._tracked.get(job.task)
         if task is None:
             return
@@ -259,7 +243,7 @@ class Coordinator:
     # -- inside --------------------------------------------------------------------------------
 
     def _meet(self, task: _Tracked, state: TaskState) -> None:
-        """The engine has this task; it is made anew when a node is configured again."""
+        """Take note of the engine's task, which is new when a node is configured again."""
         if task.state is not state:
             task.state = state
             self._scale(task, state)
@@ -286,7 +270,7 @@ class Coordinator:
         )
 
     def _settle(self, now_ns: int) -> None:
-        """Clocks that were asked for come into effect."""
+        """Take note of requested clocks that are in effect by now."""
         self._seen_ns = now_ns
         cohort = self.cohort
         if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
@@ -327,7 +311,7 @@ class Coordinator:
         return decision
 
     def _set_back(self, error: Exception, now_ns: int) -> None:
-        """The policy raised; at the second time it is set aside."""
+        """Count an exception of the policy, and set it aside at the second."""
         FAULTS.note("coordinator policy", error)
         self._failures += 1
         if self._failures < FAILURES:

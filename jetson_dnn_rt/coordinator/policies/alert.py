@@ -12,6 +12,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 MEASUREMENT_NOISE = 0.001
@@ -161,8 +162,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
             capped = there[power <= settings.power_cap_w]
             there = capped if len(capped) else np.array([power.argmin()])
         order = there[np.lexsort((energy[there], total[there]))]
-        least = np.minimum.accumulate(energy[order])
-        kept = order[np.concatenate(([True], energy[order][1:] < least[:-1]))]
+        kept = order[new_minima(energy[order])]
         allowed = table.accuracy(variant) >= settings.accuracy_floor - 1e-9
         times_ns, energies = total[kept].tolist(), energy[kept].tolist()
         rows.append(Row(variant, allowed, times_ns, energies, kept.tolist()))

@@ -31,6 +31,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import Policy, usable
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
 BUCKETS = 512
@@ -87,9 +88,7 @@ class SpeedUpTable:
 
     def __init__(self, speed_up: Floats, power_up: Floats) -> None:
         order = np.lexsort((power_up, -speed_up))
-        powers = power_up[order]
-        best = np.minimum.accumulate(powers)
-        kept = order[np.concatenate(([True], powers[1:] < best[:-1]))][::-1]
+        kept = order[new_minima(power_up[order])][::-1]
         speeds = speed_up[kept]
         self.clocks: list[int] = kept.tolist()
         """The configurations that are left, by rising SpeedUp."""

@@ -16,6 +16,13 @@ import numpy.typing as npt
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
 
+def new_minima(values: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Which values are below all before them, by more than a margin."""
+    new = np.ones(len(values), bool)
+    new[1:] = values[1:] < np.minimum.accumulate(values)[:-1] - margin
+    return new
+
+
 def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
     """Return the positions of points, [N] each, that no other beats in both time and cost.
 
@@ -27,12 +34,7 @@ def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
         raise ValueError(f"time and cost must be equally long: {times.shape}, {costs.shape}")
     usable = np.flatnonzero(np.isfinite(times) & np.isfinite(costs))
     order = usable[np.lexsort((costs[usable], times[usable]))]
-    if not len(order):
-        return order.astype(np.int64)
-    least = np.minimum.accumulate(costs[order])
-    better = np.ones(len(order), bool)
-    better[1:] = costs[order[1:]] < least[:-1]
-    front: Integers = order[better].astype(np.int64)
+    front: Integers = order[new_minima(costs[order])].astype(np.int64)
     return front
 
 

@@ -1,13 +1,13 @@
-"""Tables from what was measured of a task's variants: warm-up runs, the library, a profile.
+"""Tables from measurements of a task's variants: warm-up runs, the library, a profile.
 
 Measured are times of *runs* of stages (a back end may cover several stages with one run) and, for
-a whole variant, how far it agrees with the full model. Two steps from there to a table are derived
-and not measured:
+a whole variant, its agreement with the full model. Two steps from there to a table are derived and
+not measured:
 
-* The time of a run that covers several stages is shared out over them as the most accurate variant
-  that runs them one by one takes them, so that sums over whole runs stay exact.
-* The loss of a variant, 1 - agreement, is shared out over the stages of the network as that
-  variant takes them; preprocessing and decoding are the same in all variants and lose nothing.
+* The time of a run that covers several stages is divided among them in the proportions of the most
+  accurate variant that runs them one by one, so that sums over whole runs stay exact.
+* The loss of a variant, 1 - agreement, is divided among the stages of the network in the same
+  proportions; preprocessing and decoding are the same in all variants and lose nothing.
 """
 
 from __future__ import annotations
@@ -179,7 +179,10 @@ def make_task_table(
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    order = sorted(known, key=lambda name: _rank(known[name]))
+    order = sorted(
+        known,
+        key=lambda n: (-(known[n].accuracy or 0.0), np.median(known[n].times_ns.sum(axis=1))),
+    )
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
@@ -207,11 +210,6 @@ def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
         )
     if profile.power_w.shape != (configurations,):
         raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
-
-
-def _rank(profile: VariantProfile) -> tuple[float, float]:
-    """Most accurate first, then fastest."""
-    return -(profile.accuracy or 0.0), float(np.median(profile.times_ns.sum(axis=1)))
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
 LEVELS = 512
@@ -89,10 +90,7 @@ def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -
     need = rest.need_ns(reserve)[:, clocks]
     # Of equals the one whose next stage is the most accurate: it leaves open what comes later.
     order = np.lexsort((rest.plans[:, 0], costs[:, clocks], need))
-    least = np.minimum.accumulate(costs[order, clocks])
-    keep = np.ones(len(order), dtype=bool)
-    keep[1:] = costs[order[1:], clocks] < least[:-1] - 1e-12
-    kept = order[keep]
+    kept = order[new_minima(costs[order, clocks], 1e-12)]
     return Ladder(need[kept].tolist(), kept.tolist(), rest.plans[kept, 0].tolist())
 
 

@@ -21,10 +21,9 @@ LATELY = 0.98
 
 
 class Past(NamedTuple):
-    """How much interference a frame of a member has met.
+    """Interference that a frame of a member has met: mean weighted by profiled stage times.
 
-    The mean over its stages, each weighed by its profiled time; what the stage that runs now adds
-    is kept apart, so that asking twice at one boundary changes nothing.
+    The running stage's part is kept apart, so that asking twice at one boundary changes nothing.
     """
 
     frame: int
@@ -117,15 +116,15 @@ class PressureGauge:
         return Memory(done, tuple(pressure), tuple(lately), newest, memory.past)
 
     def shown(self, index: int, member: Member, memory: Memory) -> float:
-        """How much slower the frame in flight is so far than interference and noise explain."""
+        """Slow-down of the frame in flight that interference and noise do not explain."""
         surprise = self._surprise[index][member.stage]
         return member.pace / (memory.past[index].interference(member.stage) * surprise)
 
     def trust(self, index: int, member: Member, memory: Memory) -> float:
         """Share of its time that a frame can count on.
 
-        What slows one may slow all (a co-runner, heat), and slow-downs come and go: counted is the
-        most of what this task's frames took lately, on average and at their 0.98 quantile, what
+        What slows one may slow all (a co-runner, heat), and slow-downs come and go: the largest
+        counts of what this task's frames took lately, on average and at their 0.98 quantile, what
         this frame has shown so far, and what the last frame at a boundary has shown.
         """
         pressure = memory.lately[index]
@@ -154,23 +153,14 @@ class PressureGauge:
         weight = float(self._profile_ns[index][variant, member.stage, clocks])
         slowed = self._interference[min(beside, len(self._interference) - 1)]
         shown = self.shown(index, member, memory) if member.stage else 0.0
+        before, weighted = past.weight, past.weighted
         if member.stage == 0 or past.frame != member.frames_done:
-            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, mean, shown)
-        elif past.stage == member.stage:
-            past = Past(*past[:4], weight, slowed, mean, shown)
-        else:
-            past = Past(
-                past.frame,
-                member.stage,
-                past.weight + past.last_weight,
-                past.weighted + past.last_weight * past.last_interference,
-                weight,
-                slowed,
-                mean,
-                shown,
-            )
+            before = weighted = 0.0
+        elif past.stage != member.stage:
+            before += past.last_weight
+            weighted += past.last_weight * past.last_interference
         all_past = list(memory.past)
-        all_past[index] = past
-        return Memory(
-            memory.frames_done, memory.pressure, memory.lately, memory.newest, tuple(all_past)
+        all_past[index] = Past(
+            member.frames_done, member.stage, before, weighted, weight, slowed, mean, shown
         )
+        return Memory(*memory[:4], tuple(all_past))
