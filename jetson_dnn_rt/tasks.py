@@ -14,7 +14,7 @@ from jetson_dnn_rt.results import Result
 
 
 class Outcome(str, enum.Enum):
-    """How a frame ended; every frame that arrives ends in exactly one of these."""
+    """End of a frame; every frame that arrives ends in exactly one of these."""
 
     MET = "met"
     LATE = "late"
@@ -52,7 +52,7 @@ class Work:
     """Deadline class of its task: 0 has the longest relative deadline of the process, and each
     shorter one is a class more. A GPU prefers the stages of the higher."""
     scratch: dict[str, object] = field(default_factory=dict)
-    """Whatever one stage leaves for the next (the letterbox geometry, the raw outputs)."""
+    """Data that one stage leaves for the next (the letterbox geometry, the raw outputs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Stage:
     run: Callable[[Work], None]
     """Does the work; never called from two threads at once for one task."""
     span: int = 1
-    """How many of the task's stages it does: a back end may cover several with one run."""
+    """Number of the task's stages it does: a back end may cover several with one run."""
     device: str = "cpu"
     """``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at once."""
     run_batch: Callable[[Sequence[Work]], None] | None = None
@@ -156,7 +156,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskParameters:
-    """What the engine needs to know of a task."""
+    """Settings of a task in the engine."""
 
     name: str
     """Unique in the engine."""

@@ -90,7 +90,7 @@ class Member:
     configured: int
     """The variant that its parameter names."""
     usable: tuple[bool, ...]
-    """For each variant whether it is loaded and was not withdrawn."""
+    """Whether each variant is loaded and was not withdrawn."""
     active: bool = False
     """A frame of it waits or is in flight; without one `started` to `stage` mean nothing."""
     started: bool = False
@@ -140,17 +140,17 @@ class Cohort:
     deciding: int = -1
     """The member at whose boundary this is; -1 when a frame ended and none takes its place."""
     memory: object = None
-    """What the policy's last decision carried; None at first."""
+    """``Decision.memory`` of the last decision; None at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants."""
+    """A policy's choice of variants and clocks."""
 
     variants: tuple[int, ...]
-    """For each member the variant of its next stage. Only that of ``cohort.deciding`` is used now;
+    """Variant of each member's next stage. Only that of ``cohort.deciding`` is used now;
     the others are asked again at their own boundaries."""
     clocks: int
     """Position in the clock table."""
     memory: object = None
-    """What the policy is to find in ``cohort.memory`` next time; frozen."""
+    """For ``cohort.memory`` at the next decision; frozen."""

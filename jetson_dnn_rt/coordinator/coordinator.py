@@ -26,7 +26,7 @@ RequestClocks = Callable[[int, int], int]
 
 @dataclass(slots=True)
 class _Tracked:
-    """What the coordinator itself keeps of a member."""
+    """The coordinator's own state of a member."""
 
     position: int
     member: Member
@@ -38,7 +38,7 @@ class _Tracked:
     executed_ns: int = 0
     """Execution time of the frame in flight."""
     expected_ns: float = 0.0
-    """The same stages by the profile, at the clocks that were in effect."""
+    """Profiled time of the same stages, at the clocks that were in effect."""
     scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def scales(self, clocks: int) -> dict[str, tuple[float, ...]]:
@@ -51,7 +51,7 @@ class _Tracked:
         return self.scales_seen[clocks]
 
     def keep(self) -> str:
-        """What the task ran last, or is set to, where no policy chooses."""
+        """The variant where no policy chooses: that of the last run, else the configured one."""
         member = self.member
         return member.table.variants[member.variant if member.stages_done else member.configured]
 
@@ -97,7 +97,7 @@ class Coordinator:
         """Number of times a frame went on in another variant."""
         self.failure = ""
         """Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
-        Without it the tasks go on in the variants that they ran last, at the fastest clocks; so
+        Without it the tasks stay in the variants that they ran last, at the fastest clocks; so
         does the frame at which it raised before."""
         self._failures = 0
         self._seen_ns = 0
@@ -299,7 +299,7 @@ class Coordinator:
         begin_ns = self._timer() if self._timer else 0
         try:
             decision = self.policy.decide(cohort, now_ns)
-        except Exception as error:  # the frames go on whatever a policy does
+        except Exception as error:  # no frame is lost to a policy
             self._set_back(error, now_ns)
             return None
         if self._timer:

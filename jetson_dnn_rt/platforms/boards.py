@@ -1,7 +1,7 @@
-"""What is known of each Jetson: clock tables, power modes, and how its rails add up.
+"""Data of each Jetson: clock tables, power modes, and how its rails add up.
 
-On a board everything it tells itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
-it; what is here is what it does not tell, and the spaces that simulations and tests run on.
+Everything that a board reports itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
+it; here is the rest, and the spaces that simulations and tests run on.
 Sources: NVIDIA's kernels and nvpmodel files; the spaces of the TX2 and the AGX Xavier are those of
 NeuOS (Bateni & Liu, ATC 2020), which counts 11,760 and 51,968 configurations.
 """
@@ -96,7 +96,7 @@ class PowerMode:
     name: str
     """MAXN, MAXQ, 15W, ..."""
     limits: Mapping[str, ClockOption] = field(default_factory=lambda: MappingProxyType({}))
-    """By domain; one that is missing is not limited. Frequency 0 = off."""
+    """Limits by domain; one that is missing is not limited. Frequency 0 = off."""
 
     def index(self, space: ClockSpace) -> int:
         """The configuration of `space` nearest to everything at this mode's limits."""

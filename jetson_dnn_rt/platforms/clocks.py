@@ -1,4 +1,4 @@
-"""Clock configurations: what a board can be set to, numbered.
+"""Clock configurations of a board, numbered.
 
 A board has clock domains (CPU, GPU, memory), each with the options it offers; a configuration is
 one option of each. The space of all of them is numbered like a number with mixed radix: the last
@@ -19,7 +19,7 @@ import numpy.typing as npt
 DELAYS_NS = {"gpu": 5_000_000, "emc": 8_000_000}
 """Time until a new clock takes effect, measured on an Orin Nano (arXiv 2606.16106)."""
 CPU_DELAY_NS = 1_000_000
-"""The same for CPU domains, whatever their name."""
+"""Delay of CPU domains, whatever their name."""
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class ClockDomain:
     options: tuple[ClockOption, ...]
     """Slow to fast: rising in (frequency, cores, mask), each once."""
     delay_ns: int = -1
-    """From a write until the clock has its new value; -1 = the default of the domain's kind."""
+    """Time from a write until the clock has its new value; -1 = the default of its kind."""
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -209,11 +209,11 @@ class ClockSpace(Sequence[ClockConfiguration]):
         return values
 
     def describe(self, index: int) -> str:
-        """For people: ``cpu 2035.2 MHz x4, gpu 1300.5 MHz, emc 1866 MHz``."""
+        """Describe a configuration: ``cpu 2035.2 MHz x4, gpu 1300.5 MHz, emc 1866 MHz``."""
         return format_clocks(self.names, self[index])
 
     def delay_ns(self, before: int, after: int) -> int:
-        """From the write until all of `after` is in effect: the slowest of what changes."""
+        """Time from the write until all of `after` is in effect: that of the slowest change."""
         changes = zip(self.domains, self.digits(before), self.digits(after), strict=True)
         return max((domain.delay_ns for domain, a, b in changes if a != b), default=0)
 

@@ -34,11 +34,11 @@ class Control(ABC):
 
     @abstractmethod
     def read(self) -> ClockOption:
-        """What runs now, throttled or not."""
+        """The present option, throttled or not."""
 
     @abstractmethod
     def setting(self) -> ClockOption | None:
-        """What the kernel was told, and kept; None where the clock is not set to one value."""
+        """The option that is set in the kernel; None where the clock is not set to one value."""
 
     @abstractmethod
     def write(self, option: ClockOption) -> None:

@@ -21,7 +21,7 @@ EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
 WRITABLE = tuple(
     re.compile(pattern)
     for pattern in (
-        # Not the first core: no board goes on well without it.
+        # Not the first core: boards need it.
         r"sys/devices/system/cpu/cpu[1-9]\d*/online",
         r"sys/devices/system/cpu/cpufreq/policy\d+/scaling_(min|max)_freq",
         # /sys/class/devfreq holds links to here. The names are those of the GPUs of Tegra.
@@ -30,11 +30,11 @@ WRITABLE = tuple(
         r"sys/kernel/debug/bpmp/debug/clk/emc/(rate|state|mrq_rate_locked)",
     )
 )
-"""All that is ever written, as whole paths below the root."""
+"""The only files that are ever written, as whole paths below the root."""
 
 _VALUE = re.compile(r"\d{1,15}")
 MAX_BYTES = 1 << 20
-"""Of a file that is read."""
+"""Largest file that is read."""
 
 
 class UnusableError(PlatformError):

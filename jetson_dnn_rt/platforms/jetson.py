@@ -135,12 +135,12 @@ class NvpMode:
     """A power mode of ``/etc/nvpmodel.conf``; a limit of 0 is none."""
 
     number: int
-    """For ``nvpmodel -m``."""
+    """Argument of ``nvpmodel -m``."""
     name: str
     online: dict[int, bool] = field(default_factory=dict)
-    """By core."""
+    """Cores that are on."""
     cpu_limits_hz: dict[int, int] = field(default_factory=dict)
-    """By the core whose file is written; the limit is that of its cluster."""
+    """Limits by the core whose file is written; each holds for its cluster."""
     gpu_limit_hz: int = 0
     emc_limit_hz: int = 0
 

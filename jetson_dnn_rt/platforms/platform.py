@@ -1,4 +1,4 @@
-"""What the coordinator sees of a machine: its clocks and its power."""
+"""The coordinator's view of a machine: its clocks and its power."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Power:
     """Present power, in watts."""
 
     total_w: float | None = None
-    """Of the whole board, or of all that is metered (see the platform); None where unknown."""
+    """Power of the whole board, or of all that is metered (see the platform); None = unknown."""
     rails: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """By rail. Their sum is not the total where one feeds another."""
+    """Power by rail. Their sum is not the total where one feeds another."""
 
 
 class Platform(ABC):
@@ -28,7 +28,7 @@ class Platform(ABC):
     name: str
     """"jetson", "linux", "nvml" or "fixed"."""
     title: str
-    """What it is, for people."""
+    """Its name for people."""
     space: ClockSpace
     """Its clock configurations; a single one where there is nothing to see or to choose."""
     writable: bool = False
@@ -38,7 +38,7 @@ class Platform(ABC):
     permitted: bool = False
     """Whether this process has the rights that `apply` needs, asked for or not."""
     notes: tuple[str, ...] = ()
-    """What cannot be seen, measured or set, with the fix."""
+    """Limitations: what cannot be seen, measured or set, with the fix."""
     modes: tuple[PowerMode, ...] = ()
     """Power modes that are known by name."""
     active_mode: str = ""
@@ -67,7 +67,7 @@ class Platform(ABC):
         return None
 
     def restore(self) -> None:  # noqa: B027  nothing was set
-        """Give back the clocks that were there before the first `apply`; then go on."""
+        """Give back the clocks that were there before the first `apply`."""
 
     def close(self) -> None:
         """Restore the clocks and release them. May be called more than once."""

@@ -18,7 +18,7 @@ class Meter(Protocol):
     """Measures power."""
 
     notes: tuple[str, ...]
-    """What cannot be measured, with the fix."""
+    """Quantities that cannot be measured, with the fix."""
 
     def power(self) -> Power:
         """Present power."""

@@ -42,7 +42,7 @@ class WriteSession:
         self.state: ClockState | None = None
         """None without the right, or where it was not asked for."""
         self.obstacle = ""
-        """What is in the way, with the fix; empty for nothing."""
+        """Why clocks cannot be set, with the fix; empty when they can."""
         folder = files.root / STATE_DIR if folder is None else folder
         if not asked:
             place = folder if folder.is_dir() else folder.parent
@@ -70,7 +70,7 @@ class WriteSession:
 
 
 class SettablePlatform(Platform):
-    """What Jetsons and PCs have in common: a control for each domain, and a meter."""
+    """Base of Jetsons and PCs: a control for each domain, and a meter."""
 
     def __init__(
         self,

@@ -96,8 +96,8 @@ class ClockState:
         self._file = folder / "clocks.json"
         self._owner = os.getpid()
         self.remarks: list[str] = []
-        """What in the file could not be used. Others log it, after the lock is released: whoever
-        reads the log may hang."""
+        """Unusable parts of the file. Others log them, after the lock is released: whoever reads
+        the log may hang."""
         boot = files.read(BOOT_ID)
         if not boot:
             raise PlatformError(f"cannot read {files.root / BOOT_ID}")
@@ -105,7 +105,7 @@ class ClockState:
         self.lock = _take_lock(folder) if lock is None else lock
 
     def read(self) -> dict[str, int]:
-        """What a process left behind in this boot; empty when there is nothing to give back.
+        """Read what a process left behind in this boot; empty when there is nothing to give back.
 
         The file is not trusted: what is not a whole number for some path is not used, and
         `SystemFiles` checks the paths. One that cannot be used is set aside, as

@@ -45,7 +45,7 @@ class Verdict:
     """Sum over the tasks; the machine has as much as it has workers."""
     workers: int
     reason: str
-    """What decided, in words and figures."""
+    """The deciding test, in words and figures."""
 
     def __str__(self) -> str:
         words = {True: "schedulable", False: "NOT schedulable", None: "not proven schedulable"}

@@ -1,4 +1,4 @@
-"""When the stages of several jobs run as one batch.
+"""Batches: stages of several jobs that run at once.
 
 Tasks that run the same model on several cameras are a *batch group*. Where a job of one is about
 to run a stage that batches, jobs of the others at the same stage in the same variant may join it.
@@ -63,8 +63,8 @@ class BatchGroup:
     name: str
     """As in `TaskParameters.batch_group`."""
     budgets: dict[tuple[str, int], dict[int, BatchBudget]] = field(default_factory=dict)
-    """For each variant and stage, for each known size, the times of such batches at the reference
-    clocks. Others are not formed."""
+    """Times of the known batches at the reference clocks, by variant and stage, then by size; no
+    others are formed."""
     running: bool = False
     """Whether a batch of the group runs: at most one does, since its runner has one set of
     buffers."""
@@ -89,7 +89,7 @@ class BatchGroup:
             budget.estimator.observe(execution_time_ns)
 
     def forget(self, variant: str, stage: int, size: int) -> None:
-        """Form no such batch any more, until it is seeded anew."""
+        """Stop forming such batches until they are seeded again."""
         self.budgets.get((variant, stage), {}).pop(size, None)
 
 
@@ -209,15 +209,15 @@ def _may_join(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bo
 
 @dataclass(slots=True, eq=False)
 class Demand:
-    """What is left of a job."""
+    """Remaining work of a job."""
 
     job: Job
     rank: Rank
     steps: tuple[Step, ...]
-    """The runs that are left of it."""
+    """Its remaining runs."""
     started: bool
     available_ns: int
-    """When it can go on."""
+    """Earliest time that it can continue."""
     done: int = 0
     """Steps that `jobs_in_time` has run."""
 
@@ -346,7 +346,7 @@ def jobs_in_time(
         heapq.heapify(times_ns)
 
     def ready_ns(demand: Demand) -> int:
-        """When it may run, as far as its device allows."""
+        """Earliest time that it and its device allow."""
         device = demand.steps[demand.done][1]
         return max(demand.available_ns, places.get(device, (0,))[0])
 
@@ -374,7 +374,7 @@ def jobs_in_time(
 
 
 def one_by_one(free_ns: int, demands: Iterable[Demand]) -> set[Job]:
-    """The same on one worker, in whole jobs; but one that has started takes its time.
+    """Like `jobs_in_time` on one worker, in whole jobs; but one that has started is not given up.
 
     The jobs beside the leader that were brought to the batch have started: they count on it, and
     are not given up for others.

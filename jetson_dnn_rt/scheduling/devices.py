@@ -53,5 +53,5 @@ class DeviceLimits:
         self._in_flight[job.device] -= 1
 
     def recount(self, running: Iterable[Job]) -> None:
-        """Start anew: only these are in flight."""
+        """Reset the counts to these jobs."""
         self._in_flight = Counter(job.device for job in running)

@@ -22,7 +22,7 @@ those of the fastest variant that the job may yet choose.
   at a time.
 * A task that is kept out frame after frame would never learn that the machine got faster again.
   After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*, and the budgets
-  start anew from its times. All together take a small share: see `Probes`.
+  restart from its times. All together take a small share: see `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
@@ -209,7 +209,7 @@ class Engine:
         self._update_forms_batches()
 
     def forget_batches(self, group: str) -> None:
-        """Form no batch of a group until they are seeded anew; one that runs goes on."""
+        """Form no batch of a group until they are seeded again; one that runs continues."""
         self.groups[group].budgets.clear()
         self._update_forms_batches()
 
@@ -316,7 +316,7 @@ class Engine:
         if len(self._running) == self.workers or not (self._queue.entries or self._spare.entries):
             return None
         selector, devices = self._selector, self._devices
-        # With a coordinator any boundary may admit a job anew, and batches look at all of them.
+        # With a coordinator any boundary may admit a job again, and batches look at all of them.
         put_aside = not self.forms_batches and type(selector) is StaticSelector
         job: Job | None = None
         passed_over: list[Job] = []
@@ -421,7 +421,7 @@ class Engine:
         """End the job of a stage that raised or hangs as ``failed``, and that job only.
 
         Of a batch (`job` is its leader) every member fails. The batch is to blame then, and not
-        the variant: it is not formed any more until it is seeded anew. `reason` is any text, for
+        the variant: it is not formed until it is seeded again. `reason` is any text, for
         the record; the failure is counted as the stage and `kind` (``RuntimeError``, ``hangs``),
         without a kind as its reason. Returns the variant that is withdrawn with this failure, or
         an empty string; see `TaskState.blame`.
@@ -505,7 +505,7 @@ class Engine:
         return [(ending.make_record(), ending.work) for ending in self.take_endings()]
 
     def take_endings(self) -> list[Ending]:
-        """The same, for a driver that makes the records elsewhere."""
+        """Like `take_ended`, for a driver that makes the records elsewhere."""
         if not self._ended:
             return []
         ended, self._ended = self._ended, []
@@ -542,7 +542,7 @@ class Engine:
         return False
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
-        """What to run where this job is next: it with its mates, or one that they wait for.
+        """Return what to run where this job is next: it with its mates, or one that they wait for.
 
         None where it waits for one that another worker brings.
         """

@@ -43,12 +43,12 @@ class Job:
     due_ns: int = 0
     """The same by its budget."""
     device: str = ""
-    """Where the running stage runs, if that device has a limit."""
+    """Device of the running stage, if it has a limit."""
     mates: tuple[Job, ...] = ()
     """The other jobs of the batch that it leads now."""
     stages: list[StageRecord] = field(default_factory=list)
     path: list[tuple[str, int]] = field(default_factory=list)
-    """For each executed stage its variant and index."""
+    """Variant and index of each executed stage."""
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """All that is needed to write the record of a job that ended.
+    """Everything that the record of an ended job is made from.
 
     Jobs end under the driver's lock, many at once under overload, and a record with its LAG takes
     as long as all other decisions of a boundary together. So the reader makes it later, from state

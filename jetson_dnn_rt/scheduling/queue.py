@@ -16,7 +16,7 @@ class ReadyQueue:
     """Ready jobs in the order of a discipline.
 
     ``edf``: earliest absolute deadline first. Among equal deadlines (two tasks on one camera) a
-    job that has started goes on, since preempting it would help nobody; then the task with the
+    job that has started continues, since preempting it would help nobody; then the task with the
     most misses in a row, so that none starves where not all fit; then the task's precedence.
     ``priority``: highest priority of the task first, among equals as ``edf``.
     ``fifo``: in the order in which stages became ready (the queue of the Tucker paper).

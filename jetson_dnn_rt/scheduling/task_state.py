@@ -1,4 +1,4 @@
-"""What the engine keeps of a task: its variants, their budgets, its jobs and its counts."""
+"""State of a task in the engine: its variants, their budgets, its jobs and its counts."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ class BudgetEstimator:
 
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """What the engine keeps of a task; others read it, under the driver's lock."""
+    """State of a task in the engine; others read it, under the driver's lock."""
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]] = field(default_factory=dict)
     spans: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """For each variant and stage how many stages run from there at once; 0 where the variant
-    cannot be entered, because it covers the stage together with earlier ones."""
+    """Number of stages that run at once from each stage on, by variant; 0 where the variant cannot
+    be entered, because it covers the stage together with earlier ones."""
     runs: dict[str, tuple[Run | None, ...]] = field(default_factory=dict)
-    """The same with more about each run; None where `spans` is 0."""
+    """The runs behind `spans`; None where that is 0."""
     time_scales: Mapping[str, Sequence[float]] | None = None
-    """For each variant and stage its time at the present clocks relative to the reference clocks;
+    """Time of each stage at the present clocks relative to the reference clocks, by variant;
     budgets are kept at the reference clocks, so that they hold through a change. None: the clocks
     do not change, or their effect is unknown."""
     fastest_scales: Mapping[str, Sequence[float]] | None = None
@@ -106,7 +106,7 @@ class TaskState:
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    """How jobs ended, by kinds of a bounded number."""
+    """Reasons of ended jobs, a bounded number of kinds."""
     last_failure: str = ""
 
     def usable(self, variant: str, stage: int) -> bool:

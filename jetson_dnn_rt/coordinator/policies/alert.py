@@ -44,7 +44,7 @@ class Filter(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What ALERT remembers: the filter, what it has seen, and what each frame was given."""
+    """ALERT's memory: the filter, the frames it has seen, and the choice for each frame."""
 
     xi: Filter
     frames_done: tuple[int, ...]
@@ -109,7 +109,7 @@ class Alert(Policy):
         return Decision(chosen, fastest if fastest >= 0 else cohort.clocks_target, memory)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """What the frame was given; before its start all that may run."""
+        """The choice for the frame; before its start all that may run."""
         state = cohort.members[member]
         if state.started and state.usable[state.variant]:
             return (state.variant,)

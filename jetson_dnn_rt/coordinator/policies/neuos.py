@@ -35,7 +35,7 @@ from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
 BUCKETS = 512
-"""Of the hash from SpeedUp to configuration."""
+"""Size of the hash from SpeedUp to configuration."""
 
 _power_up = attrgetter("power_up")
 
@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
     lag_ns: int
     """LAG_i."""
     column: int
-    """Of its next stage in the SpeedUp rows."""
+    """Column of its next stage in the SpeedUp rows."""
     member: int
     """i, its number in the cohort."""
 
@@ -125,7 +125,7 @@ class NeuOS(Policy):
     finished; tasks here wait for their next frame. So they stay in the cohort between frames,
     with their last known LAG: a frame is about to come, and clocks that the others would like may
     be too slow for it. What a frame is behind at its end is still owed in the next one, up to a
-    whole deadline; what it was ahead is lost in waiting. (A LAG that starts anew with each frame
+    whole deadline; what it was ahead is lost in waiting. (A LAG that starts again with each frame
     lets a slow task approximate only late in each of them, and forget it with the next.)
 
     Clocks are chosen when a frame begins and stay until the next one does; in between only
@@ -164,7 +164,7 @@ class NeuOS(Policy):
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Algorithm 1 and the mode's choice when a frame begins; Algorithm 2 at each boundary.
 
-        Algorithm 2 is worked out for the member at whose boundary this is. The others keep what
+        Algorithm 2 runs for the member at whose boundary this is. The others keep what
         they have until their own, when their LAG will be known better.
         """
         members, accounts = cohort.members, _settle(cohort)
@@ -220,7 +220,7 @@ class NeuOS(Policy):
         ]
 
     def _examine(self, number: int, member: Member, account: Account, present: int) -> Candidate:
-        """What Algorithm 1 finds for one instance."""
+        """Algorithm 1 for one instance."""
         column = self._first_columns[number]
         lag_ns, deadline_ns = account.lag_ns, member.deadline_ns
         if member.active and member.stage:

@@ -26,9 +26,9 @@ FORMAT, VERSION = "jetson_dnn_rt-tables", 1
 MAX_BYTES = 32 << 20
 """1000 frames of ten stages in four variants are 0.4 MB."""
 MAX_ITEMS = 1 << 20
-"""Of any list in the file."""
+"""Longest list in the file."""
 MAX_CONFIGURATIONS = 1 << 20
-"""Of a board; every one of them costs memory."""
+"""Most configurations of a board; every one of them costs memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class _Value:
     def refuse(self, text: str) -> NoReturn:
         place = f": {self.place}" if self.place else ""
         raise ConfigurationError(
-            f"tables {self.path}{place} {text}; make them anew with jetson-dnn-rt profile "
+            f"tables {self.path}{place} {text}; make them again with jetson-dnn-rt profile "
             "--output, or correct the file (docs/tables.md)"
         )
 

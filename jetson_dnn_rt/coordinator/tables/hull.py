@@ -1,8 +1,8 @@
-"""From all clock configurations of a board to the few that are worth choosing.
+"""Reduction of a board's clock configurations to the few that are worth choosing.
 
-A board has ten thousands of configurations, and nearly all of them are beaten by another one that
-is faster and takes less. What remains is the Pareto front of time and cost, and of that the lower
-convex hull: the configurations that are best for some price of time. TX2's 11,760 and Xavier's
+Nearly all of the ten thousands of configurations are beaten by another one that is faster and
+takes less. The others are the Pareto front of time and cost, and of that the lower convex hull:
+the configurations that are best for some price of time. TX2's 11,760 and Xavier's
 51,968 become tens, which a policy can go through at a boundary.
 """
 

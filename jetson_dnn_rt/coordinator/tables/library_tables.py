@@ -34,17 +34,17 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 logger = logging.getLogger(__name__)
 
 UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
-"""What stands for power that nobody can read: energy then says how long the machine was busy."""
+"""Placeholders for power that cannot be read: energy then is the time the machine was busy."""
 
 _OUTSIDE = ("preprocess", "decode")
 
 
 @dataclass(frozen=True, eq=False)
 class VariantProfile:
-    """What was measured of one variant."""
+    """Measurements of one variant."""
 
     spans: tuple[int, ...]
-    """How many of the task's stages each of its R runs does."""
+    """Number of the task's stages that each of its R runs does."""
     times_ns: Integers
     """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
     variants of a task, as far as that is known."""

@@ -64,7 +64,7 @@ def tail_quantile(times: Floats, share: float) -> Floats:
 
 
 def _rank(count: int, share: float) -> int:
-    """Of the smallest sample that covers a share of them."""
+    """Rank of the smallest sample that covers a share of them."""
     return max(0, ceil(share * count - 1e-9) - 1)
 
 
@@ -80,7 +80,7 @@ class Rest:
     usual_ns: Floats
     safe_ns: Floats
     energy_j: Floats
-    """What running it adds to the energy of the board left idle at its most frugal clocks: mean
+    """Energy that running it adds to that of the board left idle at its most frugal clocks: mean
     over the profiled frames."""
     loss: Floats
     """Accuracy lost, [P]."""
@@ -130,7 +130,7 @@ def _extend(table: TaskTable, stage: int, later: Integers | None) -> Integers:
 
 
 def _thin(positions: Integers, loss: Floats) -> Integers:
-    """At most half of `MAX_PLANS` of some plans, evenly spread over the accuracy."""
+    """Keep at most half of `MAX_PLANS` plans, evenly spread over the accuracy."""
     count = MAX_PLANS // 2
     if len(positions) <= count:
         return positions

@@ -24,14 +24,14 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTabl
 LEVELS = 512
 """Steps of a grid."""
 STEP = 2.0 / LEVELS
-"""Of a grid, in relative deadlines. No frame has more than two: one for itself, and as much again
-when the machine turns out to be twice as fast as profiled."""
+"""Step in relative deadlines. No frame has more than two: one for itself, and as much again when
+the machine turns out to be twice as fast as profiled."""
 
 IMPOSSIBLE = 1e3
 """Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
 SHORT = 100.0
-"""And of each whole need that is lacking: one percent counts as much as a frame's energy. It
-decides between clocks of which none is safe, where the last percent is not worth any price."""
+"""Extra cost of each whole need that is lacking: one percent counts as much as a frame's energy.
+It decides between clocks of which none is safe, where the last percent is not worth any price."""
 FORBIDDEN = 1e2
 """Cost of accuracy below the floor, a whole frame's, in frames' energies."""
 USUAL = 0.8
@@ -41,12 +41,12 @@ DELAY_PARTS = 8
 """Steps in which the rest of an actuation delay is counted."""
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
-"""By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
+"""Weight of accuracy by mode, a setting in ``balanced``. The small one only breaks ties."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a plan costs, in joules."""
+    """Weights of the cost of a plan, in joules."""
 
     reference_j: float
     """Energy of a frame, the unit of what follows."""
@@ -120,7 +120,7 @@ class Outlook:
     rests: tuple[Rest, ...]
     """Plans by boundary."""
     objective: Objective
-    """What they cost."""
+    """Weights of their costs."""
     ladders: list[list[Ladder]]
     """By boundary and clock configuration."""
     grids: npt.NDArray[np.float32]
@@ -225,7 +225,7 @@ def expect_others(
 def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) -> Floats:
     """`Outlook.change_ns`: the most that any variant loses, in time as if alone.
 
-    While a rise is under way the stages next in turn go on at the slower pace. Which ones these
+    While a rise is under way the next stages still run at the slower pace. Which ones these
     are matters, since a stage that waits for the memory is slowed by other clocks than one that
     computes; so it is added up stage by stage. Where the rest is done before the change, all of it
     ran at the slower pace. With others side by side, `slowed` by them, less of it is done during

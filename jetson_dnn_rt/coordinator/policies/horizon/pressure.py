@@ -1,4 +1,4 @@
-"""How much slower than profiled the machine is, for a policy that has to follow it."""
+"""Pressure: how much slower than profiled the machine is, followed frame by frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Member
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 ATTACK, DECAY = 0.5, 0.05
-"""How much of the last frame goes into the pressure: after a surprise, and otherwise."""
+"""Share of the last frame in the pressure: after a surprise, and otherwise."""
 LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
 CAUTION = 0.8
 """Share of its time that a task plans with after a miss, to the power of misses in a row."""
@@ -35,7 +35,7 @@ class Past(NamedTuple):
     mean: float
     """Interference that was expected for its rest at its last boundary."""
     shown: float
-    """What the frame had shown there, see `PressureGauge.shown`."""
+    """`PressureGauge.shown` there."""
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -47,7 +47,7 @@ class Past(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the policy remembers, by member."""
+    """Memory of the policy, by member."""
 
     frames_done: tuple[int, ...]
     """Frames that are in `pressure`."""
@@ -56,9 +56,9 @@ class Memory(NamedTuple):
     lately: tuple[float, ...]
     """The most of that and of their quantile `LATELY`, as far as noise does not explain it."""
     newest: float
-    """The same of the frame that last passed a boundary."""
+    """The unexplained part for the frame that last passed a boundary."""
     past: tuple[Past, ...]
-    """Of the frames in flight."""
+    """Interference of the frames in flight."""
 
 
 def find_surprise(table: TaskTable) -> list[float]:
