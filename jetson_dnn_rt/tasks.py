@@ -27,24 +27,19 @@ class Outcome(str, enum.Enum):
 class Admission(str, enum.Enum):
     """Why a job was allowed to start."""
 
-    NONE = "none"
-    """It never started."""
-    BUDGET = "budget"
-    """Its budget fitted into the time to its deadline: it is expected to make it."""
+    NONE = "none"  # it never started
+    BUDGET = "budget"  # its budget fitted into the time to its deadline: it is expected to make it
     SPARE = "spare"
     """Its budget did not fit, its usual time did, and no admitted job wanted the worker."""
-    PROBE = "probe"
-    """Its budget has kept the task out for long: it ran to measure anew."""
+    PROBE = "probe"  # its budget has kept the task out for long: it ran to measure anew
 
 
 @dataclass(slots=True, eq=False)
 class Work:
     """Data that the stages of one job hand to each other."""
 
-    frame: Frame
-    """The input; read only."""
-    result: Result | None = None
-    """Set by the last stage."""
+    frame: Frame  # the input; read only
+    result: Result | None = None  # set by the last stage
     copied_bytes: int = 0
     """Pixels and tensors that were copied for this frame, from the message on; the bytes that a
     conversion writes into the input buffer count, since somebody has to write them."""
@@ -59,12 +54,10 @@ class Work:
 class Stage:
     """A run of consecutive work that is not preempted."""
 
-    name: str
-    """Unique inside its variant."""
+    name: str  # unique inside its variant
     run: Callable[[Work], None]
     """Does the work; never called from two threads at once for one task."""
-    span: int = 1
-    """Number of the task's stages it does: a back end may cover several with one run."""
+    span: int = 1  # number of the task's stages it does: a back end may cover several with one run
     device: str = "cpu"
     """``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at once."""
     run_batch: Callable[[Sequence[Work]], None] | None = None
@@ -80,8 +73,7 @@ class StageRecord:
     variant: str
     start_ns: int
     end_ns: int
-    batch: int = 1
-    """Frames that it ran for at once; its times are those of them all."""
+    batch: int = 1  # frames that it ran for at once; its times are those of them all
 
     @property
     def execution_time_ns(self) -> int:
@@ -94,34 +86,25 @@ class JobRecord:
     """One frame's way through one task, written when the job ends."""
 
     task: str
-    sequence: int
-    """The frame's number in its stream."""
+    sequence: int  # the frame's number in its stream
     variant: str
     """The variant the job ran, or would have run; where stages ran in different ones, their names
     in the order of their first use, joined by ``+``."""
     outcome: Outcome
-    reason: str
-    """A word for skipped, aborted and failed jobs, else empty."""
-    capture_ns: int
-    """When the sensor took the frame."""
-    release_ns: int
-    """When the job could first run."""
-    start_ns: int | None
-    """When its first stage started; None where none did."""
-    completion_ns: int
-    """When it ended, whatever the outcome."""
-    absolute_deadline_ns: int
-    """Release plus the task's relative deadline at that moment."""
+    reason: str  # a word for skipped, aborted and failed jobs, else empty
+    capture_ns: int  # when the sensor took the frame
+    release_ns: int  # when the job could first run
+    start_ns: int | None  # when its first stage started; None where none did
+    completion_ns: int  # when it ended, whatever the outcome
+    absolute_deadline_ns: int  # release plus the task's relative deadline at that moment
     waiting_ns: int
     """Time it was ready while every worker was busy with other jobs, or its device was full."""
     lag_ns: int
     """NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran; negative =
     behind (Bateni & Liu 2020)."""
     admission: Admission
-    stages: tuple[StageRecord, ...]
-    """The stages that ran."""
-    copied_bytes: int = 0
-    """See `Work`."""
+    stages: tuple[StageRecord, ...]  # the stages that ran
+    copied_bytes: int = 0  # see `Work`
 
     @property
     def execution_time_ns(self) -> int:
@@ -158,27 +141,19 @@ class JobRecord:
 class TaskParameters:
     """Settings of a task in the engine."""
 
-    name: str
-    """Unique in the engine."""
-    deadline_ns: int
-    """Relative deadline, from release."""
-    period_ns: int
-    """Expected time between frames; used by the schedulability verdict only."""
+    name: str  # unique in the engine
+    deadline_ns: int  # relative deadline, from release
+    period_ns: int  # expected time between frames; used by the schedulability verdict only
     stages: tuple[str, ...]
     """Names of the stages, the same for every variant; between any two of them a job can be
     aborted, preempted or switched to another variant."""
-    variants: tuple[str, ...]
-    """Names of the variants that may run."""
-    variant: str
-    """The one that runs now."""
-    max_age_ns: int = 0
-    """A frame older than this at its release is skipped as stale; 0 = no limit."""
+    variants: tuple[str, ...]  # names of the variants that may run
+    variant: str  # the one that runs now
+    max_age_ns: int = 0  # a frame older than this at its release is skipped as stale; 0 = no limit
     budget_quantile: float = 0.99
     """Quantile of the observed stage times that serves as budget, in (0, 1]."""
-    precedence: int = 0
-    """Among equal deadlines the task with the least goes first."""
-    priority: int = 0
-    """Under the discipline ``priority`` the task with the highest goes first."""
+    precedence: int = 0  # among equal deadlines the task with the least goes first
+    priority: int = 0  # under the discipline ``priority`` the task with the highest goes first
     batch_group: str = ""
     """Tasks of one group run the same model: their stages may run as one batch. Empty = alone."""
 

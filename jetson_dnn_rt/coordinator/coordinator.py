@@ -33,12 +33,9 @@ class _Tracked:
     variants: dict[str, int]
     medians_ns: list[list[int]]
     state: TaskState | None = None
-    job: Job | None = None
-    """The task's present frame."""
-    executed_ns: int = 0
-    """Execution time of the frame in flight."""
-    expected_ns: float = 0.0
-    """Profiled time of the same stages, at the clocks that were in effect."""
+    job: Job | None = None  # the task's present frame
+    executed_ns: int = 0  # execution time of the frame in flight
+    expected_ns: float = 0.0  # profiled time of the same stages, at the clocks that were in effect
     scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def scales(self, clocks: int) -> dict[str, tuple[float, ...]]:
@@ -91,17 +88,14 @@ class Coordinator:
             raise ValueError(f"each task has one table: {[table.task for table in tables]}")
         self.cohort = Cohort(clock_table, members, workers, tuple(interference), present, present)
         self.policy = policy
-        self.decisions = 0
-        """Number of times the policy was asked."""
-        self.switches = 0
-        """Number of times a frame went on in another variant."""
+        self.decisions = 0  # number of times the policy was asked
+        self.switches = 0  # number of times a frame went on in another variant
         self.failure = ""
         """Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
         Without it the tasks stay in the variants that they ran last, at the fastest clocks; so
         does the frame at which it raised before."""
         self._failures = 0
-        self._seen_ns = 0
-        """The time of the last call that had one."""
+        self._seen_ns = 0  # the time of the last call that had one
         self.decision_times_ns: list[int] = []
         self._request_clocks = request_clocks
         self._timer = timer

@@ -19,12 +19,10 @@ class PolicySettings:
     """Share of the frames whose deadline `horizon` plans to keep, in (0, 1)."""
     accuracy_floor: float = 0.0
     """Least accuracy of a frame, in [0, 1], as long as its deadline allows it."""
-    power_cap_w: float = 0.0
-    """Most power of the board in watts; 0 = no cap."""
+    power_cap_w: float = 0.0  # most power of the board in watts; 0 = no cap
     threshold: float = 0.0
     """t of `neuos_balanced`; 0 = the standard deviation of the influence set."""
-    mode: str = "balanced"
-    """Objective of `horizon`, one of `MODES`."""
+    mode: str = "balanced"  # objective of `horizon`, one of `MODES`
     energy_per_accuracy: float = 10.0
     """How `horizon` balances: how many frames' energies all the accuracy of a frame is worth. At
     10, a hundredth of the accuracy is given up for more than a tenth of the energy."""
@@ -56,12 +54,11 @@ class Policy(ABC):
     """Decides variants and clocks of a cohort.
 
     A policy is a file in `jetson_dnn_rt.coordinator.policies` with a subclass that has `decide`,
-    and a line in `jetson_dnn_rt.coordinator.registry`. A new one is made, off the hot path, whenever
+    and a line in `jetson_dnn_rt.coordinator.registry`. A new one is made, off the hot path, when
     tasks, tables or settings change: slow work belongs in `prepare`, decisions are look-ups.
     """
 
-    adjusts_clocks = False
-    """Whether ``Decision.clocks`` counts; else the clocks stay as they are."""
+    adjusts_clocks = False  # whether ``Decision.clocks`` counts; else the clocks stay as they are
     clocks_at_boundaries = False
     """Whether the clocks follow at every stage boundary, as PredJoule has it; else at the start
     and the end of frames only (DESIGN 4.3: a change takes milliseconds)."""

@@ -93,8 +93,7 @@ def _orin_space(
 class PowerMode:
     """A power mode of nvpmodel: the upper limit of each domain."""
 
-    name: str
-    """MAXN, MAXQ, 15W, ..."""
+    name: str  # MAXN, MAXQ, 15W, ...
     limits: Mapping[str, ClockOption] = field(default_factory=lambda: MappingProxyType({}))
     """Limits by domain; one that is missing is not limited. Frequency 0 = off."""
 
@@ -115,16 +114,13 @@ def _mode(name: str, **limits: tuple[float, int]) -> PowerMode:
 class Board:
     """A Jetson."""
 
-    name: str
-    """"tx2", "agx-xavier", ..."""
-    title: str
-    """Its name for people."""
+    name: str  # "tx2", "agx-xavier", ...
+    title: str  # its name for people
     models: tuple[str, ...]
     """A board is this one when one of them is in its model's name; the first board that fits."""
     emc_mhz: tuple[float, ...]
     """Rates of the memory; the board itself tells the least and the greatest only."""
-    total_rails: tuple[str, ...]
-    """The rails whose sum is the whole board; empty = all there are."""
+    total_rails: tuple[str, ...]  # the rails whose sum is the whole board; empty = all there are
     modes: tuple[PowerMode, ...] = (PowerMode("MAXN"),)
     """As delivered; a board's own nvpmodel.conf comes first."""
 

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 DELAYS_NS = {"gpu": 5_000_000, "emc": 8_000_000}
 """Time until a new clock takes effect, measured on an Orin Nano (arXiv 2606.16106)."""
-CPU_DELAY_NS = 1_000_000
-"""Delay of CPU domains, whatever their name."""
+CPU_DELAY_NS = 1_000_000  # delay of CPU domains, whatever their name
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -28,10 +27,8 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 class ClockOption:
     """One setting of a domain."""
 
-    frequency_hz: int
-    """Clock; 0 = the domain is off."""
-    cores: int = 0
-    """Cores that are on; 0 = the domain has none to switch, or is off."""
+    frequency_hz: int  # clock; 0 = the domain is off
+    cores: int = 0  # cores that are on; 0 = the domain has none to switch, or is off
     mask: int = 0
     """Which cores (bit n: the n-th of the domain), only where masks are counted apart; else 0."""
 
@@ -53,8 +50,7 @@ class ClockDomain:
 
     name: str
     """"cpu", "little", "big", "gpu" or "emc" (memory); "cpu1", ... where a board has more."""
-    options: tuple[ClockOption, ...]
-    """Slow to fast: rising in (frequency, cores, mask), each once."""
+    options: tuple[ClockOption, ...]  # slow to fast: rising in (frequency, cores, mask), each once
     delay_ns: int = -1
     """Time from a write until the clock has its new value; -1 = the default of its kind."""
 

@@ -29,8 +29,7 @@ class Control(ABC):
     """Reads and sets one domain; PlatformError when the kernel does not let it."""
 
     domain: ClockDomain
-    paths: tuple[str, ...]
-    """Every file that `write` may change."""
+    paths: tuple[str, ...]  # every file that `write` may change
 
     @abstractmethod
     def read(self) -> ClockOption:
@@ -49,8 +48,7 @@ class Control(ABC):
 class CpuPolicy:
     """Cores that the kernel clocks together, those that were on at the start."""
 
-    path: str
-    """Its folder."""
+    path: str  # its folder
     cpus: tuple[int, ...]
 
     @property

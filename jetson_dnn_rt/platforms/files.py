@@ -15,8 +15,7 @@ from pathlib import Path
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.safety.small_files import read_bytes
 
-EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
-"""Folder of the memory's clock."""
+EMC = "sys/kernel/debug/bpmp/debug/clk/emc"  # folder of the memory's clock
 
 WRITABLE = tuple(
     re.compile(pattern)
@@ -33,8 +32,7 @@ WRITABLE = tuple(
 """The only files that are ever written, as whole paths below the root."""
 
 _VALUE = re.compile(r"\d{1,15}")
-MAX_BYTES = 1 << 20
-"""Largest file that is read."""
+MAX_BYTES = 1 << 20  # largest file that is read
 
 
 class UnusableError(PlatformError):
@@ -143,8 +141,7 @@ class Limits:
 
     least: str
     greatest: str
-    unit_hz: int = 1
-    """Unit of the files: 1,000 for CPUs (kHz), else 1."""
+    unit_hz: int = 1  # unit of the files: 1,000 for CPUs (kHz), else 1
 
     def write(self, files: SystemFiles, least: int, greatest: int) -> None:
         """Write both, in an order in which the least is never above the greatest."""

@@ -34,20 +34,16 @@ from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 logger = logging.getLogger("jetson_dnn_rt.platforms.guardian")
 
-NAME = "clock guardian"
-"""Name of the thread that watches it, also in diagnostics."""
+NAME = "clock guardian"  # name of the thread that watches it, also in diagnostics
 
-START_LIMIT_S = 5.0
-"""Without a guardian that is ready by then no clock is set."""
+START_LIMIT_S = 5.0  # without a guardian that is ready by then no clock is set
 
 END_LIMIT_S = 1.0
 """It ends within milliseconds after the parent is done; after this time it is killed."""
 
-MOST_RESTARTS = 3
-"""Restarts of a guardian that somebody kills; then the clocks are given back."""
+MOST_RESTARTS = 3  # restarts of a guardian that somebody kills; then the clocks are given back
 
-LOOK_S = 0.25
-"""Interval of polling the parent where the kernel (before 5.3) cannot signal its end."""
+LOOK_S = 0.25  # interval of polling the parent where the kernel (before 5.3) cannot signal its end
 
 _READY, _DONE = b"r", b"d"
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)

@@ -134,11 +134,9 @@ def _find_emc(files: SystemFiles, board: Board) -> EmcControl | None:
 class NvpMode:
     """A power mode of ``/etc/nvpmodel.conf``; a limit of 0 is none."""
 
-    number: int
-    """Argument of ``nvpmodel -m``."""
+    number: int  # argument of ``nvpmodel -m``
     name: str
-    online: dict[int, bool] = field(default_factory=dict)
-    """Cores that are on."""
+    online: dict[int, bool] = field(default_factory=dict)  # cores that are on
     cpu_limits_hz: dict[int, int] = field(default_factory=dict)
     """Limits by the core whose file is written; each holds for its cluster."""
     gpu_limit_hz: int = 0

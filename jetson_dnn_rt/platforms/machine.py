@@ -18,8 +18,7 @@ _PACKAGES = (
     *("numpy", "torch", "onnxruntime", "openvino", "tensorrt", "pyarrow"),
     *("apache-tvm", "opencv-python-headless", "ros-rclpy"),
 )
-_CAPABILITY = (75, 76)
-"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 def describe_machine(root: Path = Path("/")) -> dict[str, Any]:

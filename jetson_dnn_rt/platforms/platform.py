@@ -25,22 +25,16 @@ class Power:
 class Platform(ABC):
     """A machine. Leaving its ``with`` block closes it."""
 
-    name: str
-    """"jetson", "linux", "nvml" or "fixed"."""
-    title: str
-    """Its name for people."""
+    name: str  # "jetson", "linux", "nvml" or "fixed"
+    title: str  # its name for people
     space: ClockSpace
     """Its clock configurations; a single one where there is nothing to see or to choose."""
-    writable: bool = False
-    """Whether `apply` works."""
-    reason: str = ""
-    """Why not, with the fix; empty when it does."""
+    writable: bool = False  # whether `apply` works
+    reason: str = ""  # why not, with the fix; empty when it does
     permitted: bool = False
     """Whether this process has the rights that `apply` needs, asked for or not."""
-    notes: tuple[str, ...] = ()
-    """Limitations: what cannot be seen, measured or set, with the fix."""
-    modes: tuple[PowerMode, ...] = ()
-    """Power modes that are known by name."""
+    notes: tuple[str, ...] = ()  # limitations: what cannot be seen, measured or set, with the fix
+    modes: tuple[PowerMode, ...] = ()  # power modes that are known by name
     active_mode: str = ""
     """The one that was set last; empty when there is none, or it cannot be seen."""
 

@@ -17,8 +17,7 @@ _SHORTEST_NS = 1_000_000
 class Meter(Protocol):
     """Measures power."""
 
-    notes: tuple[str, ...]
-    """Quantities that cannot be measured, with the fix."""
+    notes: tuple[str, ...]  # quantities that cannot be measured, with the fix
 
     def power(self) -> Power:
         """Present power."""
@@ -33,8 +32,7 @@ class _Channel:
 
     label: str
     voltage: str
-    current: str | None
-    """None where the driver multiplies itself: then `voltage` holds mW."""
+    current: str | None  # none where the driver multiplies itself: then `voltage` holds mW
 
 
 class Ina3221Meter:

@@ -21,8 +21,7 @@ from jetson_dnn_rt.platforms.state import ClockState, list_failures, read_values
 
 logger = logging.getLogger(__name__)
 
-STATE_DIR = "run/jetson_dnn_rt"
-"""Default folder of the state file, below the root."""
+STATE_DIR = "run/jetson_dnn_rt"  # default folder of the state file, below the root
 FIX = (
     "give a group the right to write it and run as a member, not as root: docs/platforms.md has "
     "the rule"
@@ -41,8 +40,7 @@ class WriteSession:
         self.asked = asked
         self.state: ClockState | None = None
         """None without the right, or where it was not asked for."""
-        self.obstacle = ""
-        """Why clocks cannot be set, with the fix; empty when they can."""
+        self.obstacle = ""  # why clocks cannot be set, with the fix; empty when they can
         folder = files.root / STATE_DIR if folder is None else folder
         if not asked:
             place = folder if folder.is_dir() else folder.parent

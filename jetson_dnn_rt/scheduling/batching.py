@@ -36,8 +36,7 @@ REFUSALS = 256
 """After so many refusals in a row a batch's budget restarts from its seeds: what was learnt in a
 bad moment would keep it out for ever."""
 
-Step = tuple[int, str]
-"""Budget of a run, and its device."""
+Step = tuple[int, str]  # budget of a run, and its device
 
 
 @dataclass(slots=True, eq=False)
@@ -60,8 +59,7 @@ class BatchBudget:
 class BatchGroup:
     """Tasks whose stages may run as one batch."""
 
-    name: str
-    """As in `TaskParameters.batch_group`."""
+    name: str  # as in `TaskParameters.batch_group`
     budgets: dict[tuple[str, int], dict[int, BatchBudget]] = field(default_factory=dict)
     """Times of the known batches at the reference clocks, by variant and stage, then by size; no
     others are formed."""
@@ -213,13 +211,10 @@ class Demand:
 
     job: Job
     rank: Rank
-    steps: tuple[Step, ...]
-    """Its remaining runs."""
+    steps: tuple[Step, ...]  # its remaining runs
     started: bool
-    available_ns: int
-    """Earliest time that it can continue."""
-    done: int = 0
-    """Steps that `jobs_in_time` has run."""
+    available_ns: int  # earliest time that it can continue
+    done: int = 0  # steps that `jobs_in_time` has run
 
     @property
     def budget_ns(self) -> int:

@@ -62,8 +62,7 @@ from jetson_dnn_rt.tasks import (
 KEPT_OUT = ("budget", "blocking")
 """Reasons of skipped jobs that a smaller budget would have let run."""
 
-LOST = "failed: scheduling engine"
-"""Reason of jobs that the engine itself raised at."""
+LOST = "failed: scheduling engine"  # reason of jobs that the engine itself raised at
 
 MAX_REASONS, OTHER_REASON = 32, "other"
 """Reasons that are counted apart; further ones are counted together."""

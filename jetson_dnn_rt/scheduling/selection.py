@@ -16,8 +16,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FAILURES = 2
-"""A selector that raised so often is replaced."""
+FAILURES = 2  # a selector that raised so often is replaced
 
 
 class Selector(Protocol):
@@ -91,8 +90,7 @@ class GuardedSelector:
         self._name = type(selector).__name__
         self._static = StaticSelector()
         self._failures = 0
-        self.failure = ""
-        """Why the selector was replaced; empty as long as it is asked."""
+        self.failure = ""  # why the selector was replaced; empty as long as it is asked
         self._bind(selector)
 
     def _bind(self, selector: Selector) -> None:

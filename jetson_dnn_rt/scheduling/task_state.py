@@ -12,24 +12,19 @@ from operator import mul
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import Outcome, TaskParameters
 
-WINDOW = 256
-"""Execution times that a budget is computed from."""
+WINDOW = 256  # execution times that a budget is computed from
 
-WITHDRAW_AFTER = 2
-"""Jobs in a row that a variant may fail before it is withdrawn."""
+WITHDRAW_AFTER = 2  # jobs in a row that a variant may fail before it is withdrawn
 
-TEXT_LENGTH = 500
-"""Characters that are kept of an error's text."""
+TEXT_LENGTH = 500  # characters that are kept of an error's text
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of a variant: as many of the task's stages as its back end does at once."""
 
-    span: int = 1
-    """Number of stages."""
-    device: str = "cpu"
-    """``cpu``, ``cuda``, ... See ``max_inflight`` of the engine."""
+    span: int = 1  # number of stages
+    device: str = "cpu"  # ``cpu``, ``cuda``, ... See ``max_inflight`` of the engine
     batches: bool = False
     """Whether it can run for frames of several tasks of a batch group at once."""
 
@@ -98,8 +93,7 @@ class TaskState:
     in_flight: Job | None = None
     misses_in_a_row: int = 0
     suspended: str = ""
-    kept_out: int = 0
-    """Frames in a row that a smaller budget would have let run."""
+    kept_out: int = 0  # frames in a row that a smaller budget would have let run
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
     """Variants that failed or are gone, with the reason."""

@@ -26,8 +26,7 @@ class Filter(NamedTuple):
 
     mean: float = 1.0
     variance: float = LEAST_PROCESS_NOISE
-    gain: float = FIRST_GAIN
-    """K of the last step."""
+    gain: float = FIRST_GAIN  # K of the last step
     process_noise: float = LEAST_PROCESS_NOISE
     """Q of the last step: it follows the innovations, so that a change of the surroundings opens
     the filter."""
@@ -139,12 +138,9 @@ class Row(NamedTuple):
     """One variant: by rising time, the clocks that cost the least energy within that time."""
 
     variant: int
-    allowed: bool
-    """Whether it is accurate enough."""
-    times_ns: list[float]
-    """Profiled time of a whole frame."""
-    energies: list[float]
-    """Energy of a period."""
+    allowed: bool  # whether it is accurate enough
+    times_ns: list[float]  # profiled time of a whole frame
+    energies: list[float]  # energy of a period
     clocks: list[int]
 
 

@@ -34,8 +34,7 @@ from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
-BUCKETS = 512
-"""Size of the hash from SpeedUp to configuration."""
+BUCKETS = 512  # size of the hash from SpeedUp to configuration
 
 _power_up = attrgetter("power_up")
 
@@ -43,29 +42,20 @@ _power_up = attrgetter("power_up")
 class Candidate(NamedTuple):
     """delta_i: the clock configuration that suits one instance."""
 
-    clocks: int
-    """delta_i, a position in the clock table."""
-    power_up: float
-    """PowerUp_i(delta_i), of its next stage."""
-    sigma: float
-    """sigma_i, the speed-up it needs relative to delta_now."""
-    needed: float
-    """The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``."""
-    lag_ns: int
-    """LAG_i."""
-    column: int
-    """Column of its next stage in the SpeedUp rows."""
-    member: int
-    """i, its number in the cohort."""
+    clocks: int  # delta_i, a position in the clock table
+    power_up: float  # PowerUp_i(delta_i), of its next stage
+    sigma: float  # sigma_i, the speed-up it needs relative to delta_now
+    needed: float  # the same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``
+    lag_ns: int  # LAG_i
+    column: int  # column of its next stage in the SpeedUp rows
+    member: int  # i, its number in the cohort
 
 
 class Account(NamedTuple):
     """The debt of one instance: its LAG beyond the frame in flight."""
 
-    frames_done: int
-    """The member's count when this was written: tells whether there is news."""
-    lag_ns: int
-    """LAG at the end of its last frame, debt from before included."""
+    frames_done: int  # the member's count when this was written: tells whether there is news
+    lag_ns: int  # LAG at the end of its last frame, debt from before included
 
 
 def power_up(power_w: Floats) -> Floats:

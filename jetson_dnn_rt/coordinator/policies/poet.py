@@ -23,24 +23,16 @@ GOAL = 1.0
 class Controller(NamedTuple):
     """POET's memory of one task."""
 
-    base_speed: float
-    """Estimate of the Kalman filter: rate at speed-up 1, in frames per deadline."""
+    base_speed: float  # estimate of the Kalman filter: rate at speed-up 1, in frames per deadline
     variance: float
-    speed_up: float
-    """u, relative to the slowest configuration."""
-    slower: int
-    """The pair of configurations."""
+    speed_up: float  # u, relative to the slowest configuration
+    slower: int  # the pair of configurations
     faster: int
-    slower_frames: int
-    """Frames of a period that run in the slower one; they come first."""
-    first_frame: int
-    """The member's count of frames at the start of the period."""
-    frames_done: int
-    """That count when this was written."""
-    seen: int = 0
-    """Frames observed in this period."""
-    deadlines: float = 0.0
-    """Their response times added up, in deadlines."""
+    slower_frames: int  # frames of a period that run in the slower one; they come first
+    first_frame: int  # the member's count of frames at the start of the period
+    frames_done: int  # that count when this was written
+    seen: int = 0  # frames observed in this period
+    deadlines: float = 0.0  # their response times added up, in deadlines
 
 
 class Poet(Policy):

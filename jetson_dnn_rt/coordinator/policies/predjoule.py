@@ -12,8 +12,7 @@ from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 CONFIGURATIONS = 11_760
 """Size of the board that the original's steps are meant for; elsewhere they are in proportion."""
-FREE_GAIN = 3.0
-"""Up to this U a faster configuration costs nothing more."""
+FREE_GAIN = 3.0  # up to this U a faster configuration costs nothing more
 LEVELS = 64
 """Levels of speed in the history, in steps of 1 / `LEVELS_PER_UNIT` of the sub-deadline's."""
 LEVELS_PER_UNIT = 16
@@ -24,10 +23,8 @@ class Process(NamedTuple):
 
     place: float
     """Its index: the configuration that it wants, and fractions of the way to the next one."""
-    slack_ns: int
-    """Sum of m - d over the layers of the frame; positive = behind."""
-    stages_done: int
-    """The member's count when this was written: tells whether there is news."""
+    slack_ns: int  # sum of m - d over the layers of the frame; positive = behind
+    stages_done: int  # the member's count when this was written: tells whether there is news
     history: tuple[tuple[int, ...], ...]
     """Configuration that ran each layer at a speed level, [K][LEVELS]; -1 = none."""
 

@@ -23,22 +23,17 @@ from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.safety import small_files
 
 FORMAT, VERSION = "jetson_dnn_rt-tables", 1
-MAX_BYTES = 32 << 20
-"""1000 frames of ten stages in four variants are 0.4 MB."""
-MAX_ITEMS = 1 << 20
-"""Longest list in the file."""
-MAX_CONFIGURATIONS = 1 << 20
-"""Most configurations of a board; every one of them costs memory."""
+MAX_BYTES = 32 << 20  # 1000 frames of ten stages in four variants are 0.4 MB
+MAX_ITEMS = 1 << 20  # longest list in the file
+MAX_CONFIGURATIONS = 1 << 20  # most configurations of a board; every one of them costs memory
 
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
     """Contents of a file of tables."""
 
-    clocks: ClockTable
-    """The configurations that the tables are about."""
-    tables: tuple[TaskTable, ...]
-    """One a task."""
+    clocks: ClockTable  # the configurations that the tables are about
+    tables: tuple[TaskTable, ...]  # one a task
     interference: tuple[float, ...] = (1.0,)
     """``[n - 1]``: slow-down of a stage when n run side by side; first 1."""
     power_measured: bool = False

@@ -43,13 +43,11 @@ _OUTSIDE = ("preprocess", "decode")
 class VariantProfile:
     """Measurements of one variant."""
 
-    spans: tuple[int, ...]
-    """Number of the task's stages that each of its R runs does."""
+    spans: tuple[int, ...]  # number of the task's stages that each of its R runs does
     times_ns: Integers
     """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
     variants of a task, as far as that is known."""
-    accuracy: float | None
-    """Agreement with the full model, in [0, 1]; None = not measured."""
+    accuracy: float | None  # agreement with the full model, in [0, 1]; None = not measured
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
     """Time relative to the fastest clocks, [R, C] or [1, C]; by default one configuration."""
     power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))

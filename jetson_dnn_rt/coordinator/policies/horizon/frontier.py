@@ -75,15 +75,13 @@ class Rest:
     Times and energy are [P, C], alone on the machine; see the module for the two times.
     """
 
-    plans: Integers
-    """A variant for each stage left, [P, K - stage]."""
+    plans: Integers  # a variant for each stage left, [P, K - stage]
     usual_ns: Floats
     safe_ns: Floats
     energy_j: Floats
     """Energy that running it adds to that of the board left idle at its most frugal clocks: mean
     over the profiled frames."""
-    loss: Floats
-    """Accuracy lost, [P]."""
+    loss: Floats  # accuracy lost, [P]
 
     def need_ns(self, reserve: float = 1.0) -> Floats:
         """Time without which a plan is not begun, [P, C].

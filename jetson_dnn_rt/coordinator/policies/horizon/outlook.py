@@ -21,8 +21,7 @@ from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
-LEVELS = 512
-"""Steps of a grid."""
+LEVELS = 512  # steps of a grid
 STEP = 2.0 / LEVELS
 """Step in relative deadlines. No frame has more than two: one for itself, and as much again when
 the machine turns out to be twice as fast as profiled."""
@@ -32,13 +31,10 @@ IMPOSSIBLE = 1e3
 SHORT = 100.0
 """Extra cost of each whole need that is lacking: one percent counts as much as a frame's energy.
 It decides between clocks of which none is safe, where the last percent is not worth any price."""
-FORBIDDEN = 1e2
-"""Cost of accuracy below the floor, a whole frame's, in frames' energies."""
-USUAL = 0.8
-"""Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
+FORBIDDEN = 1e2  # cost of accuracy below the floor, a whole frame's, in frames' energies
+USUAL = 0.8  # quantile of a plan's time that has to fit, beside the safe one of its next stage
 
-DELAY_PARTS = 8
-"""Steps in which the rest of an actuation delay is counted."""
+DELAY_PARTS = 8  # steps in which the rest of an actuation delay is counted
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
 """Weight of accuracy by mode, a setting in ``balanced``. The small one only breaks ties."""
@@ -48,16 +44,11 @@ LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
 class Objective:
     """Weights of the cost of a plan, in joules."""
 
-    reference_j: float
-    """Energy of a frame, the unit of what follows."""
-    joules: float
-    """Weight of energy among the plans of a frame, at given clocks."""
-    shared_joules: float
-    """Weight of energy between clock configurations."""
-    loss: float
-    """Weight of accuracy: a whole frame's is worth so many frames' energies."""
-    loss_allowed: float = 1.0
-    """Accuracy that the rest may lose without its costing `FORBIDDEN`."""
+    reference_j: float  # energy of a frame, the unit of what follows
+    joules: float  # weight of energy among the plans of a frame, at given clocks
+    shared_joules: float  # weight of energy between clock configurations
+    loss: float  # weight of accuracy: a whole frame's is worth so many frames' energies
+    loss_allowed: float = 1.0  # accuracy that the rest may lose without its costing `FORBIDDEN`
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +58,8 @@ class Ladder:
     need_ns: list[float]
     """Time that each step needs, rising. Below the first one nothing is safe, and the first is
     what there is."""
-    plans: list[int]
-    """Rows of `Rest.plans`."""
-    variants: list[int]
-    """Their next stages' variants."""
+    plans: list[int]  # rows of `Rest.plans`
+    variants: list[int]  # their next stages' variants
 
     def find(self, time_ns: float) -> int:
         """Step for this much time."""
@@ -117,23 +106,18 @@ def build_grid(
 class Outlook:
     """Possible times and costs of one task's frames, from K boundaries, at C configurations."""
 
-    rests: tuple[Rest, ...]
-    """Plans by boundary."""
-    objective: Objective
-    """Weights of their costs."""
-    ladders: list[list[Ladder]]
-    """By boundary and clock configuration."""
+    rests: tuple[Rest, ...]  # plans by boundary
+    objective: Objective  # weights of their costs
+    ladders: list[list[Ladder]]  # by boundary and clock configuration
     grids: npt.NDArray[np.float32]
     """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is that of a frame that begins at
     these clocks and asks for the best ones then."""
-    full_ns: Floats
-    """Need of the most accurate plan, [K, C]."""
+    full_ns: Floats  # need of the most accurate plan, [K, C]
     change_ns: Floats
     """Time lost (negative) from each boundary on because work goes on at clocks [i] until [j] take
     effect, where those are faster; by how much of the delay is still to come,
     [DELAY_PARTS + 1, K, C, C]."""
-    reserve: float
-    """See `expect_others`."""
+    reserve: float  # see `expect_others`
 
 
 def build_outlook(

@@ -45,17 +45,14 @@ from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
-HYSTERESIS = 0.02
-"""Share of the cost that a change of clocks must gain."""
+HYSTERESIS = 0.02  # share of the cost that a change of clocks must gain
 RESPONSE = 0.9
 """Share of the time to their deadlines after which the others are expected to be done."""
 DEVIATIONS = 1.0
 """Standard deviations of others side by side that are held in reserve for the way home. At 2 the
 cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 0.3 %."""
-MOST_CLOCKS = 64
-"""Clock configurations from which on a table is reduced to those worth choosing."""
-FIRST_TOLERANCE = 0.03
-"""Tolerance of that reduction; doubled until they are few enough."""
+MOST_CLOCKS = 64  # clock configurations from which on a table is reduced to those worth choosing
+FIRST_TOLERANCE = 0.03  # tolerance of that reduction; doubled until they are few enough
 
 Window = tuple[float, float, float, float]
 """When the frame of a member may run, the present one or the next one expected, in nanoseconds

@@ -16,8 +16,7 @@ LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
 CAUTION = 0.8
 """Share of its time that a task plans with after a miss, to the power of misses in a row."""
 MOST_CAUTION = 4
-LATELY = 0.98
-"""Quantile of the last frames that is planned for where noise does not explain it."""
+LATELY = 0.98  # quantile of the last frames that is planned for where noise does not explain it
 
 
 class Past(NamedTuple):
@@ -32,10 +31,8 @@ class Past(NamedTuple):
     weighted: float
     last_weight: float
     last_interference: float
-    mean: float
-    """Interference that was expected for its rest at its last boundary."""
-    shown: float
-    """`PressureGauge.shown` there."""
+    mean: float  # interference that was expected for its rest at its last boundary
+    shown: float  # `PressureGauge.shown` there
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -49,16 +46,13 @@ class Past(NamedTuple):
 class Memory(NamedTuple):
     """Memory of the policy, by member."""
 
-    frames_done: tuple[int, ...]
-    """Frames that are in `pressure`."""
+    frames_done: tuple[int, ...]  # frames that are in `pressure`
     pressure: tuple[float, ...]
     """Observed over profiled execution time, interference taken out: mean of the last frames."""
     lately: tuple[float, ...]
     """The most of that and of their quantile `LATELY`, as far as noise does not explain it."""
-    newest: float
-    """The unexplained part for the frame that last passed a boundary."""
-    past: tuple[Past, ...]
-    """Interference of the frames in flight."""
+    newest: float  # the unexplained part for the frame that last passed a boundary
+    past: tuple[Past, ...]  # interference of the frames in flight
 
 
 def find_surprise(table: TaskTable) -> list[float]:
