@@ -109,12 +109,7 @@ class Batcher:
         self.devices, self.workers = devices, workers
 
     def choose(
-        self,
-        group: BatchGroup,
-        leader: Job,
-        now_ns: int,
-        selector: Selector,
-        aside: Sequence[Job],
+        self, group: BatchGroup, leader: Job, now_ns: int, selector: Selector, aside: Sequence[Job]
     ) -> tuple[Job, int | None]:
         """Return what to run in place of an admitted job, next in order; and how long to wait.
 

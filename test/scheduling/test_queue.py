@@ -157,10 +157,7 @@ def run(
     discipline=st.sampled_from(["edf", "fifo", "priority"]),
 )
 def test_the_same_jobs_run_as_if_each_was_asked_at_every_boundary(
-    tasks: list[tuple[int, int]],
-    times: list[tuple[int, int]],
-    workers: int,
-    discipline: str,
+    tasks: list[tuple[int, int]], times: list[tuple[int, int]], workers: int, discipline: str
 ) -> None:
     named = {f"task-{i}": task for i, task in enumerate(tasks)}
     arrivals = sorted((time_ns, f"task-{i % len(tasks)}") for time_ns, i in times)

@@ -242,8 +242,7 @@ def _settle(cohort: Cohort) -> tuple[Account, ...]:
         account
         if account.frames_done == member.frames_done
         else Account(
-            member.frames_done,
-            max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns),
+            member.frames_done, max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns)
         )
         for account, member in zip(accounts, members, strict=True)
     )

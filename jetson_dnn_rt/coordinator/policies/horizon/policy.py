@@ -194,11 +194,7 @@ class Horizon(Policy):
         return times_ns, decided
 
     def _queue_up(
-        self,
-        members: Sequence[Member],
-        memory: Memory,
-        windows: Sequence[Window],
-        clocks: int,
+        self, members: Sequence[Member], memory: Memory, windows: Sequence[Window], clocks: int
     ) -> list[float]:
         """Time of all frames where there are fewer workers than members.
 
