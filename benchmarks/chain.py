@@ -13,13 +13,13 @@ import torch
 from benchmarks.rounds import Times, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.measuring.agreement import agreement
-from jetson_dnn_rt.variants.running.envelope import IMAGE, OUTPUTS, Envelope
-from jetson_dnn_rt.variants.running.network import Piece, run_piece
+from jetson_dnn_rt.variants.measuring.agreement import compare
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
+from jetson_dnn_rt.variants.running.network import IMAGE, Piece, run_piece
 
 # Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
 _SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
@@ -116,14 +116,14 @@ class Shown:
     def of(chain: Chain, model: Model, frames: Sequence[Frame]) -> Shown:
         """Run a network, with preprocessing and decoding, on each frame."""
         image = np.empty(model.input_shape, np.float32)
-        envelope = Envelope(model, _SETTINGS, image)
+        processor = FrameProcessor(model, _SETTINGS, image)
         shown = Shown(model.kind, model.head.name == "torchvision", [], [])
         for frame in frames:
             work = Work(frame)
-            envelope.preprocess(work)
+            processor.preprocess(work)
             found = tuple(np.array(array) for array in chain.run(image))
             work.scratch[OUTPUTS] = found
-            envelope.decode(work)
+            processor.decode(work)
             assert work.result is not None
             shown.outputs.append(found)
             shown.results.append(work.result)
@@ -147,7 +147,7 @@ class Shown:
 
     def find_agreement(self, expected: Shown) -> float:
         """mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
-        return agreement(self.kind, expected.results, self.results)
+        return compare(self.kind, expected.results, self.results, "full").value
 
     def find_fault(self, expected: Shown) -> str:
         """Why these are not the same outputs but for rounding; empty where they are."""

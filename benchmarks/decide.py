@@ -32,7 +32,7 @@ from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 
 P99_BAR_US = 50.0
 RATIO_BAR = 1.2

@@ -32,8 +32,8 @@ from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.tally import Tally
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.safety.children import code_command
 from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work

@@ -35,7 +35,7 @@ from benchmarks.rounds import (
     quantile_ms,
 )
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.cli.text import format_figure, format_rows
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     ConfigurationError
         When an argument is out of range.
     BackendUnavailableError
-        When there is no CUDA device, with the mend.
+        When there is no CUDA device, with the fix.
     """
     seconds = args.seconds or (1.5 if args.quick else 6.0)
     minutes = args.minutes or (2.0 if args.quick else 8.0)
@@ -235,7 +235,7 @@ def measure_model(
 
 def _find_reference(model: Model, network: Network, frames: Sequence[Frame]) -> tuple[str, Shown]:
     """What the network says in fp32 on the CPU, and who computed it."""
-    from jetson_dnn_rt.backends.torch.cpu import TorchRunner
+    from jetson_dnn_rt.backends.torch import TorchRunner
 
     makers: dict[str, Callable[[Part], Runner]] = {
         "onnxruntime": lambda part: create_runner(part, "onnxruntime", "fp32", threads=_THREADS),
@@ -267,12 +267,12 @@ def _pin(image: npt.NDArray[np.float32], stack: ExitStack) -> npt.NDArray[np.flo
 def _make_runner(name: str, state: _State, engines: _Engines, part: Part) -> Runner:
     backend, precision = name.split("-")
     if name == EAGER:
-        from jetson_dnn_rt.backends.cuda.torch_graphs import TorchCuda
+        from jetson_dnn_rt.backends.cuda.owners import TorchCuda
 
         TorchCuda().close()  # says clearly what is missing
         return EagerRunner(part)
     if backend == "torch":
-        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch import TorchCudaRunner
 
         runner = TorchCudaRunner(part, precision)
         engines.graphs.append(runner.cuda_graph)

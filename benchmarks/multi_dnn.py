@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
             raise ConfigurationError(f"--{key.replace('_', '-')} must be > 0: {value}")
     from benchmarks.multi_dnn_networks import NetworkSpec
     from benchmarks.multi_dnn_rows import Bench
-    from jetson_dnn_rt.backends.torch.cpu import choose_device
+    from jetson_dnn_rt.backends.torch import choose_device
 
     device = choose_device() if args.device == "auto" else args.device
     if device == "cuda" and choose_device() != "cuda":

@@ -37,8 +37,8 @@ from jetson_dnn_rt.lab.profile.layer_chain import make_layer_chain, run_layers
 from jetson_dnn_rt.lab.profile.report import describe_times
 from jetson_dnn_rt.lab.wcet.evt import judge
 from jetson_dnn_rt.lab.wcet.statement import Campaign
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 from jetson_dnn_rt.variants.measuring.timing import TimedRun, run_in_turn

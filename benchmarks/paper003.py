@@ -101,7 +101,7 @@ def run(
 
     info = inspect_backend("tvm")
     if not info.available:
-        raise BackendUnavailableError(f"back end tvm: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end tvm: {info.reason}; {info.fix}")
     _check(args)
     if args.quick:
         vars(args).update(QUICK)

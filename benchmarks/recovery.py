@@ -228,7 +228,7 @@ def _load_recovered(
     model: Model, library: Library, steps: int, fit_frames: int
 ) -> tuple[fx.GraphModule | None, dict[str, Any]]:
     """A network of the same frames and steps, where the library has one."""
-    from jetson_dnn_rt.variants.library.weights_store import STEPS_FACT, load_reduced, weights_key
+    from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
 
     entry = library.load(weights_key(model, SPEC))
     wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": fit_frames}

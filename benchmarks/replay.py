@@ -36,9 +36,9 @@ from benchmarks.replay_fleet import WORKERS, evaluate_on_fleet
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
-from jetson_dnn_rt.lab.evaluate.sequential import name_stream
+from jetson_dnn_rt.lab.evaluate.chunk import name_stream
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask
+from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, python_command
 from jetson_dnn_rt.traces.reader import open_trace
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.protocol import BenchmarkError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 from jetson_dnn_rt.variants.measuring.timing import measure_stages

@@ -24,23 +24,21 @@ from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
-    choose_split,
-    list_splits,
-)
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
-from jetson_dnn_rt.runtime.sharing.split_trial import (
     Times,
+    choose_split,
     find_capacity_hz,
     find_slowdown,
     judge_trial,
+    list_splits,
     run_side_by_side,
 )
+from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default

@@ -126,7 +126,7 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.planning import analyse, plan
-    from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 
     _say(f"{name}: random weights")

@@ -17,8 +17,8 @@ import numpy as np
 
 from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.lab.simulate.scenario_files import make_source, open_scenario, scenario_names
-from jetson_dnn_rt.lab.simulate.session import policy_names, simulate
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
+from jetson_dnn_rt.lab.simulate.session import make_source, policy_names, simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
@@ -322,5 +322,5 @@ def _simulate(
     tally = simulate(
         source, policy, seed=seed, frames=count, settings=settings, observer=frames.append
     )
-    extra = f"clock_changes={tally.clock_changes} switches={tally.switches}"
+    extra = f"switches={tally.switches}"
     return f"{_summarize(frame.record for frame in frames)} {extra}"

@@ -33,7 +33,7 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.building.building import BuildReport, BuildSettings, TaskBuilder
+    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
@@ -213,10 +213,14 @@ def _plan_task(
 ) -> _Job:
     from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
-    from jetson_dnn_rt.nodes.tasks.loading import apply_thresholds, load_task_model
-    from jetson_dnn_rt.runtime.task import open_library, tuning_options
-    from jetson_dnn_rt.variants.building.building import BuildReport, TaskBuilder, TaskPlan
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
+    from jetson_dnn_rt.runtime.task import (
+        apply_thresholds,
+        open_library,
+        open_model,
+        tuning_options,
+    )
+    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.running.variant_set import choose_default
 
     library = open_library(values.engine_cache)
@@ -229,7 +233,7 @@ def _plan_task(
     settings = DecoderSettings()
     apply_thresholds(settings, values)
     try:
-        model = load_task_model(values)
+        model = open_model(values)
         plan = TaskPlan(
             task,
             model,
@@ -254,7 +258,7 @@ def _plan_task(
 
 
 def _read_settings(args: argparse.Namespace, values: TaskConfig) -> BuildSettings:
-    from jetson_dnn_rt.variants.building.building import BuildSettings
+    from jetson_dnn_rt.variants.building import BuildSettings
 
     frames = args.frames or values.build_frames
     return BuildSettings(

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread

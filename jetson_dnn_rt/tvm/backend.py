@@ -6,13 +6,13 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import BackendInfo
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
+from jetson_dnn_rt.backends.base import BackendInfo
+from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.tvm.compile import find_linker
 from jetson_dnn_rt.tvm.target import (
     TUNING_PACKAGES,
     TVM_FFI_VERSION,
-    TVM_MEND,
+    TVM_FIX,
     TVM_VERSION,
     find_cuda_arch,
 )
@@ -33,13 +33,13 @@ def inspect() -> BackendInfo:
         version = str(importlib.import_module("tvm").__version__)
         runtime = str(importlib.import_module("tvm_ffi").__version__)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        return BackendInfo(TVM, "", False, (), f"cannot be imported: {error}", TVM_MEND)
+        return BackendInfo(TVM, "", False, (), f"cannot be imported: {error}", TVM_FIX)
     if _release_of(version) != _release_of(TVM_VERSION):
         reason = f"TVM {version} is installed, its interfaces change with every release"
-        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
+        return BackendInfo(TVM, "", False, (), reason, TVM_FIX)
     if _release_of(runtime) != _release_of(TVM_FFI_VERSION):
         reason = f"apache-tvm-ffi {runtime} is installed, with which TVM {version} crashes"
-        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
+        return BackendInfo(TVM, "", False, (), reason, TVM_FIX)
     lacks = []
     missing = [name for name in TUNING_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:

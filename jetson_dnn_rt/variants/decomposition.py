@@ -1,80 +1,63 @@
-"""Decomposed networks: which layers were replaced, by what ranks, and why not the others.
+"""Decomposed networks: which layers were replaced by what, and how they are kept in the library.
 
 `apply_structure` makes the modules of one, to load weights into; `lab.compress` finds the weights.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+import safetensors
+import safetensors.torch
 import torch
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS_FILE = "weights.safetensors"
+DECOMPOSITION_FILE = "decomposition.json"
+STEPS_FACT = "recover_steps"
 
 Ranks = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayerDecomposition:
-    """One layer and what became of it.
+    """One layer and what became of it; multiply-accumulates are per picture."""
 
-    Attributes
-    ----------
-    name : str
-        Path of the submodule in the graph.
-    kind : str
-        ``conv`` or ``linear``.
-    ranks : tuple of int
-        (R3, R4) per group, or (R,); empty where the layer was never decomposed.
-    macs_before, macs_after : int
-        Multiply-accumulates per picture.
-    error : float
-        Relative error that the ranks bring, of what `metric` says; 0 without ranks.
-    metric : str
-        ``weight``, or ``output`` where the covariance of the inputs was known.
-    kept : bool
-        Whether the network has the decomposed layer.
-    reason : str
-        Why not: ``1x1``, ``depthwise``, ``not faster: 0.41 ms against 0.38``; empty where kept.
-    """
-
-    name: str
-    kind: str
-    ranks: tuple[int, ...]
+    name: str  # path of the submodule in the graph
+    kind: str  # "conv" or "linear"
+    ranks: Ranks  # (R3, R4) per group, or (R,); empty where the layer was never decomposed
     macs_before: int
     macs_after: int
-    error: float
-    metric: str
-    kept: bool
-    reason: str
+    error: float  # relative, of what `metric` says; 0 without ranks
+    metric: str  # "weight", or "output" where the covariance of the inputs was known
+    kept: bool  # whether the network has the decomposed layer
+    reason: str  # why not: "1x1", "not faster: 0.41 ms against 0.38"; empty where kept
 
 
 @dataclass(frozen=True)
 class Decomposition:
     """A network and what became of its layers.
 
-    Attributes
-    ----------
-    spec : DecompositionSpec
-        What was asked for.
-    layers : tuple of LayerDecomposition
-        Every convolution and linear layer, in the order of their first calls.
-    macs_before, macs_after : int
-        Of the whole network per picture, including what cannot be decomposed.
-    parameters_before, parameters_after : int
-        Of the whole network; batch norms are gone afterwards.
-    note : str
-        Where the budget could not be reached: why, and what was reached. Else empty.
+    The counts are of the whole network, including what cannot be decomposed; batch norms are gone
+    afterwards. `note` says why the budget could not be reached, and what was; else it is empty.
     """
 
     spec: DecompositionSpec
-    layers: tuple[LayerDecomposition, ...]
+    layers: tuple[LayerDecomposition, ...]  # every one, in the order of their first calls
     macs_before: int
     macs_after: int
     parameters_before: int
@@ -87,18 +70,12 @@ class Decomposition:
         return self.macs_after / self.macs_before if self.macs_before else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it as values that `json` writes."""
+        """Values that `json` writes."""
         return {**asdict(self), "spec": str(self.spec)}
 
     @staticmethod
     def from_json(data: object) -> Decomposition:
-        """Read what `to_json` gave.
-
-        Raises
-        ------
-        ModelError
-            When it is anything else.
-        """
+        """Read what `to_json` gave; raises `ModelError` when it is anything else."""
         values = _read_fields(data, Decomposition, "decomposition")
         layers = values.pop("layers")
         if not isinstance(layers, (list, tuple)):
@@ -152,36 +129,21 @@ def _read_layer(data: object) -> LayerDecomposition:
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or linear layer of a graph.
-
-    Attributes
-    ----------
-    kind : str
-        ``conv`` or ``linear``.
-    groups, outputs, inputs, taps : int
-        Its weight is [groups x outputs, inputs, taps].
-    reason : str
-        Why it cannot be decomposed; empty where it can.
-    """
+    """A convolution or linear layer of a graph; its weight is [groups x outputs, inputs, taps]."""
 
     kind: Literal["conv", "linear"]
     groups: int
     outputs: int
     inputs: int
     taps: int
-    reason: str
+    reason: str  # why it cannot be decomposed; empty where it can
 
 
 def describe_layer(module: nn.Module, method: str) -> Layer:
     """Say whether and as what a layer can be decomposed.
 
-    Parameters
-    ----------
-    module : nn.Conv2d or nn.Linear
-        The layer.
-    method : str
-        ``tucker``: convolutions larger than 1x1, and linear layers as products of two.
-        ``svd``: all of them as products of two, a convolution as kh x kw and 1x1.
+    ``tucker`` takes convolutions larger than 1x1, and linear layers as products of two; ``svd``
+    takes all of them as products of two, a convolution as kh x kw and 1x1.
     """
     if isinstance(module, nn.Linear):
         return Layer("linear", 1, module.out_features, module.in_features, 1, "")
@@ -208,22 +170,10 @@ def find_layers(graph: fx.GraphModule, method: str) -> dict[str, Layer]:
 
 
 def build_structure(module: nn.Module, ranks: Ranks) -> nn.Sequential:
-    """Make the layers that replace one, with all weights zero.
+    """Make the layers that replace a convolution or linear layer, with all weights zero.
 
     The last one has a bias even where the layer had none: it takes up the mean of what the
-    others lose.
-
-    Parameters
-    ----------
-    module : nn.Conv2d or nn.Linear
-        The layer.
-    ranks : tuple of int
-        (R3, R4) per group of a convolution, (R,) of a linear layer.
-
-    Raises
-    ------
-    ModelError
-        When the ranks do not fit the layer.
+    others lose. Raises `ModelError` when the ranks do not fit the layer.
     """
     weight = getattr(module, "weight", None)
     assert isinstance(weight, torch.Tensor)
@@ -273,24 +223,10 @@ def _build_convolutions(conv: nn.Conv2d, ranks: Ranks) -> list[nn.Conv2d]:
 
 
 def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.GraphModule:
-    """Make the network of a decomposition without its weights, to load a state dict into.
+    """Copy a network with the structure of a decomposition, to load a state dict into.
 
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        The network that was decomposed; left as it is.
-    decomposition : Decomposition
-        What became of its layers.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        A copy; weights of decomposed layers are zero.
-
-    Raises
-    ------
-    ModelError
-        When the decomposition is not one of this graph.
+    The weights of decomposed layers are zero. Raises `ModelError` when the decomposition is of
+    another network.
     """
     reduced = copy_folded(graph)
     found = find_layers(graph, decomposition.spec.method)
@@ -305,3 +241,96 @@ def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.G
             built = build_structure(reduced.get_submodule(name), layer.ranks)
             replace_module(reduced, name, built)
     return reduced
+
+
+def weights_key(model: Model, spec: DecompositionSpec) -> EntryKey:
+    """Key of a model's decomposed network in a library."""
+    return EntryKey(model.model_hash, model.part.graph_hash, str(spec), "weights")
+
+
+def encode_weights(graph: fx.GraphModule) -> bytes:
+    """Encode the weights of a network as safetensors."""
+    # Cloned: the format has no tensors that share their memory.
+    state = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in graph.state_dict().items()
+    }
+    data: bytes = safetensors.torch.save(state)
+    return data
+
+
+def store_reduced(
+    library: Library,
+    model: Model,
+    graph: fx.GraphModule,
+    decomposition: Decomposition,
+    facts: Mapping[str, Any],
+) -> Entry:
+    """Keep a decomposed network, in the place of an earlier one of the same name.
+
+    `facts` are what JSON can hold; `STEPS_FACT` are the steps of its recovery.
+    """
+    files = {
+        WEIGHTS_FILE: encode_weights(graph),
+        DECOMPOSITION_FILE: json.dumps(decomposition.to_json(), allow_nan=False).encode(),
+    }
+    key = weights_key(model, decomposition.spec)
+    return library.store(key, files, facts, model=model.source)
+
+
+def load_reduced(model: Model, spec: DecompositionSpec, library: Library) -> fx.GraphModule | None:
+    """Load a decomposed network, in evaluation mode, its nodes named as in the model's graph.
+
+    None where the library has none that fits; one that does not fit is logged. Raises `ModelError`
+    when the model has no static graph.
+    """
+    entry = library.load(weights_key(model, spec))
+    if entry is None:
+        return None
+    graph = split(model, 1).graph
+    try:
+        return _restore(graph, entry)
+    except (ModelError, KeyError, ValueError) as error:
+        logger.warning(
+            "library entry %s does not fit %s: %s; it must be built again",
+            entry.path, model.source, error,
+        )  # fmt: skip
+        return None
+
+
+def stored_steps(model: Model, spec: DecompositionSpec, library: Library) -> int | None:
+    """Recovery steps of the decomposed network in the library; None where there is none."""
+    entry = library.load(weights_key(model, spec))
+    if entry is None:
+        return None
+    steps = entry.facts.get(STEPS_FACT, 0)
+    return steps if isinstance(steps, int) else 0
+
+
+def read_decomposition(entry: Entry) -> Decomposition:
+    """Read what became of the layers of a stored network.
+
+    Raises `ModelError`, `KeyError` or `ValueError` when the file is missing or damaged.
+    """
+    return Decomposition.from_json(json.loads(entry.files[DECOMPOSITION_FILE]))
+
+
+def _restore(graph: fx.GraphModule, entry: Entry) -> fx.GraphModule:
+    reduced = apply_structure(graph, read_decomposition(entry))
+    try:
+        state = safetensors.torch.load(entry.files[WEIGHTS_FILE])
+    except safetensors.SafetensorError as error:
+        raise ModelError(f"{WEIGHTS_FILE}: {error}") from error
+    expected = reduced.state_dict()
+    wrong = sorted(
+        name
+        for name in state.keys() | expected.keys()
+        if name not in state
+        or name not in expected
+        or state[name].shape != expected[name].shape
+        or state[name].dtype != expected[name].dtype
+    )
+    if wrong:
+        raise ModelError(f"{len(wrong)} tensors differ, the first is {wrong[0]!r}")
+    reduced.load_state_dict(state)
+    return reduced.eval()

@@ -219,7 +219,7 @@ def test_table_of_dashcam() -> None:
     assert last.split() == expected.split()
 
 
-def test_missing_data_are_an_error_with_the_mend(
+def test_missing_data_are_an_error_with_the_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from jetson_dnn_rt.cli.main import main

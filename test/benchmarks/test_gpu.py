@@ -12,7 +12,7 @@ from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
 
 from benchmarks import gpu
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
@@ -30,7 +30,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for name in (
-        "jetson_dnn_rt.backends.cuda.device",
+        "jetson_dnn_rt.backends.cuda.owners",
         "jetson_dnn_rt.backends.tensorrt.runner",
         "benchmarks.gpu",
     ):

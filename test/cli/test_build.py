@@ -19,7 +19,7 @@ import pytest
 from jetson_dnn_rt.cli import build as build_command
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
-from jetson_dnn_rt.variants.building import building
+from jetson_dnn_rt.variants import building
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 

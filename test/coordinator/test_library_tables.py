@@ -19,12 +19,12 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
     make_task_table,
 )
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import (
     measurement_key,
@@ -140,7 +140,7 @@ def test_what_nobody_compared_is_left_out_and_said(caplog: pytest.LogCaptureFixt
         make_table({REDUCED: profiles[REDUCED]})
 
 
-def test_what_was_never_timed_is_refused_with_the_mend() -> None:
+def test_what_was_never_timed_is_refused_with_the_fix() -> None:
     profile = VariantProfile.of(VariantSpec.parse(FULL), make_runs(1, 3, 1), [], None)
     with pytest.raises(ConfigurationError, match="warmup_runs above 0"):
         make_table({FULL: profile})

@@ -16,7 +16,7 @@ from jetson_dnn_rt.models.sources.torchvision_modules import (
     OneStageModule,
     SegmentationModule,
     TwoStageModule,
-    wrap_detector,
+    wrap,
 )
 
 DETECTORS = {
@@ -54,13 +54,11 @@ def assert_same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, .
 
 
 @pytest.mark.parametrize(("name", "size"), DETECTORS.items())
-def test_one_stage_detectors_are_bit_for_bit_torchvisions(
-    name: str, size: tuple[int, int]
-) -> None:
+def test_one_stage_detectors_are_bit_for_bit_torchvisions(name, size):
     network = build(name)
     network.score_thresh = 1e-3  # random weights are sure of nothing
     original = TwoStageModule(copy.deepcopy(network))  # torchvision's own forward
-    module = wrap_detector(network, size)
+    module = wrap(network, "detection", size)
     assert isinstance(module, OneStageModule)
     image = make_image(size)
     with torch.inference_mode():
@@ -74,8 +72,8 @@ def test_one_stage_detectors_are_bit_for_bit_torchvisions(
     assert len(leaves) == 1
 
 
-def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
-    module = wrap_detector(build("ssdlite320_mobilenet_v3_large"), (320, 320))
+def test_the_last_step_of_a_detector_does_not_hold_its_weights():
+    module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     assert [name for name, _ in suppression.named_buffers()] == ["anchors"]
     assert not list(suppression.parameters())
@@ -85,8 +83,8 @@ def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
     assert "SSD, size=(320, 320), score_thresh=0.001, nms_thresh=0.55" in repr(suppression)
 
 
-def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
-    module = wrap_detector(build("ssdlite320_mobilenet_v3_large"), (320, 320))
+def test_boxes_are_computed_in_fp32_whatever_the_network_gives():
+    module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     anchors = suppression.anchors
     boxes = torch.zeros(1, len(anchors), 4, dtype=torch.bfloat16)
@@ -98,9 +96,9 @@ def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
     torch.testing.assert_close(found[best], anchors[700].clamp(0, 320), rtol=0, atol=1e-4)
 
 
-def test_two_stage_detectors_run_whole() -> None:
+def test_two_stage_detectors_run_whole():
     network = build("fasterrcnn_mobilenet_v3_large_320_fpn")
-    module = wrap_detector(network, (128, 192))
+    module = wrap(network, "detection", (128, 192))
     assert isinstance(module, TwoStageModule)
     with torch.inference_mode():
         boxes, labels, scores = module(make_image((128, 192)))
@@ -111,7 +109,7 @@ def test_two_stage_detectors_run_whole() -> None:
 
 
 @pytest.mark.parametrize("name", ["deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"])
-def test_segmentation_is_bit_for_bit_torchvisions(name: str) -> None:
+def test_segmentation_is_bit_for_bit_torchvisions(name):
     network = build(name)
     original = copy.deepcopy(network)
     module = SegmentationModule(network, (96, 128))
@@ -122,7 +120,7 @@ def test_segmentation_is_bit_for_bit_torchvisions(name: str) -> None:
         assert torch.equal(trace(module)(image), expected)
 
 
-def test_inception_with_its_own_normalisation_is_traced() -> None:
+def test_inception_with_its_own_normalisation_is_traced():
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         network = get_model("inception_v3", weights=None, init_weights=False).eval()
@@ -134,11 +132,11 @@ def test_inception_with_its_own_normalisation_is_traced() -> None:
         assert torch.equal(trace(network)(image), expected)
 
 
-def test_an_exported_detector_finds_the_same_boxes() -> None:
+def test_an_exported_detector_finds_the_same_boxes():
     import onnxruntime
 
     network = calibrate(build("ssdlite320_mobilenet_v3_large"), (320, 320), as_list=True)
-    module = wrap_detector(network, (320, 320)).eval()
+    module = wrap(network, "detection", (320, 320)).eval()
     image = make_image((320, 320))
     with torch.inference_mode():
         expected = [output.numpy() for output in module(image)]

@@ -7,7 +7,7 @@ import pytest
 
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.runtime.realtime import RIGHTS_MEND, Realtime
+from jetson_dnn_rt.runtime.realtime import RIGHTS_FIX, Realtime
 
 pytestmark = pytest.mark.freezes
 
@@ -50,7 +50,7 @@ def test_process_items_are_applied_and_said(restored):
     assert sys.getswitchinterval() == pytest.approx(700e-6)
 
 
-def test_refused_rights_are_reported_with_the_mend(restored, monkeypatch):
+def test_refused_rights_are_reported_with_the_fix(restored, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(1, "Operation not permitted")
 
@@ -60,7 +60,7 @@ def test_refused_rights_are_reported_with_the_mend(restored, monkeypatch):
     realtime.apply_to_worker()
     setting = settings(realtime)["sched_fifo"]
     assert not setting.applied
-    assert RIGHTS_MEND in setting.detail
+    assert RIGHTS_FIX in setting.detail
     assert len(realtime.settings) == 1
 
 

@@ -15,13 +15,13 @@ pytest.importorskip("tvm", reason="TVM is not installed")
 from tuned_kernels import SIZE, TRIALS, VARIANT, make_tiny
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tvm import measuring as tvm_measuring
 from jetson_dnn_rt.tvm import tuning as tvm_tuning
 from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
-from jetson_dnn_rt.variants.building import building
-from jetson_dnn_rt.variants.building.building import (
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import (
     BuildReport,
     BuildSettings,
     TaskBuilder,

@@ -1,17 +1,16 @@
 """The few functions of the CUDA driver that neither torch nor every cuda-python offers alike.
 
-The driver's library is on every machine with a device, whoever owns memory and streams there, and
-its functions are a stable C interface. They are called in the device's primary context, which is
-the one of the runtime, and so of torch and cuda-python.
+The driver's library is on every machine with a device, and its functions are a stable C
+interface. They are called in the device's primary context, which is the one of the runtime, and
+so of torch and cuda-python.
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
-from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.cuda.device import CudaError, DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 _LIBRARY = "libcuda.so.1"
@@ -25,42 +24,14 @@ Launch = tuple[int, int, int]
 """Blocks, or threads of a block, along x, y, z."""
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
-    """What decides which memory a device reads frames from.
-
-    Attributes
-    ----------
-    integrated : bool
-        Whether it shares the memory of the host, as on a Jetson.
-    maps_host_memory : bool
-        Whether its kernels can read page-locked host memory in place.
-    capability : tuple of int
-        Compute capability, e.g. (8, 7).
-    """
-
-    integrated: bool
-    maps_host_memory: bool
-    capability: tuple[int, int]
-
-
 class CudaDriver:
-    """The driver, in the primary context of one device.
+    """The driver in the primary context of the first device; a `CudaError` says what it refused.
 
-    Parameters
-    ----------
-    library : object, optional
-        The driver's functions; ``libcuda.so.1`` by default.
-    device : int
-        Number of the device.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no driver, or no device.
+    `library` has the driver's functions, those of ``libcuda.so.1`` by default.
+    `BackendUnavailableError` where there is no driver, or no device.
     """
 
-    def __init__(self, library: Any = None, device: int = 0) -> None:
+    def __init__(self, library: Any = None) -> None:
         if library is None:
             try:
                 library = ctypes.CDLL(_LIBRARY)
@@ -70,13 +41,14 @@ class CudaDriver:
         self._device = ctypes.c_int()
         self._context = ctypes.c_void_p()
         try:
-            self._call("cuInit", ctypes.c_uint(0))
-            self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(device))
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
+            self.call("cuInit", ctypes.c_uint(0))
+            self.call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
         except CudaError as error:
             raise BackendUnavailableError(f"the CUDA driver gives no device ({error})") from error
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; `CudaError` where its status says that it failed."""
         status = int(getattr(self._library, name)(*arguments))
         if status:
             text = ctypes.c_char_p()
@@ -84,98 +56,43 @@ class CudaDriver:
             raise CudaError(f"{name}: {(text.value or b'error').decode()} ({status})")
 
     def enter(self) -> None:
-        """Make the context the calling thread's current one, which a new thread has not.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
-        self._call("cuCtxSetCurrent", self._context)
+        """Make the context the calling thread's current one: a new thread has none."""
+        self.call("cuCtxSetCurrent", self._context)
 
     def properties(self) -> DeviceProperties:
-        """What kind of device it is.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
+        """What kind of device it is."""
         found = []
         for kind in (_INTEGRATED, _CAN_MAP_HOST_MEMORY, _MAJOR, _MINOR):
             value = ctypes.c_int()
-            self._call(
-                "cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(kind), self._device
-            )
+            arguments = (ctypes.byref(value), ctypes.c_int(kind), self._device)
+            self.call("cuDeviceGetAttribute", *arguments)
             found.append(value.value)
         integrated, maps, major, minor = found
         return DeviceProperties(bool(integrated), bool(maps), (major, minor))
 
     def device_address(self, host_address: int) -> int:
-        """Where kernels find page-locked host memory, given its first byte.
-
-        Raises
-        ------
-        CudaError
-            When it is not mapped.
-        """
+        """Where kernels find page-locked host memory; `CudaError` where it is not mapped."""
         self.enter()
         found = ctypes.c_void_p()
-        self._call(
-            "cuMemHostGetDevicePointer_v2",
-            ctypes.byref(found),
-            ctypes.c_void_p(host_address),
-            ctypes.c_uint(0),
-        )
+        arguments = (ctypes.byref(found), ctypes.c_void_p(host_address), ctypes.c_uint(0))
+        self.call("cuMemHostGetDevicePointer_v2", *arguments)
         return int(found.value or 0)
 
     def load_kernel(self, image: bytes, name: str) -> Kernel:
-        """Load a compiled kernel; it stays until the end of the process.
+        """Load a kernel by its C name; it stays until the end of the process.
 
-        Parameters
-        ----------
-        image : bytes
-            A cubin, or PTX that ends with a zero byte.
-        name : str
-            Of the kernel in it, as C has it.
-
-        Raises
-        ------
-        CudaError
-            When this driver cannot run it.
+        `image` is a cubin, or PTX that ends with a zero byte. `CudaError` where this driver cannot
+        run it.
         """
         self.enter()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         return Kernel(self, function)
-
-    def launch(
-        self, function: Any, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
-    ) -> None:
-        """Queue a kernel of one argument, a structure, which is copied before this returns.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
-        self.enter()
-        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-        sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))
-        self._call("cuLaunchKernel", function, *sides, ctypes.c_void_p(stream), parameters, None)
 
 
 class Kernel:
-    """A loaded kernel.
-
-    Parameters
-    ----------
-    driver : CudaDriver
-        That loaded it.
-    function : object
-        The driver's handle.
-    """
+    """A loaded kernel, by the handle of the driver that loaded it."""
 
     def __init__(self, driver: CudaDriver, function: Any) -> None:
         self._driver, self._function = driver, function
@@ -183,5 +100,9 @@ class Kernel:
     def launch(
         self, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
     ) -> None:
-        """Queue it on a stream; see `CudaDriver.launch`."""
-        self._driver.launch(self._function, grid, block, stream, arguments)
+        """Queue it with one argument, a structure, which is copied before this returns."""
+        self._driver.enter()
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+        sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))
+        call = self._driver.call
+        call("cuLaunchKernel", self._function, *sides, ctypes.c_void_p(stream), parameters, None)

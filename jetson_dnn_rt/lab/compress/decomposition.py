@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.variants.decomposition import (
     Decomposition,
     LayerDecomposition,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
-from jetson_dnn_rt.backends.torch.cpu import supports_bf16
+from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.lab.compress.distillation import (
@@ -140,7 +140,7 @@ def recover(
     steps : int
         At least 1.
     head : str, optional
-        Layout of what the networks return, as in `models.heads.kinds`: the boxes of a
+        Layout of what the networks return, as in `models.heads.registry`: the boxes of a
         detector then count where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.

@@ -1,4 +1,4 @@
-"""Variants that were built, on disk: made once, checked on every load, found by what they are.
+"""Built variants on disk: made once, checked on every load, found by what they are.
 
 ::
 
@@ -73,10 +73,7 @@ _ATTEMPTS = 16
 def default_root() -> Path:
     """``$XDG_CACHE_HOME/jetson_dnn_rt``, by default ``~/.cache/jetson_dnn_rt``.
 
-    Raises
-    ------
-    ConfigurationError
-        When the user has no home folder.
+    Raises `ConfigurationError` when the user has no home folder.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The specification wants a relative path to be ignored.
@@ -99,20 +96,11 @@ class Removal:
 
 
 class Library:
-    """Entries on disk. Nothing is made before the first `store`.
+    """Entries on disk, by default below `default_root`; nothing is made before the first `store`.
 
     One that cannot be written to still gives what is in it; what is stored then stays in memory,
-    which is said once.
-
-    Parameters
-    ----------
-    root : Path, optional
-        The folder; by default `default_root`.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is no folder, or it or a folder above it is not trusted: what is in it is run.
+    which is logged once. Raises `ConfigurationError` when the root is no folder, or it or a folder
+    above it is not trusted: what is in it is run.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -120,7 +108,8 @@ class Library:
         self._reported: set[str] = set()
         try:
             self.root = self.root.expanduser().resolve()
-            os.close(open_below(self.root, ()))
+            with open_below(self.root, ()):
+                pass
         except FileNotFoundError:
             return
         except NotADirectoryError as error:
@@ -129,13 +118,7 @@ class Library:
             raise ConfigurationError(f"library {self.root}: {_tell(error)}") from error
 
     def check_writable(self) -> None:
-        """For commands that are of no use when nothing can be kept.
-
-        Raises
-        ------
-        ConfigurationError
-            When nothing can be stored, with the reason.
-        """
+        """Raise `ConfigurationError`, with the reason, when nothing can be stored."""
         try:
             os.rmdir(self._make_temporary())
             self._remove_abandoned()
@@ -150,51 +133,38 @@ class Library:
     def load(self, key: EntryKey) -> Entry | None:
         """Read an entry whole and check it: sizes, SHA-256 of every file, the key.
 
-        A damaged one is reported once and not used; the next `store` of its key replaces it. So
-        is one of another version of the back end or of another device, in the place of which
-        nothing is found.
-
-        Returns
-        -------
-        Entry or None
-            None where there is none that can be used.
+        None where there is none that can be used. A damaged one is logged once and not used; the
+        next `store` of its key replaces it. One of another version of the back end or another
+        device is logged too.
         """
-        for parts in self._candidates(key):
+        for model in self._model_folders(key):
+            parts = (model, key.variant, key.digest)
             path = self.root.joinpath(*parts)
             try:
-                entry = self._read(path, parts)
+                return self._read(path, parts)
+            except FileNotFoundError:
+                pass
             except (DamagedEntryError, OtherSchemaError, OSError) as error:
-                self._report_error(path, error, "it is not used and will be built anew")
-                continue
-            if entry is not None:
-                return entry
+                self._report_error(path, error, "it is not used and will be built again")
         self._report_outdated(key)
         return None
-
-    def _candidates(self, key: EntryKey) -> list[tuple[str, str, str]]:
-        return [(model, key.variant, key.digest) for model in self._model_folders(key)]
 
     def _model_folders(self, key: EntryKey) -> list[str]:
         """Folders of the key's model: one, but for two names or two processes at once."""
         start = key.model_hash[:12]
         return [name for name in self._names() if _MODEL.fullmatch(name) and _ends(name, start)]
 
-    def _read(self, path: Path, parts: tuple[str, ...]) -> Entry | None:
+    def _read(self, path: Path, parts: tuple[str, ...]) -> Entry:
         for attempt in range(_ATTEMPTS):
-            try:
-                folder = open_below(self.root, parts)
-            except FileNotFoundError:
-                return None
-            try:
-                entry = read_entry(folder, path)
-                touch(folder)
-                return entry
-            except (DamagedEntryError, OSError):
-                # Perhaps another process put a new entry into the place of this one meanwhile.
-                if attempt == _ATTEMPTS - 1 or not self._was_replaced(folder, parts):
-                    raise
-            finally:
-                os.close(folder)
+            with open_below(self.root, parts) as folder:
+                try:
+                    entry = read_entry(folder, path)
+                    touch(folder)
+                    return entry
+                except (DamagedEntryError, OSError):
+                    # Perhaps another process put a new entry into its place meanwhile.
+                    if attempt == _ATTEMPTS - 1 or not self._was_replaced(folder, parts):
+                        raise
         raise AssertionError("unreachable")
 
     def _was_replaced(self, folder: int, parts: tuple[str, ...]) -> bool:
@@ -206,7 +176,7 @@ class Library:
         return (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino)
 
     def _report_outdated(self, key: EntryKey) -> None:
-        """Say so when there is the same thing of another version or device."""
+        """Log when there is the same thing of another version or device."""
         wanted = {"backend_version", "device"}
         for model in self._model_folders(key):
             for name in self._names(model, key.variant):
@@ -219,10 +189,10 @@ class Library:
                         f"{field} {there} there, {here} here"
                         for field, (there, here) in differences.items()
                     )
-                    self._report(listing.path, f"{text}; it is not used and will be built anew")
+                    self._report(listing.path, f"{text}; it is not used and will be built again")
 
     def _names(self, *parts: str) -> list[str]:
-        """Names in a folder; one that is not trusted is reported once and passed over."""
+        """Names in a folder; one that is not trusted is logged once and passed over."""
         try:
             return list_names(self.root, parts)
         except PermissionError as error:
@@ -235,7 +205,9 @@ class Library:
         self._report(path, f"{_tell(error)}; {consequence}")
 
     def _report(self, path: Path, text: str) -> None:
-        message = f"library entry {path}: {text}"
+        self._warn_once(f"library entry {path}: {text}")
+
+    def _warn_once(self, message: str) -> None:
         if message not in self._reported:
             self._reported.add(message)
             logger.warning("%s", message)
@@ -252,27 +224,18 @@ class Library:
     ) -> Entry:
         """Store an entry, in the place of any other of the same key.
 
+        Returns it as `load` would give it; without a path where it could not be stored, which is
+        logged once as a warning. Raises `ValueError` when a name, a size or the facts cannot be
+        stored.
+
         Parameters
         ----------
-        key : EntryKey
-            What it is.
         files : mapping of str to bytes
             By name: letters, digits, ``.``, ``_`` and ``-``.
         facts : mapping
             Whatever JSON can hold.
         model : str
             The model as the user named it, for those who look into the folder.
-
-        Returns
-        -------
-        Entry
-            As `load` would give it; without a path where it could not be stored, which is said
-            once as a warning.
-
-        Raises
-        ------
-        ValueError
-            When a name, a size or the facts cannot be stored.
         """
         for name, data in files.items():
             if len(data) > MAX_FILE_BYTES:
@@ -290,24 +253,20 @@ class Library:
         try:
             path = self._write(header, {**files, HEADER: text})
         except OSError as error:
-            message = f"library {self.root}: cannot be written ({error.strerror}): what is built "
-            message += "is used and not kept"
-            if message not in self._reported:
-                self._reported.add(message)
-                logger.warning("%s", message)
+            self._warn_once(
+                f"library {self.root}: cannot be written ({error.strerror}): what is built is "
+                "used and not kept"
+            )
             return Entry(header, dict(files), None)
         return Entry(header, dict(files), path)
 
     def _write(self, header: Header, files: Mapping[str, bytes]) -> Path:
         temporary = self._make_temporary()
         try:
-            folder = open_below(self.root, (_TEMPORARY, temporary.name))
-            try:
+            with open_below(self.root, (_TEMPORARY, temporary.name)) as folder:
                 for name, data in files.items():
                     write_file(folder, name, data)
                 os.fsync(folder)
-            finally:
-                os.close(folder)
             existing = self._model_folders(header.key)
             model = existing[0] if existing else _name_model(header)
             return self._put(temporary, (model, header.key.variant, header.key.digest))
@@ -317,19 +276,17 @@ class Library:
 
     def _put(self, temporary: Path, parts: tuple[str, str, str]) -> Path:
         for _ in range(_ATTEMPTS):
-            parent = open_below(self.root, parts[:-1], create=True)
-            try:
-                os.rename(temporary, parts[-1], dst_dir_fd=parent)
-                os.fsync(parent)
-                return self.root.joinpath(*parts)
-            except FileNotFoundError:
-                continue  # somebody pruned the empty folder between the two steps
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                    raise
-                self._move_away(parts)
-            finally:
-                os.close(parent)
+            with open_below(self.root, parts[:-1], create=True) as parent:
+                try:
+                    os.rename(temporary, parts[-1], dst_dir_fd=parent)
+                    os.fsync(parent)
+                    return self.root.joinpath(*parts)
+                except FileNotFoundError:
+                    continue  # somebody pruned the empty folder between the two steps
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                        raise
+                    self._move_away(parts)
         raise OSError(errno.EBUSY, "others keep changing the same entry")
 
     def _move_away(self, parts: tuple[str, str, str]) -> None:
@@ -350,17 +307,14 @@ class Library:
     def _make_temporary(self) -> Path:
         make_root(self.root)
         name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        folder = open_below(self.root, (_TEMPORARY,), create=True)
-        try:
+        with open_below(self.root, (_TEMPORARY,), create=True) as folder:
             os.mkdir(name, 0o755, dir_fd=folder)
-        finally:
-            os.close(folder)
         return self.root / _TEMPORARY / name
 
     # -- look and prune ------------------------------------------------------------------------
 
     def entries(self) -> list[Listing]:
-        """List what is there, by model, variant and digest; damaged entries too."""
+        """List all entries, by model, variant and digest; damaged ones too."""
         return list(self._walk())
 
     def size_bytes(self) -> int:
@@ -377,26 +331,18 @@ class Library:
     ) -> list[Removal]:
         """Remove entries; what the library did not write stays, whatever it is.
 
+        Raises `ConfigurationError` when an entry cannot be removed.
+
         Parameters
         ----------
         find_stale : callable, optional
             Says why an entry is of no more use, or nothing; with it damaged ones go too.
         unused_days : float, optional
-            Those go that were not used for longer.
+            Remove those that were not used for longer.
         limit_bytes : int, optional
-            Those used longest ago go until the rest is no larger.
+            Remove those used longest ago until the rest is no larger.
         dry_run : bool
-            Only say what would go.
-
-        Returns
-        -------
-        list of Removal
-            What went, or would go.
-
-        Raises
-        ------
-        ConfigurationError
-            When an entry cannot be removed.
+            Only return what would go.
         """
         now = datetime.now(timezone.utc)
         kept, removals = [], []
@@ -445,18 +391,12 @@ class Library:
         path = self.root.joinpath(*parts)
         try:
             for attempt in range(_ATTEMPTS):
-                folder = open_below(self.root, parts)
-                try:
+                with open_below(self.root, parts) as folder:
                     listing = describe_entry(folder, path)
                     # What looks damaged is perhaps being removed by another process.
-                    if (
-                        not listing.problem
-                        or attempt == _ATTEMPTS - 1
-                        or not self._was_replaced(folder, parts)
-                    ):
+                    is_last = attempt == _ATTEMPTS - 1
+                    if not listing.problem or is_last or not self._was_replaced(folder, parts):
                         return listing
-                finally:
-                    os.close(folder)
             raise AssertionError("unreachable")
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
@@ -479,11 +419,8 @@ class Library:
         """Take an entry away in one step, then its files."""
         grave = self._make_temporary()
         try:
-            parent = open_below(self.root, parts[:-1])
-            try:
+            with open_below(self.root, parts[:-1]) as parent:
                 os.rename(parts[-1], grave, src_dir_fd=parent)
-            finally:
-                os.close(parent)
         except FileNotFoundError:
             pass  # another process was first
         finally:

@@ -23,7 +23,7 @@ def describe_device(device: str) -> str:
 def device_of(backend: str) -> str:
     """``cpu`` or ``cuda``: where a back end runs here."""
     if backend == "torch":
-        from jetson_dnn_rt.backends.torch.cpu import choose_device
+        from jetson_dnn_rt.backends.torch import choose_device
 
         return choose_device()
     if backend in PLUG_INS:

@@ -1,4 +1,4 @@
-"""How many multiply-accumulate operations and parameters a graph has, layer by layer."""
+"""Counts the multiply-accumulate operations and parameters of a graph, layer by layer."""
 
 from __future__ import annotations
 
@@ -18,24 +18,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What one convolution or linear layer costs per picture.
+    """What one convolution or linear layer costs per picture, all its calls together.
 
-    Attributes
-    ----------
-    macs : int
-        Multiply-accumulates of all its calls.
-    parameters : int
-        Its weights and biases.
-    input_shapes : tuple of tuple of int
-        Shape of its input at each call.
-    positions_in, positions_out : int
-        Places at which it reads and writes a vector of channels, all calls together: height x
-        width of a map, rows of a matrix.
+    `positions_in` and `positions_out` are the places at which it reads and writes a vector of
+    channels: height x width of a map, rows of a matrix.
     """
 
     macs: int
-    parameters: int
-    input_shapes: tuple[Shape, ...]
+    parameters: int  # weights and biases
+    input_shapes: tuple[Shape, ...]  # of its input at each call
     positions_in: int
     positions_out: int
 
@@ -44,15 +35,8 @@ class LayerCost:
 class Costs:
     """What a graph costs per picture.
 
-    Attributes
-    ----------
-    layers : mapping of str to LayerCost
-        Every `nn.Conv2d` and `nn.Linear` that is called, by its path in the graph.
-    macs : int
-        Of the whole graph: convolutions of all kinds and products of matrices, whether they are
-        modules or functions.
-    parameters : int
-        Of the whole graph.
+    `macs` are of convolutions of all kinds and products of matrices, modules or functions.
+    `layers` are every `nn.Conv2d` and `nn.Linear` that is called, by its path in the graph.
     """
 
     layers: Mapping[str, LayerCost]
@@ -61,19 +45,9 @@ class Costs:
 
 
 def count(graph: fx.GraphModule, input_shape: Shape) -> Costs:
-    """Count by running the graph once on zeros.
+    """Count by running a graph in evaluation mode once on zeros of ``(1, 3, H, W)``.
 
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        In evaluation mode.
-    input_shape : tuple of int
-        Of its input, ``(1, 3, H, W)``.
-
-    Raises
-    ------
-    ModelError
-        When the graph cannot be run on such an input.
+    Raises `ModelError` when the graph cannot be run on such an input.
     """
     reference = next(graph.parameters(), torch.empty(0))
     image = torch.zeros(input_shape, device=reference.device, dtype=reference.dtype)

@@ -1,6 +1,6 @@
 """Networks that take minutes to make ready: from the library, or built and put there.
 
-TensorRT's engines are here; those of plug-ins (tuned kernels) come by the same interface.
+TensorRT's engines are here; those of plug-ins (tuned kernels) have the same interface.
 """
 
 from __future__ import annotations
@@ -41,36 +41,19 @@ _building = threading.Lock()
 
 @dataclass(frozen=True)
 class TuningOptions:
-    """How back ends that tune kernels make the variants of a task.
+    """How back ends that tune kernels make the variants of a task."""
 
-    Attributes
-    ----------
-    trials : int
-        Candidates that are measured of each kernel, >= 1.
-    minutes : float
-        After which tuning of one variant ends; 0 = no limit.
-    rpc : str
-        ``HOST:PORT`` of a board that measures; empty: this machine does.
-    amp_lists : str
-        File of what FP16 is for; empty = the package's lists.
-    tunes : bool
-        Whether kernels may be tuned at all; else what is tuned is compiled, and no more.
-    """
-
-    trials: int = DEFAULT_TRIALS
-    minutes: float = 0.0
-    rpc: str = ""
-    amp_lists: str = ""
-    tunes: bool = True
+    trials: int = DEFAULT_TRIALS  # candidates that are measured of each kernel, >= 1
+    minutes: float = 0.0  # after which tuning of one variant ends; 0 = no limit
+    rpc: str = ""  # HOST:PORT of a board that measures; empty: this machine does
+    amp_lists: str = ""  # file of what FP16 is for; empty = the package's lists
+    tunes: bool = True  # else what is tuned is compiled, and no more
 
 
 class PreparedVariant(ABC):
     """A model's variant on a back end of `BUILT_BEFOREHAND`, with its place in the library.
 
-    Attributes
-    ----------
-    runs_here : bool
-        Whether it is for this machine, and not for a board that only measures for it.
+    `runs_here` is false where it is for a board that measures, and not for this machine.
     """
 
     runs_here: bool = True
@@ -79,16 +62,13 @@ class PreparedVariant(ABC):
     def make(self, part: Part, *, build: bool) -> Runner:
         """Make a part ready: the network, or a run of its stages.
 
-        Raises
-        ------
-        NotBuiltError
-            When it is not in the library and `build` is false.
-        BackendUnavailableError, ModelError
-            When the back end is missing, or cannot run the part.
+        Raises `NotBuiltError` when it is not in the library and `build` is false,
+        `BackendUnavailableError` or `ModelError` when the back end is missing or cannot run the
+        part.
         """
 
     def is_built(self, parts: Sequence[Part]) -> bool:
-        """Whether all parts are in the library, as far as was asked for."""
+        """Whether all parts are in the library, tuned as far as was asked for."""
         try:
             for part in parts:
                 self.make(part, build=False).close()
@@ -112,12 +92,8 @@ def open_prepared(
 ) -> PreparedVariant:
     """Open a variant on a back end of `BUILT_BEFOREHAND`.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When the back end is missing, or a board that measures does not answer.
-    ConfigurationError
-        When the options cannot be used.
+    Raises `BackendUnavailableError` when the back end is missing, or a board that measures does
+    not answer; `ConfigurationError` when the options cannot be used.
     """
     if spec.backend in TENSORRT:
         return _TensorRtVariant(model, spec, library)
@@ -142,19 +118,11 @@ def make_runner_factory(
 
     Parameters
     ----------
-    model : Model
-        The network that the parts belong to.
-    spec : VariantSpec
-        Back end and precision.
-    threads, clock : int, Clock
-        As in `create_runner`.
     library : Library, optional
         Where engines and tuned kernels are kept; without it engines are built every time, and
         there are no tuned kernels.
     build : bool
         Build what is not there; else `NotBuiltError` is raised for it.
-    tuning : TuningOptions
-        How kernels are tuned.
     """
 
     def make(part: Part) -> Runner:
@@ -170,7 +138,7 @@ class _TensorRtVariant(PreparedVariant):
     def __init__(self, model: Model, spec: VariantSpec, library: Library) -> None:
         info = inspect_backend(spec.backend)
         if not info.available:
-            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
+            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
         self._model, self._spec, self._library = model, spec, library
         self._version = info.version
 
@@ -194,7 +162,7 @@ class _TensorRtVariant(PreparedVariant):
             try:
                 return TensorRtRunner(part, spec.precision, engine=engine, options=options)
             except EngineError as error:
-                logger.warning("library entry %s: %s; it is built anew", entry.path, error)
+                logger.warning("library entry %s: %s; it is built again", entry.path, error)
         if not build:
             raise NotBuiltError(
                 f"the engine of {part.name} for {spec} is not in the library: run jetson-dnn-rt "

@@ -17,7 +17,7 @@ from jetson_dnn_rt.lab.compress.decomposition import (
     decompose,
     list_layers,
 )
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.decomposition import (
     Decomposition,

@@ -299,7 +299,7 @@ def test_a_load_on_a_gpu_that_is_not_there_is_refused_at_once(
     frames: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("jetson_dnn_rt.backends.torch.cpu.choose_device", lambda: "cpu")
+    monkeypatch.setattr("jetson_dnn_rt.backends.torch.choose_device", lambda: "cpu")
     code, _, errors = run(capsys, "--model", SCRIPTED, "--frames", frames, "--interference", "gpu")
     assert code == 2
     assert "--interference gpu: torch sees no CUDA device here" in errors.splitlines()[-1]
