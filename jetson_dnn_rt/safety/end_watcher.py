@@ -1,11 +1,11 @@
-"""A process that ends a node's process which cannot end itself after a signal.
+"""A watcher process that kills a node's process which cannot end itself after a signal.
 
 Code that keeps the interpreter's lock for ever (a hanging regular expression, a library that
-writes to a full pipe) lets no Python run: nothing in the process itself can act on the signal. The
-interpreter's handler, in C, writes the signal's number into a socket all the same. The process and
-its watcher both look at it there, and neither takes it out: whoever looks later sees it, too.
+writes to a full pipe) lets no Python run, so nothing in the process can act on the signal. The
+interpreter's handler, in C, still writes the signal's number into a socket. The process and its
+watcher both peek at it there without removing it, so that neither misses it.
 
-The watcher ignores the signals that end a process politely and has a session of its own. It runs
+The watcher ignores the signals that end a process politely and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
 """
 
@@ -21,10 +21,10 @@ from jetson_dnn_rt.safety.children import CHILD_FOLDER, code_command
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 NAME = "end watcher"
-"""Of the thread that watches it, and in diagnostics."""
+"""Name of the thread that waits for it, also in diagnostics."""
 
 STACKS = signal.SIGRTMAX
-"""Lets the parent write the stacks of its threads on stderr, in C."""
+"""Makes the parent write the stacks of its threads on stderr, in C."""
 
 _CODE = """
 # End watcher of a jetson_dnn_rt node.
@@ -67,14 +67,10 @@ for number in (stacks, signal.SIGKILL):
 
 
 def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
-    """Start one for this process; should it end, that is noted as a missing thread.
+    """Start a watcher of this process; if it ends, that is noted as a missing thread.
 
-    Parameters
-    ----------
-    signals : socket.socket
-        Where the numbers of signals arrive, which are only looked at.
-    limit_s : float
-        The process is killed so long after SIGINT or SIGTERM, its stacks written before.
+    `signals` receives the numbers of signals; `limit_s` after SIGINT or SIGTERM the stacks are
+    written and the process is killed.
     """
     faulthandler.register(STACKS, file=2)
     command = code_command(_CODE, str(os.getpid()), str(limit_s), str(int(STACKS)))

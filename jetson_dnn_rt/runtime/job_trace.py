@@ -1,47 +1,30 @@
-"""Every job of a process, in a trace below ``trace_dir``."""
+"""Traces of every job of a process, below ``trace_dir``."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import TraceMetadata
 from jetson_dnn_rt.traces.writer import TraceWriter, load_libraries
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 logger = logging.getLogger(__name__)
 
 SILENT_S = 30.0
-"""A disk that takes so long is said to hang; the longest step, a part that becomes Parquet, takes
-some seconds."""
+"""A disk that takes so long is reported to hang; the longest step, converting a part to Parquet,
+takes some seconds."""
 
 
 class JobTrace:
-    """Writes a trace for each time that the tasks become active: ``<name>-<date>-<time>``.
+    """Writes a trace in `folder` each time that the tasks become active: ``<name>-<date>-<time>``.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the traces go; made when it is not there.
-    name : str
-        Of the node that owns the process' executor.
-    clocks : callable
-        Clock configuration that held at a steady time in ns, in words.
-    room : TraceRoom, optional
-        How much of the disk all traces of the process may take.
-
-    Raises
-    ------
-    ConfigurationError
-        When pyarrow is missing.
+    `clocks` gives the clock configuration at a steady time in ns, in words; `room` limits the
+    disk space of all traces of the process. Raises `ConfigurationError` when pyarrow is missing.
     """
 
     def __init__(
@@ -51,7 +34,7 @@ class JobTrace:
         clocks: Callable[[int], str],
         room: TraceRoom | None = None,
     ) -> None:
-        # Now: what is imported later is not exempt from garbage collection.
+        # Now: later imports are not exempt from garbage collection.
         load_libraries()
         self._folder, self._name, self._clocks = folder, name, clocks
         self._writer: TraceWriter | None = None
@@ -59,12 +42,12 @@ class JobTrace:
         self._missed = 0
 
     def begin(self, metadata: TraceMetadata) -> None:
-        """Begin a trace; one of the same tasks that is being written goes on.
+        """Begin a trace; one of the same tasks that is being written continues.
 
         Raises
         ------
         ConfigurationError
-            When the folder cannot be written.
+            The folder cannot be written.
         """
         writer = self._writer
         if writer is not None:
@@ -80,7 +63,7 @@ class JobTrace:
         logger.info("tracing into %s", folder)
 
     def observe(self, record: JobRecord, work: Work) -> None:
-        """Take a job that ended, on the delivery thread; about a microsecond."""
+        """Record a job that ended, on the delivery thread; takes about a microsecond."""
         writer = self._writer
         if writer is None:
             self._missed += 1
@@ -88,17 +71,17 @@ class JobTrace:
             writer.write(record, work.frame.stamp_ns)
 
     def close(self, *, quickly: bool = False) -> None:
-        """End the trace; quickly, where the process has to be gone at once: as a stream."""
+        """End the trace; `quickly` leaves it as a stream, for a process that must end at once."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._close(writer, convert=not quickly)
 
     def describe(self) -> tuple[str, dict[str, object]]:
-        """What is wrong, empty when nothing is, and values for diagnostics."""
+        """What is wrong (empty = nothing) and values for diagnostics."""
         writer = self._writer
         if writer is None:
             return "", {"trace": "not begun"}
-        # Those that were removed at the limit are as configured: nothing is wrong.
+        # Jobs removed at the limit are as configured: nothing is wrong.
         lost = writer.lost - writer.removed + self._missed
         values = {
             "trace": str(writer.folder),
@@ -119,28 +102,10 @@ class JobTrace:
         logger.info("trace %s: %d jobs%s", writer.folder, writer.written, lost)
 
     def _choose(self) -> Path:
-        """A folder that is not there yet: one trace each, also when two begin in a second."""
+        """A folder that does not exist yet, also when two traces begin within a second."""
         stem = f"{self._name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         candidate, number = self._folder / stem, 1
         while candidate.exists():
             number += 1
             candidate = self._folder / f"{stem}-{number}"
         return candidate
-
-
-def describe_tasks(nodes: Mapping[str, TaskNode]) -> dict[str, TracedTask]:
-    """What the metadata of a trace say of tasks that are configured."""
-    found = {}
-    for name, node in nodes.items():
-        loaded, values = node.loaded, node.parameters
-        assert loaded is not None
-        found[name] = TracedTask(
-            camera=values.camera or node.input_key.topic,
-            model=values.model,
-            model_hash=loaded.model.model_hash,
-            variants=loaded.variant_names,
-            stages=loaded.stage_names,
-            deadline_ns=node.deadline_ns,
-            period_ns=int(1e9 / node.frequency_hz),
-        )
-    return found
