@@ -14,8 +14,7 @@ from profile_runs import run, write_frames
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
-from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 
 SCRIPTED = "null:preprocess=0.1;inference=0.4;decode=0.2"
 

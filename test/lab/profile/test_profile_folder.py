@@ -22,7 +22,7 @@ from jetson_dnn_rt.lab.profile import session as profile_session
 from jetson_dnn_rt.lab.profile.target import JOURNAL
 from jetson_dnn_rt.lab.wcet.samples import read_samples
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
@@ -109,7 +109,7 @@ def test_after_a_kill_the_same_command_continues(
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
         "from jetson_dnn_rt.lab.profile import profiling\n"
-        "from jetson_dnn_rt.platforms.fixed import FixedPlatform\n"
+        "from jetson_dnn_rt.platforms.platform import FixedPlatform\n"
         "import jetson_dnn_rt.platforms.detect as detect\n"
         "detect.detect = lambda **options: FixedPlatform()\n"
         "run = profiling.run_in_turn\n"
