@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from bags import TOPIC, make_image, write_bag
 from executor_bench import HANG_NS, IMAGE, MS
-from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals, plan_arrivals
-from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
 
 from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.clock import VirtualClock
