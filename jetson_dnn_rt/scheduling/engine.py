@@ -224,13 +224,7 @@ class Engine:
         return slowdown[max(slowdown)] if slowdown else 1.0
 
     def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant of the jobs that start from now on.
-
-        Raises
-        ------
-        ValueError
-            When the variant is unknown or was withdrawn.
-        """
+        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
         state = self.tasks[task]
         if variant in state.withdrawn:
             raise ValueError(

@@ -82,16 +82,9 @@ def load_profiles(
     Times of the library are of real frames, and are taken where the variant was cut as it is now.
     Only the library has the agreement. What it lists as refused is left out.
 
-    Parameters
-    ----------
-    variants : mapping of str to sequence of Stage
-        The stages of each variant.
-    warm_up_ns : mapping of str to rows
-        Stage times of warm-up runs, a row per run.
-    library, model : optional
-        Without one of them the warm-up is all there is.
-    threads, stages : int
-        As they were measured: threads of one inference, stages asked for (0 = automatic).
+    `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run;
+    without `library` and `model` they are all there is. `threads` of one inference and `stages`
+    asked for (0 = automatic) are as they were measured.
     """
     profiles = {}
     for name, runs in variants.items():
@@ -150,13 +143,8 @@ def make_task_table(
 
     The most accurate variant comes first, of equal ones the faster. There are as many frames as
     the variant with the fewest has, the last ones. All profiles are at the same clocks.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no variant of known accuracy, or one was never timed.
-    ValueError
-        When a profile does not fit the stages or the others.
+    ConfigurationError: there is no variant of known accuracy, or one was never timed; ValueError:
+    a profile does not fit the stages or the others.
     """
     known = {}
     for name, profile in profiles.items():
