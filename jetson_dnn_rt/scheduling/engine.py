@@ -374,7 +374,9 @@ class Engine:
             self._pass(job, now_ns, start_ns, end_ns, 1)
             return
         size, error = 1 + len(mates), None
-        self._learn_batch(job, size, end_ns - start_ns)
+        state, variant, stage = self.tasks[job.task], job.variant, job.next_stage
+        time_ns = state.unscaled_ns(end_ns - start_ns, variant, stage)
+        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
         for member in (job, *mates):
             try:
                 self._pass(member, now_ns, start_ns, end_ns, size)
@@ -552,12 +554,6 @@ class Engine:
         for mate in job.mates:
             mate.queued = False
         return chosen
-
-    def _learn_batch(self, job: Job, size: int, execution_time_ns: int) -> None:
-        state = self.tasks[job.task]
-        variant, stage = job.variant, job.next_stage
-        time_ns = state.unscaled_ns(execution_time_ns, variant, stage)
-        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
 
     # -- state ---------------------------------------------------------------------------------
 

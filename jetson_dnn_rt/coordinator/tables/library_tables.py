@@ -159,16 +159,21 @@ def make_task_table(
                 f"task {task}: variant {name} was never timed: set warmup_runs above 0, or run "
                 "jetson-dnn-rt build"
             )
-        _check(task, name, profile, len(stages))
+        rows, clocks = profile.slowdown.shape
+        if sum(profile.spans) != len(stages) or rows not in (1, len(profile.spans)):
+            raise ValueError(
+                f"variant {name} of task {task} does {profile.spans} of {len(stages)} stages, with "
+                f"slowdown {profile.slowdown.shape}"
+            )
+        if profile.power_w.shape != (clocks,):
+            raise ValueError(f"power_w of {name} of task {task} must be {(clocks,)}")
         known[name] = profile
     if not known:
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    order = sorted(
-        known,
-        key=lambda n: (-(known[n].accuracy or 0.0), np.median(known[n].times_ns.sum(axis=1))),
-    )
+    medians = {name: np.median(profile.times_ns.sum(axis=1)) for name, profile in known.items()}
+    order = sorted(known, key=lambda name: (-(known[name].accuracy or 0.0), medians[name]))
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
@@ -185,17 +190,6 @@ def make_task_table(
         np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
         np.stack([(1.0 - (p.accuracy or 0.0)) * shares / shares.sum() for p in ordered]),
     )
-
-
-def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
-    rows, configurations = profile.slowdown.shape
-    if sum(profile.spans) != stages or rows not in (1, len(profile.spans)):
-        raise ValueError(
-            f"variant {name} of task {task} does {profile.spans} of {stages} stages, with "
-            f"slowdown {profile.slowdown.shape}"
-        )
-    if profile.power_w.shape != (configurations,):
-        raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:
