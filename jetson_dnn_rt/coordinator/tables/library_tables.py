@@ -172,7 +172,8 @@ def make_task_table(
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    medians = {name: np.median(profile.times_ns.sum(axis=1)) for name, profile in known.items()}
+    medians = {name: np.median(p.times_ns.sum(axis=1)) for name, p in known.items()}
+    medians = {name: np.median(known[name].times_ns.sum(axis=1)) for name in known}
     order = sorted(known, key=lambda name: (-(known[name].accuracy or 0.0), medians[name]))
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
