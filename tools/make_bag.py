@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.bag_writer import COMPRESSIONS, STORAGES, TOPIC, read_frames, write_bag
+from benchmarks.replay.bag import COMPRESSIONS, STORAGES, TOPIC, read_frames, write_bag
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Image
 

@@ -1,14 +1,14 @@
-"""`bench fidelity` on a recording that the simulator itself made."""
+"""`fidelity` on a recording that the simulator itself made."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import benches
 import pytest
 from traced_jobs import write_lines
 
-from jetson_dnn_rt.cli.main import main
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import load_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
@@ -34,9 +34,8 @@ def trace(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "jobs.jsonl", records)
 
 
-def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "fidelity", "--trace", str(trace), "--seeds", "10", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_a_replay_is_like_its_recording(trace: Path) -> None:
+    _, result = benches.run("fidelity", "--trace", str(trace), "--seeds", "10")
     row = result["tasks"]["all"]
     assert 0.01 < row["miss_ratio"] < 0.4
     assert row["miss_difference"] <= 0.02
@@ -44,14 +43,12 @@ def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixtu
     assert result["passed"] is True
 
 
-def test_a_replay_that_is_not_like_its_recording_fails(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_that_is_not_like_its_recording_fails(trace: Path) -> None:
     """Here outcomes do not follow from the times."""
     jobs = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
     for job in jobs[::2]:
         if job["outcome"] == "met":
             job["outcome"] = "late"
     trace.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
-    assert main(["bench", "fidelity", "--trace", str(trace), "--seeds", "3", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["passed"] is False
+    code, _ = benches.run("fidelity", "--trace", str(trace), "--seeds", "3")
+    assert code == 1

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import benches
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import multi_dnn_figures as figures
-from benchmarks.multi_dnn_networks import (
+from benchmarks.harness.networks import find_error
+from benchmarks.multi_dnn import report as figures
+from benchmarks.multi_dnn.networks import (
     NetworkSpec,
     Prepared,
     choose_cuts,
     choose_ranks,
     decompose,
-    find_error,
     find_reference,
     load_module,
     prepare,
     run_outputs,
 )
-from benchmarks.multi_dnn_ours import (
+from benchmarks.multi_dnn.ours import (
     MissedError,
     Scheduled,
     Variant,
@@ -36,15 +36,14 @@ from benchmarks.multi_dnn_ours import (
     list_splits,
     list_variants,
 )
-from benchmarks.multi_dnn_processes import (
+from benchmarks.multi_dnn.processes import (
     LEAST_RUNS,
     Load,
     Processes,
     ProcessFailedError,
     run_for,
 )
-from benchmarks.multi_dnn_queue import JobQueue, QueuedNetwork
-from jetson_dnn_rt.cli.main import main
+from benchmarks.multi_dnn.queue import JobQueue, QueuedNetwork
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.compress.layers import describe_layer
 from jetson_dnn_rt.lab.compress.macs import LayerCost
@@ -121,13 +120,6 @@ def test_one_row_that_fails_fails_all() -> None:
     rows = [row("vgg16", 90.0), row("resnet152", 10.0)]
     assert figures.judge({"device": "cuda", "rows": rows}) is False
     assert figures.judge({"device": "cuda", "rows": []}) is None
-
-
-def test_errors_are_relative_to_the_greatest_value() -> None:
-    reference = [np.array([[1.0, -4.0]])]
-    assert find_error([np.array([[1.5, -4.0]])], reference) == 0.125
-    assert math.isinf(find_error([np.array([[math.nan, -4.0]])], reference))
-    assert math.isinf(find_error([np.array([1.0, -4.0])], reference))
 
 
 # -- networks ----------------------------------------------------------------------------------
@@ -302,11 +294,12 @@ def test_what_a_process_says_reaches_the_parent(small: Prepared, tmp_path: Path)
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "multi_dnn.json"
     options = "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch"
-    command = ["bench", "multi-dnn", *options.split(), "--minutes", "0.01", "--window", "0.01"]
-    code = main([*command, "--json", "--output", str(output)])
-    captured = capsys.readouterr()
-    result = json.loads(captured.out.splitlines()[-1])
-    assert code == (0 if result["passed"] else 1)
+    _, result = benches.run(
+        "multi_dnn",
+        options,
+        "--minutes 0.01 --window 0.01 --output",
+        str(output),
+    )
     (found,) = result["rows"]
     assert found["models"] == ["builtin:detector"] * 2
     assert found["rounds"] == 2
@@ -315,29 +308,16 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert said["outputs_agree"], (mode, said)
         assert said["by_model"]["builtin:detector"]["count"] >= 2 * 2 * LEAST_RUNS
         assert ("less_than_a" in said) == (mode != "a")
-    assert "comparison is about GPUs" in captured.err
+    assert "comparison is about GPUs" in capsys.readouterr().err
     assert json.loads(output.read_text())["rows"] == result["rows"]
-    from benchmarks.multi_dnn import format_table
-
-    assert "a original, processes" in format_table(result)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [["--instances", "0"], ["--models", "vgg16", "--mix", "1,2"], ["--models", "no_such"]],
-)
-def test_bad_arguments(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torchvision", exc_type=ImportError)
-    assert main(["bench", "multi-dnn", "--device", "cpu", *options]) == 2
-    assert "error" in capsys.readouterr().err
+    assert "a original, processes" in benches.show("multi_dnn", result)
 
 
 def test_it_needs_torch_and_numpy_alone() -> None:
     hidden = ["cv2", "yaml", "psutil", "pyarrow", "scipy", "safetensors", "rclpy", "onnx"]
     code = (
         "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]));"
-        "import jetson_dnn_rt.cli.main as cli; cli.build_parser('bench');"
-        "import benchmarks.multi_dnn, benchmarks.multi_dnn_rows"
+        "import benchmarks.multi_dnn.bench, benchmarks.multi_dnn.rows"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *hidden], capture_output=True, text=True, timeout=120

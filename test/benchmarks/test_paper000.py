@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
-from typing import Any
 
+import benches
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
-from benchmarks import paper000
-from benchmarks.hub_checkout import export_yolov5
+from benchmarks.paper000 import bench as paper000
+from benchmarks.paper000.hub_checkout import export_yolov5
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart
 from jetson_dnn_rt.models.sources.registry import load_model
@@ -53,23 +51,15 @@ def start_cold(spec: ColdSpec, frames: object) -> ColdStart:
     return ColdStart(0, 1, 2, 3, ("preprocess", "inference", "decode"), (row, row), (0, 1))
 
 
-def run(*arguments: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The result, and as JSON has it."""
-    parser = argparse.ArgumentParser()
-    paper000.add_arguments(parser)
-    result = paper000.run(parser.parse_args(["--threads", "1", *arguments]))
-    return result, json.loads(json.dumps(result))
-
-
 def test_two_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(paper000, "start_cold", start_cold)
     monkeypatch.setattr(paper000, "CHUNK", 3)
-    result, written = run(
-        "--models", "segmenter", "detector", "--runs", "7", "--layer-runs", "4",
-        "--frames", "synthetic:3", "--figures", str(tmp_path),
-    )  # fmt: skip
+    options = (
+        "--models segmenter detector --runs 7 --layer-runs 4 --frames synthetic:3 --threads 1"
+    )
+    _, written = benches.run("paper000", *options, "--figures", str(tmp_path))
     assert list(written["models"]) == ["segmenter", "detector"]
     assert written["passed"] is None
     for entry in written["models"].values():
@@ -85,7 +75,7 @@ def test_two_networks(
         assert "samples_ms" not in entry
     for name in ("layers.png", "distributions.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    table = paper000.format_table(result)
+    table = benches.show("paper000", written)
     assert "HWM/BCET" in table
     assert "unproven" in table
     assert table.endswith("7 runs of each: too few runs to tell")
@@ -94,8 +84,9 @@ def test_two_networks(
 
 def test_a_bound_is_never_shown_without_its_verdict() -> None:
     bound = {"exceedance": 1e-4, "upper_ms": 12.345, "support": "extrapolated"}
-    assert paper000._format_bound(bound) == "12.35 extrapolated"
-    assert paper000._format_bound({**bound, "upper_ms": None, "support": "unproven"}) == "unproven"
+    entry = {"pwcet": {"bounds": [bound, {**bound, "upper_ms": None, "support": "unproven"}]}}
+    assert paper000._show_bound(0, entry) == "12.35 extrapolated"
+    assert paper000._show_bound(1, entry) == "unproven"
 
 
 @pytest.mark.parametrize(
@@ -132,13 +123,10 @@ def test_a_folder_that_is_no_checkout_is_refused(checkout: Path, tmp_path: Path)
 def test_what_stands_in_for_yolov5_is_said(checkout: Path, tmp_path: Path) -> None:
     from contextlib import ExitStack
 
-    parser = argparse.ArgumentParser()
-    paper000.add_arguments(parser)
+    given_args = benches.parse("paper000", "--yolov5", str(tmp_path / "y.onnx"))
     with ExitStack() as stack:
-        instead = paper000._find_network("yolov5", parser.parse_args([]), stack)
-        given = paper000._find_network(
-            "yolov5", parser.parse_args(["--yolov5", str(tmp_path / "y.onnx")]), stack
-        )
+        instead = paper000._find_network("yolov5", benches.parse("paper000"), stack)
+        given = paper000._find_network("yolov5", given_args, stack)
     assert (instead.name, instead.note) == (
         "yolox_nano", "in place of YOLOv5, which --yolov5 names"
     )  # fmt: skip

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+import benches
 import numpy as np
 import pytest
 import torch
@@ -14,11 +13,12 @@ from networks import make_model
 
 pytest.importorskip("tvm")
 
-from benchmarks import paper003, paper003_accuracy, paper003_rows
-from benchmarks.chain import Shown
-from benchmarks.paper003_networks import NETWORKS, Network
-from benchmarks.paper003_report import BOTH, DEFAULT, OPENCV, TUNED, judge
-from benchmarks.paper003_tuning import (
+from benchmarks.harness.networks import Shown
+from benchmarks.paper003 import bench as paper003
+from benchmarks.paper003 import rows as paper003_rows
+from benchmarks.paper003.bench import NETWORKS, Entry
+from benchmarks.paper003.report import BOTH, DEFAULT, OPENCV, TUNED, judge
+from benchmarks.paper003.tuning import (
     SPENT,
     DatabaseFolder,
     Job,
@@ -38,12 +38,6 @@ from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 MS = 1_000_000
 
 
-def parse(*options: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    paper003.add_arguments(parser)
-    return parser.parse_args(options)
-
-
 def load_tiny() -> tuple[Model, list[Frame]]:
     """One convolution, each of whose outputs counts as a class: few kernels to be tuned."""
     with torch.random.fork_rng(devices=[]):
@@ -58,13 +52,13 @@ def load_tiny() -> tuple[Model, list[Frame]]:
 
 
 def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
-    jobs = plan_jobs(NETWORKS)
+    jobs = plan_jobs({name: entry.shares for name, entry in NETWORKS.items()})
     assert sum(job.share for job in jobs) == pytest.approx(1.0)
     assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
     assert {job.precision for job in jobs[:5]} == {"fp32"}
     barred = sum(job.share for job in jobs[:5] if NETWORKS[job.network].barred)
     assert barred > sum(job.share for job in jobs[:5]) / 2
-    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"]})
+    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"].shares})
     assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
 
 
@@ -85,20 +79,6 @@ def test_what_is_left_over_goes_to_the_next() -> None:
         0.5 * usable_s - 20.0
     )
     assert find_allowance_s(jobs, 0, {"c-fp32": 90.0}, 100.0) == pytest.approx(usable_s - 90.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--minutes", "-1"], "--minutes"),
-        (["--minutes", "nan"], "--minutes"),
-        (["--tune-only"], "need --databases"),
-        (["--no-tuning"], "need --databases"),
-    ],
-)
-def test_options_are_checked(options: list[str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        paper003.run(parse(*options))
 
 
 def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
@@ -161,7 +141,7 @@ def test_rows_by_hand() -> None:
     shown[BOTH] = make_shown(1.0, 2.01)
     rows = {
         row["row"]: row
-        for row in paper003_rows.report_rows(times, shown, {"openvino-bf16": "no bf16 here"})
+        for row in paper003_rows.describe_rows(times, shown, {"openvino-bf16": "no bf16 here"})
     }
     assert list(rows) == list(paper003_rows.ROWS)
     assert (rows[TUNED]["mean_ms"], rows[TUNED]["p50_ms"], rows[TUNED]["p99_ms"]) == (5, 5, 6)
@@ -218,7 +198,7 @@ def test_amp_is_compared_with_ground_truth() -> None:
         def compile_tuned(self, part: Any, precision: str) -> Any:
             raise ModelError("none of its 9 kernels is tuned")
 
-    found = paper003_accuracy.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
+    found = paper003_rows.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
     assert found["computed_by"].startswith("onnxruntime on the graph of AMP (none of its 9")
     assert found["metric"] == "mIoU"
     assert 0.5 < found["amp"] < 1.0
@@ -226,27 +206,21 @@ def test_amp_is_compared_with_ground_truth() -> None:
     assert found["points_lost"] == pytest.approx(100 * (found["fp32"] - found["amp"]), abs=2e-3)
 
 
-def test_a_small_run_that_is_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    networks = {"resnet50": Network(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
+def test_a_small_run_that_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    networks = {"resnet50": Entry(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
     options = ("--models", "resnet50", "--quick", "--trials", "4", "--databases", str(tmp_path))
-    tuned = paper003.run(parse(*options, "--tune-only"), networks)
+    tuned = paper003.run(benches.parse("paper003", *options, "--tune-only"), networks)
     assert (tuned["models"], tuned["passed"]) == ({}, None)
     for found in tuned["tuning"].values():
         assert found["tuned"] == found["kernels"] > 0
         assert found["trials"] >= found["kernels"]
         assert found["seconds"] > 0.0
-    assert "not judged" in paper003.format_table(tuned)
+    assert "not judged" in benches.show("paper003", tuned)
 
-    result = paper003.run(parse(*options, "--no-tuning"), networks)
-    assert json.loads(json.dumps(result)) == result
-    assert {name: found["trials"] for name, found in result["tuning"].items()} == {
-        name: found["trials"] for name, found in tuned["tuning"].items()
-    }
-    assert {name: found["seconds"] for name, found in result["tuning"].items()} == {
-        name: found["seconds"] for name, found in tuned["tuning"].items()
-    }
+    result = paper003.run(benches.parse("paper003", *options, "--no-tuning"), networks)
+    for name, again in result["tuning"].items():
+        before = tuned["tuning"][name]
+        assert (again["trials"], again["seconds"]) == (before["trials"], before["seconds"])
     found = result["models"]["resnet50"]
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == list(paper003_rows.ROWS)
@@ -258,7 +232,7 @@ def test_a_small_run_that_is_gone_on_with(
         assert 1e-6 < rows[name]["relative_error"] < 5e-2  # sums in FP16
     assert rows["tensorrt-fp16"]["note"] or rows["tensorrt-fp16"]["p50_ms"] > 0.0
     assert "resnet50: tuned computes what torch does" in result["reached"]
-    table = paper003.format_table(result)
+    table = benches.show("paper003", result)
     assert "resnet50 (16x16)" in table
     assert "5.57" in table  # the paper's
     assert "paper003: resnet50-fp32 (1 of 2)" in capsys.readouterr().err

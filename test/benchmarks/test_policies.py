@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
+import benches
 import pytest
 
-from benchmarks import policies, relations
-from jetson_dnn_rt.errors import ConfigurationError
+from benchmarks.policies import bench as policies
+from benchmarks.policies import relations
 
 
 def figures(**changes: Any) -> relations.Figures:
@@ -121,25 +121,14 @@ def test_misses_that_are_saved_energy() -> None:
     assert "5 J against 10 J" in why
 
 
-def arguments(**changes: Any) -> argparse.Namespace:
-    values = {"seeds": 1, "frames": 40, "policies": "", "processes": 1, "quick": False}
-    return argparse.Namespace(**{**values, **changes})
-
-
-@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"processes": 3}, {"policies": "nobody"}])
-def test_wrong_arguments(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        policies.run(arguments(**wrong))
-
-
 @pytest.mark.slow
 def test_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "BOARDS", ("tx2",))
     monkeypatch.setattr(policies, "COHORTS", {1: ("alexnet", "vgg16")})
-    result = policies.run(arguments(policies="max_n"))
-    (cell,) = result["cells"]  # type: ignore[misc]
+    _, result = benches.run("policies", "--seeds 1 --frames 40 --processes 1 --policies max_n")
+    (cell,) = result["cells"]
     assert set(cell["policies"]) == {"max_n", "horizon", "oracle"}
     assert cell["policies"]["max_n"]["accuracy"] == 1.0
-    text = policies.format_table(result)
+    text = benches.show("policies", result)
     assert "tx2, cohort of 1" in text
     assert "bars of horizon" in text

@@ -9,8 +9,8 @@ import pytest
 from fake_cuda import FakeCuda, IntegratedCuda
 from host_kernel import HostKernel, compile_for_host
 
-from benchmarks import zero_copy_gpu
-from benchmarks.zero_copy_gpu import (
+from benchmarks.zero_copy import gpu as zero_copy_gpu
+from benchmarks.zero_copy.gpu import (
     MAPPED,
     MAPPED_FRAME,
     PAGEABLE,
@@ -18,8 +18,8 @@ from benchmarks.zero_copy_gpu import (
     PINNED_FRAME,
     make_ways,
 )
-from benchmarks.zero_copy_ways import FUSED, make_message
-from benchmarks.zero_copy_ways import make_ways as make_ways_on_host
+from benchmarks.zero_copy.ways import FUSED, make_message
+from benchmarks.zero_copy.ways import make_ways as make_ways_on_host
 from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing

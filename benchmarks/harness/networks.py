@@ -1,0 +1,221 @@
+"""Networks on runners, alone: their times are those of inference, nothing schedules them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
+from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
+from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.measuring.agreement import agreement
+from jetson_dnn_rt.variants.running.envelope import IMAGE, OUTPUTS, Envelope
+from jetson_dnn_rt.variants.running.network import Piece, run_piece
+
+# Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
+_SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
+_ROUNDING = 1e-3
+
+
+class Chain:
+    """The pieces of a network on runners, one after the other."""
+
+    def __init__(self, pieces: Sequence[Piece], make_runner: Callable[[Part], Runner]) -> None:
+        self._steps: list[tuple[Piece, Runner]] = []
+        try:
+            for piece in pieces:
+                self._steps.append((piece, make_runner(piece.part)))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, image: npt.NDArray[np.float32]) -> HostArrays:
+        """Run the network on an input, [1, 3, H, W]; the runners own what is returned."""
+        values: dict[str, Any] = {IMAGE: image}
+        for piece, runner in self._steps:
+            given = run_piece(piece, runner, values)
+            if not piece.outputs:  # the network as it came: what it returns has no names
+                return runner.to_host(given)
+        return runner.to_host([values[name] for name in piece.results])
+
+    def close(self) -> None:
+        """Close the runners."""
+        for _, runner in self._steps:
+            runner.close()
+
+
+class EagerRunner(Runner):
+    """torch as one uses it first: fp32, kernel by kernel, torch's own settings.
+
+    `threads`, of a run on the CPU, is a setting of the whole process; 0 leaves it.
+    """
+
+    backend, precision = "torch", "fp32"
+
+    def __init__(self, part: Part, threads: int = 0, device: str = "cpu") -> None:
+        super().__init__(part)
+        self.device = device
+        self.version = str(torch.__version__)
+        if threads:
+            torch.set_num_threads(threads)
+        self._module: Any = part.torch_module().to(device)
+
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
+        with torch.inference_mode():
+            outputs = self._module(*[torch.as_tensor(value).to(self.device) for value in values])
+        return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+    def to_host(self, values: Sequence[Array]) -> HostArrays:
+        """Copy, which also waits for the device."""
+        return tuple(value.cpu().numpy() for value in values)
+
+    def _close(self) -> None:
+        self._module = None
+
+
+def run_once(runner: Runner, image: npt.NDArray[np.float32]) -> object:
+    """Run a network on an image; the list is made anew, for a runner may empty it."""
+    return runner.run([image])
+
+
+def find_error(
+    outputs: Sequence[npt.NDArray[Any]], reference: Sequence[npt.NDArray[Any]]
+) -> float:
+    """The largest difference relative to an output's largest value.
+
+    Infinite where shapes differ, or a value is not finite.
+    """
+    worst = 0.0
+    for found, wanted in zip(outputs, reference, strict=True):
+        if found.shape != wanted.shape or not np.isfinite(found).all():
+            return math.inf
+        gap = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
+        worst = max(worst, float(gap / max(np.abs(wanted).max(), np.finfo(np.float32).tiny)))
+    return worst
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a network made of the frames: outputs and results, frame by frame.
+
+    `listed` where its outputs are lists of boxes, whose order depends on rounding.
+    """
+
+    kind: str
+    listed: bool
+    outputs: list[HostArrays]
+    results: list[Result]
+
+    @staticmethod
+    def of(chain: Chain, model: Model, frames: Sequence[Frame]) -> Shown:
+        """Run a network, with preprocessing and decoding, on each frame."""
+        image = np.empty(model.input_shape, np.float32)
+        envelope = Envelope(model, _SETTINGS, image)
+        shown = Shown(model.kind, model.head.name == "torchvision", [], [])
+        for frame in frames:
+            work = Work(frame)
+            envelope.preprocess(work)
+            found = tuple(np.array(array) for array in chain.run(image))
+            work.scratch[OUTPUTS] = found
+            envelope.decode(work)
+            assert work.result is not None
+            shown.outputs.append(found)
+            shown.results.append(work.result)
+        return shown
+
+    def find_error(self, expected: Shown) -> float | None:
+        """The largest error of all frames, see `find_error`; None for lists."""
+        if self.listed:
+            return None
+        return max(map(find_error, self.outputs, expected.outputs))
+
+    def find_agreement(self, expected: Shown) -> float:
+        """mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
+        return agreement(self.kind, expected.results, self.results)
+
+    def find_fault(self, expected: Shown) -> str:
+        """Why these are not the same outputs but for rounding; empty where they are."""
+        error = self.find_error(expected)
+        if error is not None:
+            return "" if error <= _ROUNDING else f"off by {error:.2g} of the largest value"
+        value = self.find_agreement(expected)
+        return "" if value >= 1.0 - _ROUNDING else f"agreement {value:.3f}"
+
+
+class Lineup:
+    """Chains of one network under comparison; what cannot run has a note instead.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    frames : sequence of Frame
+        Shown to each chain.
+    stack : ExitStack
+        Closes the chains.
+    caught : type of Exception
+        What leaves one chain out; everything else ends the benchmark.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        frames: Sequence[Frame],
+        stack: ExitStack,
+        caught: type[Exception] = JetsonDnnRtError,
+    ) -> None:
+        self._model, self._frames, self._stack, self._caught = model, frames, stack, caught
+        self.chains: dict[str, Chain] = {}
+        self.shown: dict[str, Shown] = {}
+        self.notes: dict[str, str] = {}
+
+    def add(self, key: str, make: Callable[[], Chain]) -> None:
+        """Make a chain, and show it the frames."""
+        try:
+            chain = make()
+            self._stack.callback(chain.close)
+            self.shown[key] = Shown.of(chain, self._model, self._frames)
+            self.chains[key] = chain
+        except self._caught as error:
+            self.notes[key] = describe_error(error)
+
+    def measure(
+        self, image: npt.NDArray[np.float32], keys: Sequence[str] | None = None, **rounds: Any
+    ) -> dict[str, Times]:
+        """Times of the chains in turn; `rounds` are the options of `measure_rounds`."""
+        chosen = self.chains if keys is None else keys
+        return measure_rounds(
+            {key: partial(self.chains[key].run, image) for key in chosen}, **rounds
+        )
+
+
+def describe_error(error: Exception) -> str:
+    """One line of an error; of a class that is not ours with its name before it."""
+    if isinstance(error, JetsonDnnRtError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:160]
+
+
+def report_figures(times: Times, shown: Shown, expected: Shown, digits: int) -> dict[str, object]:
+    """Median and p99 of a chain, and how far its results are from the expected ones."""
+    error = shown.find_error(expected)
+    return {
+        "p50_ms": round(quantile_ms(times, 0.5), digits),
+        "p99_ms": round(quantile_ms(times, 0.99), digits),
+        "relative_error": None if error in (None, math.inf) else float(f"{error:.2e}"),
+        "agreement": round(shown.find_agreement(expected), 4),
+    }

@@ -1,0 +1,305 @@
+"""The networks as this package runs them: measured variants, CUDA graphs, the executor with EDF.
+
+The variant of each network is the one that was fastest when all of them ran in turn, alone: in
+full or decomposed, in each precision and on each back end that is here. How many workers there
+are (and, on a CPU, how many threads each) is tried with all networks side by side.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.harness.tasks import BenchTask, add_task, running
+from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
+from benchmarks.multi_dnn.networks import NetworkSpec, Prepared
+from benchmarks.multi_dnn.processes import LEAST_RUNS, Outputs
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
+from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+
+BACKENDS = {"cpu": ("openvino", "onnxruntime", "torch"), "cuda": ("torch",)}
+"""What is tried unless asked otherwise; TensorRT takes minutes to build these networks."""
+
+DEADLINES = 20
+"""The relative deadline, in times that all networks take one after the other. It is the same for
+all: each hands in its next frame at once, and one of a shorter deadline would starve the rest."""
+
+_LEAST_DEADLINE_NS = 200_000_000
+_WAIT_S = 240.0
+
+
+class MissedError(JetsonDnnRtError):
+    """A frame ended otherwise than met, so the times are not of finished inferences."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a network runs: ``full@torch-fp16``, and its time alone."""
+
+    form: str
+    backend: str
+    precision: str
+    alone_ms: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the package names variants."""
+        return f"{'full' if self.form == 'original' else 'tucker'}@{self.backend}-{self.precision}"
+
+
+def list_variants(prepared: Prepared, backends: Sequence[str]) -> list[Variant]:
+    """All that could run here."""
+    forms = ("original", "tucker") if prepared.ranks else ("original",)
+    found = []
+    for backend in backends:
+        info = inspect_backend(backend)
+        precisions = info.precisions if info.available else ()
+        found += [Variant(form, backend, precision) for precision in precisions for form in forms]
+    return found
+
+
+def make_runner(prepared: Prepared, variant: Variant, threads: int) -> Runner:
+    """A runner of one's own for the whole network."""
+    part = prepared.part(variant.form)
+    return create_runner(part, variant.backend, variant.precision, threads=threads)
+
+
+def choose_variant(
+    prepared: Prepared, variants: Sequence[Variant], threads: int, seconds: float
+) -> tuple[Variant, dict[str, float | str]]:
+    """Run all in turn, alone: the fastest by the median, and medians in ms by name.
+
+    A variant that cannot run here has a text instead.
+    """
+    image = prepared.spec.make_image()
+    calls: dict[str, Callable[[], object]] = {}
+    tried: dict[str, float | str] = {}
+    with ExitStack() as stack:
+        for variant in variants:
+            try:
+                runner = make_runner(prepared, variant, threads)
+            except JetsonDnnRtError as error:
+                tried[variant.name] = str(error)
+                continue
+            stack.callback(runner.close)
+            calls[variant.name] = partial(_run_once, runner, _fill_input(runner, image))
+        times = measure_rounds(calls, budget_s=seconds, least=3, most=200)
+    medians = {name: quantile_ms(taken, 0.5) for name, taken in times.items()}
+    tried.update({name: round(value, 4) for name, value in medians.items()})
+    best = min(medians, key=medians.__getitem__)
+    chosen = next(variant for variant in variants if variant.name == best)
+    return replace(chosen, alone_ms=medians[best]), tried
+
+
+def _fill_input(runner: Runner, image: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    buffer = runner.allocate_input()
+    np.copyto(buffer, image)
+    return buffer
+
+
+def _run_once(runner: Runner, image: npt.NDArray[np.float32]) -> Outputs:
+    return list(runner.to_host(runner.queue([image])))
+
+
+class ScheduledNetwork:
+    """A task: a runner with weights and buffers of its own, and the last outputs."""
+
+    def __init__(self, prepared: Prepared, variant: Variant, threads: int, name: str) -> None:
+        self.name, self.variant = name, variant
+        self._runner = make_runner(prepared, variant, threads)
+        self._image = _fill_input(self._runner, prepared.spec.make_image())
+        self.outputs: Outputs = []
+        self.run(Work(_make_frame(0)))
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._runner.device
+
+    @property
+    def cuda_graph(self) -> bool | None:
+        """Whether it is launched as a CUDA graph; None on the CPU."""
+        return getattr(self._runner, "cuda_graph", None)
+
+    def run(self, work: Work) -> None:
+        """The one stage of the task: from the input buffer to outputs on the host."""
+        self._runner.urgency = work.urgency
+        self.outputs = _run_once(self._runner, self._image)
+
+    def close(self) -> None:
+        """Give the runner back."""
+        self._runner.close()
+
+
+class Scheduled:
+    """The executor with a task for each network, each with one frame in flight all the time."""
+
+    def __init__(self, networks: Sequence[ScheduledNetwork], workers: int) -> None:
+        self._networks = list(networks)
+        self.workers = workers
+
+    def measure(self, seconds: float) -> list[Times]:
+        """Times from handing in a frame to its result, in ns, by network.
+
+        Raises
+        ------
+        MissedError
+            When a frame was not met.
+        """
+        executor = Executor(self.workers, "edf")
+        feed = _Feed(executor, [network.name for network in self._networks], seconds)
+        total_ns = round(sum(network.variant.alone_ms for network in self._networks) * 1e6)
+        deadline_ns = max(_LEAST_DEADLINE_NS, DEADLINES * total_ns)
+        for network in self._networks:
+            stage = Stage("inference", network.run, device=network.device)
+            task = BenchTask(
+                network.name, ("inference",), {network.variant.name: (stage,)},
+                period_ns=max(1, total_ns), deadline_ns=deadline_ns,
+            )  # fmt: skip
+            add_task(executor, task, feed.take)
+        was_enabled = gc.isenabled()
+        try:
+            with running(executor):
+                feed.start()
+                if not feed.done.wait(_WAIT_S + seconds):
+                    raise MissedError(f"the executor did not end in {_WAIT_S + seconds:g} s")
+        finally:
+            if was_enabled:
+                gc.enable()
+        if feed.missed:
+            raise MissedError(f"frames that were not met: {feed.missed}")
+        return [np.array(feed.times[network.name], np.int64) for network in self._networks]
+
+
+class _Feed:
+    """Hands in the next frame of a task when the one before is done."""
+
+    def __init__(self, executor: Executor, names: Sequence[str], seconds: float) -> None:
+        self._executor = executor
+        self._seconds = seconds
+        self._start_ns: dict[str, int] = {}
+        self._end_ns = 0
+        self._open = len(names)
+        self.times: dict[str, list[int]] = {name: [] for name in names}
+        self.missed = ""
+        self.done = threading.Event()
+
+    def start(self) -> None:
+        self._end_ns = time.perf_counter_ns() + round(self._seconds * 1e9)
+        for name in self.times:
+            self._submit(name)
+
+    def _submit(self, name: str) -> None:
+        frame = _make_frame(len(self.times[name]))
+        self._start_ns[name] = time.perf_counter_ns()
+        self._executor.submit(name, frame, self._executor.clock.now_ns())
+
+    def take(self, record: JobRecord, work: Work) -> None:
+        """Observer of all tasks; called on one thread."""
+        now_ns = time.perf_counter_ns()
+        times = self.times[record.task]
+        times.append(now_ns - self._start_ns[record.task])
+        if record.outcome is not Outcome.MET:
+            self.missed = f"{record.task}: {record.outcome.value} {record.reason}".strip()
+        if not self.missed and (now_ns < self._end_ns or len(times) < LEAST_RUNS):
+            self._submit(record.task)
+            return
+        self._open -= 1
+        if self._open == 0:
+            self.done.set()
+
+
+def _make_frame(sequence: int) -> Frame:
+    return Frame(np.zeros((1, 1, 3), np.uint8), "rgb8", 0, sequence)
+
+
+def list_splits(device: str, count: int, cores: int) -> list[tuple[int, int]]:
+    """Pairs of workers and threads that are tried.
+
+    On a GPU a worker has a stream and mostly sleeps; on a CPU their product is the cores.
+    """
+    if device == "cuda":
+        return [(workers, 1) for workers in dict.fromkeys((count, max(1, count // 2), 2, 1))]
+    return [
+        (workers, cores // workers)
+        for workers in range(1, min(cores, count) + 1)
+        if cores % workers == 0
+    ]
+
+
+class Ours:
+    """All networks of a row, loaded once, with the workers that did best.
+
+    Each split of the cores is tried for so many `seconds`.
+    """
+
+    def __init__(
+        self,
+        prepared: Sequence[Prepared],
+        variants: Mapping[NetworkSpec, Variant],
+        device: str,
+        cores: int,
+        seconds: float,
+    ) -> None:
+        self.tried: dict[str, float] = {}
+        """Mean time of a network in ms by ``workers x threads``."""
+        self.networks: list[ScheduledNetwork] = []
+        self._threads = 0
+        self._make = [
+            partial(ScheduledNetwork, network, variants[network.spec], name=f"dnn-{index}")
+            for index, network in enumerate(prepared)
+        ]
+        splits = list_splits(device, len(prepared), cores)
+        found: list[tuple[float, tuple[int, int]]] = []
+        for split in splits:
+            self._load(split[1])
+            times = Scheduled(self.networks, split[0]).measure(seconds)
+            mean_ms = float(np.mean([np.median(taken) for taken in times])) * 1e-6
+            self.tried[f"{split[0]} x {split[1]}"] = round(mean_ms, 3)
+            found.append((mean_ms, split))
+        self.split = min(found)[1]
+        self._load(self.split[1])
+        self._scheduled = Scheduled(self.networks, self.split[0])
+
+    def _load(self, threads: int) -> None:
+        if self.networks and self._threads == threads:
+            return
+        self.close()
+        self._threads = threads
+        for make in self._make:
+            self.networks.append(make(threads=threads))
+
+    def measure(self, seconds: float) -> list[Times]:
+        """See `Scheduled.measure`."""
+        return self._scheduled.measure(seconds)
+
+    def close(self) -> None:
+        """Give all runners back."""
+        for network in self.networks:
+            network.close()
+        self.networks.clear()
+
+
+def free_device_memory(device: str) -> int:
+    """Bytes that are free on the device, after a collection of garbage; 0 on the CPU."""
+    gc.collect()
+    if device != "cuda":
+        return 0
+    cuda: Any = torch.cuda
+    cuda.synchronize()
+    cuda.empty_cache()
+    return int(cuda.mem_get_info()[0])
