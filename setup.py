@@ -78,6 +78,7 @@ setup(
         NAME: ["py.typed"],
         f"{NAME}.demo": ["weights/*"],
         f"{NAME}.backends.cuda": ["*.cu"],
+        f"{NAME}.lab.report": ["*.html", "*.css"],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -23,12 +23,11 @@ from jetson_dnn_rt.cli.text import format_figure
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.demo.scenes import Scene, held_out_seed, random_scene
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.decoders import create_decoder
-from jetson_dnn_rt.models.heads.kinds import Head
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Detections, Result, Segmentation
 
 if TYPE_CHECKING:
@@ -115,9 +114,8 @@ def make_pipeline(
     height, width = builtin.INPUT_SIZE[name]
     buffer = np.empty((1, 3, height, width), np.float32)
     preprocessor = Preprocessor(Preprocessing(height, width), buffer)
-    decode = create_decoder(
-        Head(_HEADS[name], len(builtin.labels(name)), "known"), (height, width)
-    )
+    head = Head(_HEADS[name], len(builtin.labels(name)), "known")
+    decode = head.create_decoder((height, width))
 
     def infer(frame: Frame) -> Result:
         geometry = preprocessor.write(frame)

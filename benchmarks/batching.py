@@ -58,7 +58,9 @@ def add_arguments(add: Options) -> None:
         "work that arrives, one by one, over what the workers can do", above=0, metavar="LOAD",
     )  # fmt: skip
     add("--workers", 1, "stages side by side", least=1)
-    add("--threads", len(os.sched_getaffinity(0)), "of one inference", least=1)
+    add(
+        "--threads", len(os.sched_getaffinity(0)), "of one inference (default: all cores)", least=1
+    )
     add(
         "--max-share", MAX_SHARE,
         "a batch may take this share of its frames' time one by one, else it is not formed; the "

@@ -47,8 +47,9 @@ from benchmarks.harness.tasks import (
 )
 from benchmarks.harness.timing import rotate
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import MODES, PolicySettings
+from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,
@@ -58,14 +59,14 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
@@ -96,7 +97,12 @@ def add_arguments(add: Options) -> None:
         "period and deadline = F * (both networks in full, one after the other, alone)",
         above=0, metavar="F",
     )  # fmt: skip
-    add("--hogs", len(os.sched_getaffinity(0)), "processes of the load", least=0)
+    add(
+        "--hogs",
+        len(os.sched_getaffinity(0)),
+        "processes of the load (default: one for each core)",
+        least=0,
+    )
     add("--mode", "max_accuracy", "of horizon", choices=MODES)
     add("--confidence", 0.999, "of horizon")
     add("--rounds", 6, "windows of each policy", least=1)
@@ -242,7 +248,7 @@ def _load(
             taken = measure_stages(stages, frames, len(frames), SteadyClock())
             task.times_ns.setdefault(variant, []).extend(taken)
     known = load_profiles(
-        task.stage_names, task.stages, task.times_ns, library=library, model=model, threads=1,
+        task.stages, task.times_ns, library=library, model=model, threads=1,
         stages=args.stages,
     )  # fmt: skip
     profiles = {

@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.options import DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
 from benchmarks.harness.processes import run_command
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from jetson_dnn_rt.backends.registry import list_backends
@@ -41,7 +41,7 @@ Boxes = npt.NDArray[np.float32]
 
 def add_arguments(add: Options) -> None:
     """Options of the benchmark."""
-    add("--data", DATA, f"folder with {VIDEO} and {YOLOX}", metavar="DIR")
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
     add("--variants", [], "of the detector (default: all there are)", metavar="NAME")
     add("--slow-rate", 5.0, "of the runs in which the boxes are checked", above=0, metavar="HZ")
 

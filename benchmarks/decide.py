@@ -30,12 +30,13 @@ import numpy.typing as npt
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, say, say_verdict, tabulate
 from benchmarks.harness.timing import frozen_garbage
+from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.policy import MODES, Policy, PolicySettings
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 
 P99_BAR_US = 50.0
 RATIO_BAR = 1.2

@@ -27,11 +27,11 @@ import numpy.typing as npt
 
 from benchmarks.backends.bench import MODELS, STAGES, join_notes, load
 from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, report_figures
-from benchmarks.harness.options import DATA, Options
+from benchmarks.harness.options import BESIDE, DATA, Options
 from benchmarks.harness.tables import Report, Table, say, tabulate
 from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
 from jetson_dnn_rt.backends.base import Runner
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
@@ -52,7 +52,7 @@ def add_arguments(add: Options) -> None:
     add("--models", list(MODELS), "default: all", choices=MODELS)
     add("--rows", list(ROWS), "default: all", choices=ROWS)
     add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
-    add("--data", DATA, "folder of the video and of YOLOX", metavar="DIR")
+    add("--data", DATA, f"folder of the video and of YOLOX ({BESIDE})", metavar="DIR")
     add("--seconds", None, "of measuring for one model (default 6)", kind=float, above=0)
     add(
         "--minutes", None, "after which no further model or engine is begun (default 8)",
@@ -162,7 +162,7 @@ def _measure(
 
 def _find_reference(model: Model, network: Network, frames: Sequence[Frame]) -> tuple[str, Shown]:
     """What the network gives in fp32 on the CPU, and who computed it."""
-    from jetson_dnn_rt.backends.torch.cpu import TorchRunner
+    from jetson_dnn_rt.backends.torch import TorchRunner
 
     makers: dict[str, Callable[[Part], Runner]] = {
         "onnxruntime": lambda part: create_runner(part, "onnxruntime", "fp32", threads=_THREADS),
@@ -189,12 +189,12 @@ def _pin(image: npt.NDArray[np.float32], stack: ExitStack) -> npt.NDArray[np.flo
 def _make_runner(name: str, state: _State, engines: _Engines, part: Part) -> Runner:
     backend, precision = name.split("-")
     if name == EAGER:
-        from jetson_dnn_rt.backends.cuda.torch_graphs import TorchCuda
+        from jetson_dnn_rt.backends.cuda.owners import TorchCuda
 
         TorchCuda().close()  # raises with what is missing
         return EagerRunner(part, device="cuda")
     if backend == "torch":
-        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch import TorchCudaRunner
 
         runner = TorchCudaRunner(part, precision)
         engines.graphs.append(runner.cuda_graph)

@@ -135,9 +135,9 @@ def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
 def _measure(
     name: builtin.BuiltinName, library: Library, args: argparse.Namespace, progress: PhaseProgress
 ) -> dict[str, Any]:
-    from jetson_dnn_rt.lab.compress.macs import count
     from jetson_dnn_rt.models.graph.splitting import split
     from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.variants.measuring.macs import count
 
     model = load_model(f"builtin:{name}")
     whole = split(model, 1)
@@ -205,7 +205,7 @@ def _load_recovered(
     model: Model, library: Library, steps: int, fit_frames: int
 ) -> tuple[fx.GraphModule | None, dict[str, Any]]:
     """A network of the same frames and steps, where the library has one."""
-    from jetson_dnn_rt.variants.library.weights_store import STEPS_FACT, load_reduced, weights_key
+    from jetson_dnn_rt.variants.decomposition import STEPS_FACT, load_reduced, weights_key
 
     entry = library.load(weights_key(model, SPEC))
     wanted = {STEPS_FACT: steps, "frames": SOURCE, "frame_count": fit_frames}

@@ -31,9 +31,9 @@ from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, say_verdict
 from benchmarks.harness.tasks import add_task, drain, load_task, running, tick
 from benchmarks.harness.timing import Times, alternate, frozen_garbage
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -109,7 +109,7 @@ class _Bench:
 
     def __init__(self, folder: Path, stack: ExitStack, *, sched_fifo: bool) -> None:
         self._image = np.full((48, 64, 3), 114, np.uint8)
-        self._executor = Executor(1, realtime=RealtimeParameters(sched_fifo=sched_fifo))
+        self._executor = Executor(1, realtime=RealtimeConfig(sched_fifo=sched_fifo))
         self._round = _Round()
         self._traced = False
         self._sequence = 0

@@ -35,8 +35,8 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-    from jetson_dnn_rt.lab.compress.layers import Ranks
     from jetson_dnn_rt.models.graph.splitting import Split
+    from jetson_dnn_rt.variants.decomposition import Ranks
 
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
 """Per cent of the multiply-accumulates that go away."""
@@ -118,7 +118,7 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     from torch import fx
 
     from jetson_dnn_rt.lab.compress.planning import analyse, plan
-    from jetson_dnn_rt.models.graph.folding import copy_folded, replace_module
+    from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 
     say(f"tucker: {name}: random weights")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class JetsonDnnRtError(Exception):
-    """Base of every error raised on purpose; its text names the thing and the mend."""
+    """Base of every error raised on purpose; its text names the thing and the fix."""
 
 
 class ConfigurationError(JetsonDnnRtError):

@@ -1,7 +1,18 @@
-"""Parts of the package that the robot does without: found where they are installed.
+"""Parts of the package that the robot does without, found where they are installed.
 
 The robot's modules never import `jetson_dnn_rt.lab` or `jetson_dnn_rt.tvm`. Each of these has a
-module ``plugin`` with tables of what it adds, names of modules that are imported on use.
+module ``plugin`` with tables of what it adds, as names of modules that are imported on use:
+
+``COMMANDS``
+    Commands of ``jetson-dnn-rt``.
+``BACKENDS``
+    Back ends that tune a network for minutes and keep the result in the library. Their modules
+    have ``inspect()``, ``find_device()``, ``describe_options(precision, amp_lists)`` and
+    ``open_variant(model, spec, *, threads, library, tuning)``; see `backends.registry` for the
+    first two, `variants.running.engines` for the others.
+``MAKERS``
+    Methods of decomposition. Their modules have ``compress(model, spec, frames=, source=,
+    recover_steps=, library=, threads=, progress=)``, which puts a network into the library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The package imports without the optional libraries, and does not load the heavy ones early."""
+"""The robot imports and runs without the optional libraries, the lab and the plug-ins."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = ("rclpy", "tensorrt", "tvm", "onnxruntime", "openvino")
 # Hidden all at once: each is imported in one or two places only.
-EXTRAS = ("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib")
+EXTRAS = (
+    *("pyarrow", "scipy", "xlsxwriter", "dask", "distributed", "rosbags", "matplotlib"),
+    *("jinja2", "markupsafe"),
+)
 # These alone may need ROS: the nodes, and the benchmarks' programs that are nodes themselves.
-ROS_MODULES = r"jetson_dnn_rt\.(nodes(\..+)?|bench\.\w+_(node|camera))"
+ROS_MODULES = r"jetson_dnn_rt\.nodes(\..+)?"
 NONE = r"(?!)"
+# The robot does without these parts of the package.
+PARTS = ("jetson_dnn_rt.lab", "jetson_dnn_rt.tvm", "benchmarks")
 
 PROBE = """
 import importlib, json, os, pkgutil, re, sys, traceback
@@ -35,26 +40,47 @@ class Hiding:
         return getattr(self.finder, name)
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.hidden:
+        if hides(self.hidden, name):
             return None
         return self.finder.find_spec(name, path, target)
 
-def names(package, skipped):
+def hides(hidden, name):
+    return any(name == other or name.startswith(other + ".") for other in hidden)
+
+def names(package, hidden, skipped):
     for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if re.fullmatch(skipped, info.name) or info.name.endswith(".__main__"):
             continue
+        if hides(hidden, info.name):
+            continue
         yield info.name
         if info.ispkg:
-            yield from names(importlib.import_module(info.name), skipped)
+            yield from names(importlib.import_module(info.name), hidden, skipped)
+
+def run(model):
+    # One frame through the default variant of a model, as a task runs it.
+    import numpy as np
+    from jetson_dnn_rt.frames import Frame
+    from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
+    from jetson_dnn_rt.tasks import Work
+    from jetson_dnn_rt.variants.running.variant_set import VariantSet
+
+    variants = VariantSet(load_model(model), [], DecoderSettings(), threads=1)
+    work = Work(Frame(np.zeros((48, 64, 3), np.uint8), "bgr8", 0, 0))
+    for stage in variants.pipelines[variants.default].stages:
+        stage.run(work)
+    variants.close()
+    return [variants.default, type(work.result).__name__]
 
 def probe(hidden, skipped):
-    assert not set(hidden) & {name.partition(".")[0] for name in sys.modules}
+    assert not any(hides(hidden, name) for name in sys.modules)
     sys.meta_path[:] = [Hiding(finder, hidden) for finder in sys.meta_path]
     import jetson_dnn_rt
 
     done, failures = [], {}
     try:
-        for name in names(jetson_dnn_rt, skipped):
+        for name in names(jetson_dnn_rt, hidden, skipped):
             try:
                 importlib.import_module(name)
             except Exception:
@@ -67,7 +93,16 @@ def probe(hidden, skipped):
         for name in ("rclpy", "onnxruntime", "openvino", "pyarrow", "dask")
         if name in sys.modules
     ]
-    print(json.dumps({"done": done, "failures": failures, "heavy": heavy}), flush=True)
+    try:
+        ran = [run("null:1")] if "torch" in hidden else [run("null:1"), run("builtin:segmenter")]
+        from jetson_dnn_rt.cli import main
+        from jetson_dnn_rt.plugins import collect
+        commands = sorted(collect("COMMANDS"))
+    except Exception:
+        failures["the run"] = traceback.format_exc()
+        ran, commands = [], []
+    answer = {"done": done, "failures": failures, "heavy": heavy, "ran": ran, "commands": commands}
+    print(json.dumps(answer), flush=True)
 
 preloaded, cases, compiled = json.loads(sys.argv[1])
 for name in preloaded:
@@ -105,7 +140,7 @@ def import_all(
 
 CASES = {
     "+".join(hidden): (hidden, ROS_MODULES if "rclpy" in hidden else NONE)
-    for hidden in (*((name,) for name in OPTIONAL), OPTIONAL, EXTRAS)
+    for hidden in (*((name,) for name in OPTIONAL), OPTIONAL, EXTRAS, PARTS)
 }
 CORE = {"core": ((), ROS_MODULES)}
 
@@ -122,7 +157,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_module_imports_without(case: str, answers: dict[str, dict[str, Any]]) -> None:
-    skipped = CASES[case][1]
+    hidden, skipped = CASES[case]
     if skipped == NONE:
         pytest.importorskip("rclpy", reason="without ROS the nodes cannot be imported")
     assert not answers[case]["failures"], "\n".join(answers[case]["failures"].values())
@@ -131,8 +166,16 @@ def test_every_module_imports_without(case: str, answers: dict[str, dict[str, An
         for file in (ROOT / "jetson_dnn_rt").rglob("*.py")
         if file.name not in ("__init__.py", "__main__.py")
     }
-    expected = {name for name in expected if not re.fullmatch(skipped, name)}
+    left_out = re.compile(rf"{skipped}|({'|'.join(map(re.escape, hidden))})\..+")
+    expected = {name for name in expected if not left_out.fullmatch(name)}
     assert expected <= set(answers[case]["done"])
+    null, real = answers[case]["ran"]
+    backend = next(name for name in ("openvino", "onnxruntime", "torch") if name not in hidden)
+    assert (null, real) == (
+        ["full@null", "Detections"],
+        [f"full@{backend}-fp32", "Segmentation"],
+    )
+    assert bool(answers[case]["commands"]) == (hidden != PARTS)
 
 
 def test_importing_the_core_loads_no_back_end_and_no_ros(
@@ -140,6 +183,18 @@ def test_importing_the_core_loads_no_back_end_and_no_ros(
 ) -> None:
     assert not answers["core"]["failures"]
     assert answers["core"]["heavy"] == []
+
+
+def test_without_torch_only_what_needs_it_is_lost(tmp_path: Path) -> None:
+    """A robot whose networks are engines imports and runs all but PyTorch's graphs."""
+    needing = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for file in (ROOT / "jetson_dnn_rt").rglob("*.py")
+        if re.search(r"(?m)^(import|from) torch", file.read_text())
+    }
+    (answer,) = import_all([(("torch", "torchvision", *PARTS), ROS_MODULES)], (), tmp_path)
+    assert set(answer["failures"]) <= needing
+    assert answer["ran"] == [["full@null", "Detections"]]
 
 
 def test_a_hidden_library_is_really_hidden(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ COMMANDS = {
 ROSDEP_KEYS = {
     "cv2": "python3-opencv",
     "google": "python3-protobuf",
+    "jinja2": "python3-jinja2",
+    "markupsafe": "python3-jinja2",  # a dependency of it
     "matplotlib": "python3-matplotlib",
     "numpy": "python3-numpy",
     "onnxruntime": "python3-onnxruntime-pip",

@@ -29,7 +29,7 @@ def paths(tmp_path: Path) -> setup_ros.Paths:
     cmake = prefix / "share/x/cmake"
     cmake.mkdir(parents=True)
     (cmake / "export_x.cmake").write_text(WHEEL_FILE)
-    (cmake / "clean.cmake").write_text("nothing to mend")
+    (cmake / "clean.cmake").write_text("nothing to fix")
     site = prefix / "lib/python3.12/site-packages"
     numpy = site / "numpy/core/include"
     return setup_ros.Paths(prefix / "bin/python", prefix, site, tmp_path / "include", numpy)
@@ -144,7 +144,7 @@ def test_damaged_stamp_means_not_up_to_date(tmp_path: Path, content: str | None)
     assert not environment.works()
 
 
-def test_failing_command_shows_its_end_and_the_mend(tmp_path: Path) -> None:
+def test_failing_command_shows_its_end_and_the_fix(tmp_path: Path) -> None:
     progress = Progress(tmp_path / "log")
     program = "print('working'); raise SystemExit('the reason')"
     with pytest.raises(SetupError, match=r"(?s)exit code 1.*the reason.*try that"):

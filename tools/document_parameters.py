@@ -23,36 +23,36 @@ configured, and keep the value that the node was started with where `lock_config
 
 def render() -> str:
     """The text of the file."""
-    from jetson_dnn_rt.nodes.cameras.camera import CameraParameters, CameraProcessParameters
-    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
-        CoordinatorParameters,
-        CoordinatorProcessParameters,
+    from jetson_dnn_rt.config.nodes import (
+        CameraConfig,
+        CameraProcessConfig,
+        CoordinatorConfig,
+        CoordinatorProcessConfig,
+        PerceptionNodeConfig,
     )
-    from jetson_dnn_rt.nodes.perception import PerceptionParameters
-    from jetson_dnn_rt.nodes.process.parameters import CommonParameters
-    from jetson_dnn_rt.nodes.tasks.host import HostParameters
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.config.process import CommonConfig, ProcessConfig
+    from jetson_dnn_rt.config.task import TaskConfig
 
-    process = {field.name for field in _describe(HostParameters)}
-    own = [field for field in _describe(PerceptionParameters) if field.name not in process]
+    process = {field.name for field in _describe(ProcessConfig)}
+    own = [field for field in _describe(PerceptionNodeConfig) if field.name not in process]
     sections = [
-        ("Every node", _describe(CommonParameters)),
+        ("Every node", _describe(CommonConfig)),
         ("`perception`", own),
-        ("The process: `perception`, or a task that runs alone", _describe(HostParameters)),
-        ("Tasks: `detector`, `segmenter`, and any other", _describe(TaskNodeParameters)),
-        ("`coordinator`", _describe(CoordinatorParameters)),
+        ("The process: `perception`, or a task that runs alone", _describe(ProcessConfig)),
+        ("Tasks: `detector`, `segmenter`, and any other", _describe(TaskConfig)),
+        ("`coordinator`", _describe(CoordinatorConfig)),
         (
             "A `coordinator` in a process of its own, besides",
-            _describe(CoordinatorProcessParameters),
+            _describe(CoordinatorProcessConfig),
         ),
-        ("`camera`", _describe(CameraParameters)),
-        ("A `camera` in a process of its own, besides", _describe(CameraProcessParameters)),
+        ("`camera`", _describe(CameraConfig)),
+        ("A `camera` in a process of its own, besides", _describe(CameraProcessConfig)),
     ]
     return HEAD + "".join(_render_section(title, items) for title, items in sections)
 
 
 def _describe(declaration: type[Any]) -> list[Any]:
-    from jetson_dnn_rt.nodes.process.parameters import describe
+    from jetson_dnn_rt.config.declaration import describe
 
     return list(describe(declaration))
 

@@ -2,7 +2,7 @@
 
 With ROS 2 sourced (rclpy importable by this Python) the environment sees the system's packages
 and nothing of ROS is installed. Without, ROS 2 comes from PyPI. Safe to run again at any time: an
-environment that is up to date costs a fraction of a second, a broken or partial one is mended.
+environment that is up to date costs a fraction of a second, a broken or partial one is fixed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = 1
 if sys.version_info < OLDEST_PYTHON:
     sys.exit(
         f"set-up failed: Python {platform.python_version()} is too old, 3.10 to 3.13 are "
-        "supported. Mend: make PYTHON=python3.12 ..."
+        "supported. Fix: make PYTHON=python3.12 ..."
     )
 
 from setup_progress import Progress, SetupError, fail  # noqa: E402
@@ -107,14 +107,14 @@ def check_platform(
     if ros_distro:
         raise SetupError(
             f"ROS 2 {ros_distro} is sourced, but Python {python} cannot import its rclpy. "
-            "Mend: make PYTHON=/usr/bin/python3 ..., or use a shell in which ROS is not sourced"
+            "Fix: make PYTHON=/usr/bin/python3 ..., or use a shell in which ROS is not sourced"
         )
     if system != "Linux":
         raise SetupError(f"{system} is not supported: ROS 2 wheels exist for Linux on x86-64")
     if machine != "x86_64":
         raise SetupError(
             f"no ROS 2 found, and there are no wheels of it for {machine}: on {machine} ROS comes "
-            "from apt. Mend: install ros-humble-ros-base (Ubuntu 22.04) or ros-jazzy-ros-base "
+            "from apt. Fix: install ros-humble-ros-base (Ubuntu 22.04) or ros-jazzy-ros-base "
             "(24.04), then: . /opt/ros/<distribution>/setup.sh"
         )
     if version > NEWEST_PYTHON_FOR_ROS_WHEELS:
@@ -122,7 +122,7 @@ def check_platform(
         found = [name for name in others if shutil.which(name)]
         raise SetupError(
             f"Python {python} is too new for the ROS 2 wheels (3.10 to 3.13). "
-            f"Mend: make PYTHON={found[0] if found else 'python3.12'} ..."
+            f"Fix: make PYTHON={found[0] if found else 'python3.12'} ..."
         )
 
 
@@ -357,7 +357,7 @@ class Environment:
         for line in answer.stdout.splitlines():
             print(f"    {line}", flush=True)
         if answer.returncode != 0:
-            raise SetupError("a package does not load (above). Mend: make clean, then again")
+            raise SetupError("a package does not load (above). Fix: make clean, then again")
 
 
 def requirements(name: str) -> str:
@@ -366,8 +366,8 @@ def requirements(name: str) -> str:
 
 
 def venv_hint() -> str:
-    """Return the mend for a failing `python -m venv`."""
-    return f"Mend: sudo apt install python3.{sys.version_info[1]}-venv"
+    """Return the fix for a failing `python -m venv`."""
+    return f"Fix: sudo apt install python3.{sys.version_info[1]}-venv"
 
 
 def check_machine(environment: Environment) -> None:
@@ -414,7 +414,7 @@ def set_up(environment: Environment, progress: Progress) -> None:
 
 
 def main() -> int:
-    """Make or mend the environment."""
+    """Make or fix the environment."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="default: .venv")
     options = parser.parse_args()

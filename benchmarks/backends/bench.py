@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
 from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, report_figures
-from benchmarks.harness.options import DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
 from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
@@ -70,10 +70,10 @@ def add_arguments(add: Options) -> None:
     """Options of the benchmark."""
     add("--models", list(MODELS), "default: all", choices=MODELS)
     add("--backends", list(BACKENDS), f"default: all; {REFERENCE} always runs", choices=BACKENDS)
-    add("--threads", len(os.sched_getaffinity(0)), "of one run", least=1)
+    add("--threads", len(os.sched_getaffinity(0)), "of one run (default: all cores)", least=1)
     add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
     add("--busy", 0, "programs that compute without end beside the measurement", least=0)
-    add("--data", DATA, f"folder with {VIDEO} and {YOLOX}", metavar="DIR")
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
     add("--seconds", None, "of measuring for one model (default 30)", kind=float, above=0)
     add("--quick", False, "2 s for one model, fewer frames")
 
@@ -125,7 +125,7 @@ def load(name: str, data: Path) -> tuple[Model, list[Frame]]:
     frames = list(open_frames(f"video:{data / VIDEO}" if road else "synthetic", _FRAMES))
     model = load_model(source, weights="none")
     if source.startswith("torchvision:"):
-        from benchmarks.harness.weights import make_plausible
+        from benchmarks.harness.numerics import make_plausible
 
         model = make_plausible(model, prepare_inputs(model, frames[:4]))
     return model, frames

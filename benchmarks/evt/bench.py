@@ -52,7 +52,7 @@ def add_arguments(add: Options) -> None:
     add("--count", 10_000, "times of a campaign", least=1, metavar="N")
     add("--exceedance", 1e-4, "of the bounds", above=0, most=0.5, metavar="P")
     add("--laws", "", "only laws with this text in their names", metavar="TEXT")
-    add("--workers", len(os.sched_getaffinity(0)), "processes", least=1)
+    add("--workers", len(os.sched_getaffinity(0)), "processes (default: all cores)", least=1)
     add("--seed", 0, "of the campaigns")
 
 

@@ -13,17 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.harness.numerics import find_error
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.agreement import agreement
-from jetson_dnn_rt.variants.running.envelope import IMAGE, OUTPUTS, Envelope
-from jetson_dnn_rt.variants.running.network import Piece, run_piece
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
+from jetson_dnn_rt.variants.running.network import IMAGE, Piece, run_piece
 
 # Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
 _SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
@@ -91,22 +92,6 @@ def run_once(runner: Runner, image: npt.NDArray[np.float32]) -> object:
     return runner.run([image])
 
 
-def find_error(
-    outputs: Sequence[npt.NDArray[Any]], reference: Sequence[npt.NDArray[Any]]
-) -> float:
-    """The largest difference relative to an output's largest value.
-
-    Infinite where shapes differ, or a value is not finite.
-    """
-    worst = 0.0
-    for found, wanted in zip(outputs, reference, strict=True):
-        if found.shape != wanted.shape or not np.isfinite(found).all():
-            return math.inf
-        gap = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
-        worst = max(worst, float(gap / max(np.abs(wanted).max(), np.finfo(np.float32).tiny)))
-    return worst
-
-
 @dataclass(frozen=True)
 class Shown:
     """What a network made of the frames: outputs and results, frame by frame.
@@ -123,14 +108,14 @@ class Shown:
     def of(chain: Chain, model: Model, frames: Sequence[Frame]) -> Shown:
         """Run a network, with preprocessing and decoding, on each frame."""
         image = np.empty(model.input_shape, np.float32)
-        envelope = Envelope(model, _SETTINGS, image)
+        processor = FrameProcessor(model, _SETTINGS, image)
         shown = Shown(model.kind, model.head.name == "torchvision", [], [])
         for frame in frames:
             work = Work(frame)
-            envelope.preprocess(work)
+            processor.preprocess(work)
             found = tuple(np.array(array) for array in chain.run(image))
             work.scratch[OUTPUTS] = found
-            envelope.decode(work)
+            processor.decode(work)
             assert work.result is not None
             shown.outputs.append(found)
             shown.results.append(work.result)

@@ -10,6 +10,7 @@ from typing import Any
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 """A video and an ONNX file lie there, beside the checkout; they are not part of the project."""
+BESIDE = "default: that of ../shared/data beside the checkout"
 VIDEO, YOLOX = "video/dashcam_white_right.mp4", "models/yolox_nano.onnx"
 
 

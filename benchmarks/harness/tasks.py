@@ -100,8 +100,8 @@ def load_variants(
     ConfigurationError
         When a variant is left out.
     """
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
     loaded = load_model(model, weights="none") if isinstance(model, str) else model
@@ -151,7 +151,7 @@ class TaskSpec:
 
     def build_pipeline(self, threads: int) -> Pipeline:
         """Load the model and make its stages."""
-        from jetson_dnn_rt.models.sources.settings import DecoderSettings
+        from jetson_dnn_rt.models.heads.base import DecoderSettings
         from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
         from jetson_dnn_rt.variants.spec import VariantSpec
 

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     end_s = time.monotonic() + 60.0 * args.minutes
     from benchmarks.multi_dnn.networks import NetworkSpec
     from benchmarks.multi_dnn.rows import Bench
-    from jetson_dnn_rt.backends.torch.cpu import choose_device
+    from jetson_dnn_rt.backends.torch import choose_device
 
     device = choose_device() if args.device == "auto" else args.device
     if device == "cuda" and choose_device() != "cuda":

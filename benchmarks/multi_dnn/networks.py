@@ -21,15 +21,16 @@ import numpy.typing as npt
 import torch
 from torch import fx, nn
 
-from benchmarks.harness.weights import measure_norms
+from benchmarks.harness.numerics import measure_norms
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.lab.compress import ranks as rank_rules
-from jetson_dnn_rt.lab.compress.layers import Layer, Ranks, build_structure, describe_layer
-from jetson_dnn_rt.lab.compress.macs import LayerCost, count
-from jetson_dnn_rt.models.graph.folding import replace_module
+from jetson_dnn_rt.lab.compress.layers import count_macs
+from jetson_dnn_rt.models.graph.layers import replace_module
 from jetson_dnn_rt.models.graph.splitting import Split, StagePart, find_layers
 from jetson_dnn_rt.models.graph.tracing import fold_shapes, trace
 from jetson_dnn_rt.models.model import make_probe_input
+from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure, describe_layer
+from jetson_dnn_rt.variants.measuring.macs import LayerCost, count
 
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
 """Per cent of the multiply-accumulates that Tucker takes away in the paper (its figure 3)."""
@@ -236,7 +237,7 @@ def choose_ranks(
                 rank_rules.choose_by_ratio(ratio, channels, rank_rules.MULTIPLE)
                 for channels in (layer.inputs, layer.outputs)
             )
-            gain = costs[name].macs - int(layer.cost(costs[name], *pair))
+            gain = costs[name].macs - int(count_macs(layer, costs[name], *pair))
             if gain > 0:
                 chosen[name] = pair
                 total += gain

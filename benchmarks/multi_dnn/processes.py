@@ -26,8 +26,8 @@ import torch
 from benchmarks.harness.timing import Times
 from benchmarks.multi_dnn.networks import NetworkSpec, load_module, run_outputs
 from jetson_dnn_rt.errors import JetsonDnnRtError
-from jetson_dnn_rt.lab.compress.layers import Ranks
 from jetson_dnn_rt.safety.children import safe_spawning
+from jetson_dnn_rt.variants.decomposition import Ranks
 
 LEAST_RUNS = 3
 """Of each network in a round, however short that is."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.networks import find_error
+from benchmarks.harness.numerics import find_error
 from benchmarks.harness.tables import say
 from benchmarks.harness.timing import Times, rotate
 from benchmarks.multi_dnn.networks import NetworkSpec, Prepared, find_reference, prepare

@@ -163,7 +163,11 @@ def add_arguments(add: Options) -> None:
         "--margin-ms", 4.0,
         "for transport and publication, subtracted from this package's deadline",
     )  # fmt: skip
-    add("--threads", len(os.sched_getaffinity(0)), "of one inference, both sides")
+    add(
+        "--threads",
+        len(os.sched_getaffinity(0)),
+        "of one inference, both sides (default: all cores)",
+    )
     add("--workers", 1, "stages that this package runs side by side")
 
 

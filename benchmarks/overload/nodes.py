@@ -33,6 +33,7 @@ from benchmarks.harness.processes import announce_ready, stop_on_term
 from benchmarks.harness.tasks import TaskSpec
 from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, published_ns
 from jetson_dnn_rt.cameras.image_messages import view_image
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.process.lifecycle import overrides_to_parameters
@@ -40,7 +41,7 @@ from jetson_dnn_rt.nodes.process.running import run_node
 from jetson_dnn_rt.nodes.process.session import run_session
 from jetson_dnn_rt.nodes.tasks.conversion import DetectionsWriter, ImageWriter
 from jetson_dnn_rt.results import Detections, Segmentation
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Work
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def run_naive(text: str) -> int:
     spec = ConsumerSpec.from_json(text)
     stop = threading.Event()
     stop_on_term(stop)
-    realtime = Realtime(RealtimeParameters())
+    realtime = Realtime(RealtimeConfig())
     realtime.apply_to_process()
     log = FrameLog(on_first=announce_ready)
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
 from benchmarks.harness.tables import Report, flatten, say, tabulate
 from benchmarks.harness.tasks import load_variants
 from benchmarks.paper000 import figures
@@ -78,7 +78,9 @@ def add_arguments(add: Options) -> None:
     add("--runs", LEAST_RUNS, "timed frames of each network", least=1)
     add("--layer-runs", 100, "frames layer by layer", least=1)
     add("--cold", 1, "fresh processes for the first frame", least=1)
-    add("--threads", len(os.sched_getaffinity(0)), "of one inference", least=1)
+    add(
+        "--threads", len(os.sched_getaffinity(0)), "of one inference (default: all cores)", least=1
+    )
     add(
         "--deeplab-side", 128, "sides of DeepLabv3's input; its own 520 take seconds a frame",
         least=1, metavar="PX",
@@ -91,7 +93,7 @@ def add_arguments(add: Options) -> None:
     add(
         "--frames", None, "as of `profile` (default the dashcam video of --data)", metavar="SOURCE"
     )
-    add("--data", DATA, metavar="DIR")
+    add("--data", DATA, BESIDE, metavar="DIR")
     add("--figures", FIGURES, "folder for the figures", metavar="DIR")
 
 

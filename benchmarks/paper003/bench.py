@@ -61,7 +61,7 @@ class Entry:
 
 def load_torchvision(name: str) -> tuple[Model, list[Frame]]:
     """A network of torchvision at 224 x 224, with random weights that compute as trained ones."""
-    from benchmarks.harness.weights import make_plausible
+    from benchmarks.harness.numerics import make_plausible
 
     frames = list(open_frames("synthetic", FRAMES))
     model = load_model(f"torchvision:{name}", weights="none", input_size=SIZE)
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace, networks: Mapping[str, Entry] = NETWORKS) -> d
 
     info = inspect_backend("tvm")
     if not info.available:
-        raise BackendUnavailableError(f"back end tvm: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end tvm: {info.reason}; {info.fix}")
     if args.databases is None and (args.tune_only or args.no_tuning):
         raise ConfigurationError("--tune-only and --no-tuning need --databases DIR")
     if args.quick:

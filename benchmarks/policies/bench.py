@@ -36,7 +36,7 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.oracle import Oracle
-from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 from jetson_dnn_rt.lab.simulate.session import ORACLE, make_policy, simulate
 from jetson_dnn_rt.lab.simulate.tally import Tally, summarize
 from jetson_dnn_rt.platforms.clocks import ClockSpace

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fidelity import busy_now_and_then
-from benchmarks.harness.options import DATA, VIDEO, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, Options
 from benchmarks.harness.processes import BenchmarkError, make_command, read_answer, run_command
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.replay.bag import read_frames, write_bag
@@ -39,7 +39,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
 from jetson_dnn_rt.lab.evaluate.sequential import name_stream
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask
+from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, safe_spawning
 from jetson_dnn_rt.traces.reader import open_trace
 
@@ -69,7 +69,7 @@ _POLL_S = 0.2
 def add_arguments(add: Options) -> None:
     """Options of the benchmark."""
     add("--bag", None, "a bag with images, in place of one made for this", kind=Path)
-    add("--video", DATA / VIDEO, "that the bag is made of", metavar="FILE")
+    add("--video", DATA / VIDEO, f"that the bag is made of ({BESIDE})", metavar="FILE")
     add("--frames", FRAMES, "of the bag", least=1)
     add("--live-frames", LIVE_FRAMES, "in real time", least=1)
     add("--fleet-frames", FLEET_FRAMES, "on the Dask cluster", least=1)

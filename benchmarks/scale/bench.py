@@ -69,7 +69,9 @@ def add_arguments(add: Options) -> None:
     add("--workers", 1, "stages side by side", least=1)
     add("--models", ["builtin:detector"], "of nets, the tasks take turns", metavar="MODEL")
     add("--variant", "full@torch-fp32", metavar="NAME")
-    add("--threads", len(os.sched_getaffinity(0)), "of one inference", least=1)
+    add(
+        "--threads", len(os.sched_getaffinity(0)), "of one inference (default: all cores)", least=1
+    )
     add("--share", 0.4, "of a worker that one task's frames take", above=0)
     add("--deadline-factor", 1.0, "relative deadline = F periods", above=0, metavar="F")
     add(

@@ -110,7 +110,7 @@ class NetBench:
     def load_of(self, count: int) -> float:
         """Work per second that the first `count` tasks bring to a worker, in seconds."""
         work = sum(task.cost_ns / task.period_ns for task in self.tasks[:count])
-        return float(work) / self._workers
+        return work / int(self._workers)
 
     def play(self, count: int, side: str, seconds: float) -> None:
         """One round of the first `count` tasks on a side."""

@@ -44,9 +44,9 @@ from benchmarks.zero_copy.ways import (
 )
 from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
@@ -234,7 +234,7 @@ def _find_differences(ways: Mapping[str, Way], message: Any, step: float) -> dic
 
 def _find_devices() -> tuple[bool, str]:
     """Whether there is a CUDA device; otherwise why not."""
-    from jetson_dnn_rt.backends.cuda.device import open_cuda
+    from jetson_dnn_rt.backends.cuda.owners import open_cuda
 
     try:
         open_cuda().close()

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from benchmarks.harness.tables import say
 from benchmarks.zero_copy.ways import Way, make_message
 from jetson_dnn_rt.backends.base import Array
-from jetson_dnn_rt.backends.cuda.device import Cuda, open_cuda
+from jetson_dnn_rt.backends.cuda.device import Cuda, regions
 from jetson_dnn_rt.backends.cuda.driver import Kernel
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Frame

@@ -10,7 +10,7 @@ another device moves them, in its own time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,76 +30,36 @@ class RunnerClosedError(JetsonDnnRtError):
 
 
 class Runner(ABC):
-    """A part of a network ready to run, with the memory it needs.
-
-    One thread at a time may use a runner.
-
-    Parameters
-    ----------
-    part : Part
-        What it runs.
-
-    Attributes
-    ----------
-    backend, version : str
-        Name of the back end and version of its library.
-    precision : str
-        What the convolutions are computed in.
-    device : str
-        ``cpu`` or ``cuda``: where its outputs are.
-    takes_any_batch : bool
-        Whether it runs inputs of any first dimension, and gives arrays of their own each time.
-    copied_bytes : int
-        What the last run copied before its first layer, and `to_host` after its last one.
-    urgency : int
-        Deadline class of the next run, as `jetson_dnn_rt.tasks.Work` has it: a GPU prefers the
-        work of the higher.
-    """
+    """A part of a network ready to run, with the memory it needs; for one thread at a time."""
 
     backend: str
-    version: str
-    precision: str
-    device: str = "cpu"
+    version: str  # of the library
+    precision: str  # that convolutions are computed in
+    device: str = "cpu"  # or ``cuda``: where the outputs are
     takes_any_batch: bool = False
+    """Whether it runs inputs of any first dimension, and gives arrays of their own each time."""
 
     def __init__(self, part: Part) -> None:
         self.name = part.name
         self.input_shapes = part.input_shapes
+        # What the last run copied before its first layer, and `to_host` after its last one.
         self.copied_bytes = 0
+        # Deadline class of the next run (`jetson_dnn_rt.tasks.Work`): a GPU prefers the higher.
         self.urgency = 0
         self._closed = False
 
     def allocate_input(self, images: int = 1) -> npt.NDArray[np.float32]:
-        """Make a host buffer for the first input, in the memory that is read fastest from.
-
-        Parameters
-        ----------
-        images : int
-            How many such inputs it has room for, one after the other.
-        """
+        """Make a host buffer for `images` first inputs, in memory that is read fast from."""
         return np.zeros((images * self.input_shapes[0][0], *self.input_shapes[0][1:]), np.float32)
 
     def run(self, values: list[Array]) -> tuple[Array, ...]:
-        """Run the part; it is done when this returns.
+        """Run the part on its inputs in their order; it is done when this returns.
 
-        Parameters
-        ----------
-        values : list of array
-            The inputs in their order, in the form of the module's docstring. The arrays are read
-            only; the list may be emptied, to give memory back at its last use.
-
-        Returns
-        -------
-        tuple of array
-            The outputs, valid until the next call: the runner owns them.
-
-        Raises
-        ------
-        RunnerClosedError
-            After `close`.
+        The arrays are read only; the list may be emptied, to give memory back at its last use. The
+        runner owns the outputs, which are valid until the next call. `RunnerClosedError` after
+        `close`.
         """
-        if self._closed:
-            raise RunnerClosedError(f"the {self.backend} runner of {self.name} is closed")
+        self._check_open()
         return self._run(values)
 
     def queue(self, values: list[Array]) -> tuple[Array, ...]:
@@ -107,9 +67,12 @@ class Runner(ABC):
 
         So the last stage waits for a device once, not for the network and again for the copy.
         """
+        self._check_open()
+        return self._queue(values)
+
+    def _check_open(self) -> None:
         if self._closed:
             raise RunnerClosedError(f"the {self.backend} runner of {self.name} is closed")
-        return self._queue(values)
 
     def _queue(self, values: list[Array]) -> tuple[Array, ...]:
         return self._run(values)
@@ -122,7 +85,7 @@ class Runner(ABC):
         return tuple(as_host(value) for value in values)
 
     def close(self) -> None:
-        """Give the network and its memory back; a second call does nothing."""
+        """Free the network and its memory; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self._close()
@@ -142,13 +105,7 @@ def as_host(value: Array) -> npt.NDArray[Any]:
 
 
 class HostInputs:
-    """The inputs of a library that reads host arrays in C order: handed on, or copied into place.
-
-    Parameters
-    ----------
-    shapes : sequence of tuple of int
-        Of the inputs.
-    """
+    """The inputs of a library that reads host arrays in C order: as they are, or copied."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
         self._shapes = shapes
@@ -174,3 +131,18 @@ class HostInputs:
                 self._bound[index] = array
                 changed.append((index, array))
         return changed
+
+
+class Parts:
+    """The images of a batch, not yet side by side: for runners that copy their inputs anyway.
+
+    Boundary tensors of one shape, ``[1, ...]``, in the order of the batch; `shape` is that of all
+    of them together.
+    """
+
+    def __init__(self, parts: Sequence[Array]) -> None:
+        self._parts = tuple(parts)
+        self.shape: tuple[int, ...] = (len(self._parts), *map(int, self._parts[0].shape[1:]))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parts)

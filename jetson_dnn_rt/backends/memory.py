@@ -7,21 +7,16 @@ from typing import Any
 
 import psutil
 
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import RUNTIMES, open_cuda
 from jetson_dnn_rt.errors import BackendUnavailableError
-
-_RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")
 
 
 def used_bytes(device: str = "cpu") -> int:
     """Memory in use, to be compared before and after something is loaded.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu``: the resident memory of this process. ``cuda``: with it what is in use on the
-        device, of all processes, because drivers tell no more; the device is opened for it. A
-        Jetson's GPU shares the memory of the host: what the whole machine uses counts, once.
+    ``cpu``: the resident memory of this process. ``cuda``: with it what is in use on the device,
+    of all processes, because drivers tell no more; the device is opened for it. A Jetson's GPU
+    shares the memory of the host: what the whole machine uses counts, once.
     """
     resident = int(psutil.Process().memory_info().rss)
     if device != "cuda":
@@ -43,7 +38,7 @@ def _find_device() -> tuple[int, bool] | None:
     if torch is not None and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info()
         return total - free, bool(torch.cuda.get_device_properties(0).is_integrated)
-    for name in _RUNTIMES:
+    for name in RUNTIMES:
         runtime: Any = sys.modules.get(name)
         if runtime is None:
             continue

@@ -10,22 +10,16 @@ from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
-from jetson_dnn_rt.models.sources.null import STAGES, NullOrigin
+from jetson_dnn_rt.models.sources.null import NullOrigin
 
 _BURNT = bytes(16384)
 """Its checksum takes about 10 us, in which the interpreter is free."""
 
 
 class NullRunner(Runner):
-    """Waits on a clock instead of computing.
+    """Waits on a clock instead of computing; on a virtual one no real time passes.
 
-    Parameters
-    ----------
-    part : Part
-        The whole of a ``null:`` model.
-    clock : Clock
-        The clock to wait on; on a virtual one no real time passes. A script that spins needs a
-        clock that moves by itself.
+    A script that spins needs a clock that moves by itself.
     """
 
     backend = "null"
@@ -42,15 +36,11 @@ class NullRunner(Runner):
         script = origin.script
         self._clock = clock
         self._spin = script.spin
-        self._times = {
-            stage: itertools.cycle(script.times_ns[stage])
-            for stage in STAGES
-            if stage in script.times_ns
-        }
+        self._times = {stage: itertools.cycle(times) for stage, times in script.times_ns.items()}
         self._outputs = origin.probe(*part.input_shapes[0][2:])
 
     def take_time(self, stage: str) -> None:
-        """Wait for what the script gives the next run of `stage`, or not at all."""
+        """Wait as long as the script says for the next run of `stage`; no entry: not at all."""
         if stage not in self._times:
             return
         end_ns = self._clock.now_ns() + next(self._times[stage])

@@ -17,12 +17,7 @@ class OnnxRuntimeRunner(Runner):
     Its threads do not spin while they wait for work: on a machine whose cores are shared with
     the other tasks, the camera and DDS, a spinning thread takes from them what it gains here.
 
-    Parameters
-    ----------
-    part : Part
-        The network, or a run of its stages.
-    threads : int
-        Threads of one run, >= 1; with 1 the calling thread does everything.
+    With one of `threads` the calling thread does everything.
     """
 
     backend = "onnxruntime"
@@ -57,14 +52,11 @@ class OnnxRuntimeRunner(Runner):
         outputs: list[Any] = []
         self._listed: list[str] = []  # lists of boxes: their lengths are known after the run
         for output in self._session.get_outputs():
-            if (
-                all(isinstance(side, int) for side in output.shape)
-                and output.type == "tensor(float)"
-            ):
+            is_fixed = all(isinstance(side, int) for side in output.shape)
+            if is_fixed and output.type == "tensor(float)":
                 array = np.zeros(output.shape, np.float32)
-                binding.bind_output(
-                    output.name, "cpu", 0, np.float32, array.shape, array.ctypes.data
-                )
+                place = (array.shape, array.ctypes.data)
+                binding.bind_output(output.name, "cpu", 0, np.float32, *place)
                 outputs.append(array)
             else:
                 binding.bind_output(output.name, "cpu")  # keeps the order of the outputs

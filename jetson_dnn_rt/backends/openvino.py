@@ -23,9 +23,9 @@ def supports_bf16() -> bool:
 def _open_core() -> Any:
     """The one ``Core`` of this process, which stays.
 
-    Each gives the thread that loads its CPU plugin a stack for signals. When one goes while a
-    later one is there, the later one puts the first one's stack back, whose memory is gone: the
-    next signal, a Ctrl-C, ends the process with a segmentation fault (seen with 2026.4).
+    Each gives the thread that loads its CPU plugin a stack for signals. When one is freed while a
+    later one lives, the later one restores the first one's stack, whose memory is gone: the next
+    signal, a Ctrl-C, ends the process with a segmentation fault (seen with 2026.4).
     """
     with _opening:
         return _make_core()
@@ -44,22 +44,9 @@ def _make_core() -> Any:
 class OpenVinoRunner(Runner):
     """An inference request bound to buffers made beforehand.
 
-    Parameters
-    ----------
-    part : Part
-        The network, or a run of its stages.
-    precision : str
-        ``fp32`` or ``bf16``.
-    threads : int
-        Threads of one run, >= 1. They are not pinned: pinning would tie every model of the
-        process to the same first cores.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When the CPU has no bf16.
-    ModelError
-        When OpenVINO cannot read the network.
+    Its threads are not pinned: pinning would tie every model of the process to the same first
+    cores. `BackendUnavailableError` where the CPU has no bf16, `ModelError` where OpenVINO cannot
+    read the network.
     """
 
     backend = "openvino"
@@ -79,17 +66,14 @@ class OpenVinoRunner(Runner):
         try:
             network = core.read_model(model=data)
             network.reshape({index: list(shape) for index, shape in enumerate(part.input_shapes)})
-            compiled = core.compile_model(
-                network,
-                "CPU",
-                {
-                    "PERFORMANCE_HINT": "LATENCY",
-                    "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
-                    "INFERENCE_NUM_THREADS": threads,
-                    "NUM_STREAMS": 1,
-                    "ENABLE_CPU_PINNING": False,
-                },
-            )
+            options = {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+                "INFERENCE_NUM_THREADS": threads,
+                "NUM_STREAMS": 1,
+                "ENABLE_CPU_PINNING": False,
+            }
+            compiled = core.compile_model(network, "CPU", options)
         except RuntimeError as error:
             raise ModelError(f"{part.name} cannot be loaded by openvino: {error}") from error
         self._request: Any = compiled.create_infer_request()
@@ -107,8 +91,7 @@ class OpenVinoRunner(Runner):
         import openvino
 
         for index, array in self._inputs.place(values):
-            tensor = openvino.Tensor(array, shared_memory=True)
-            self._request.set_input_tensor(index, tensor)
+            self._request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
         # Not start_async(): it hands over to a thread of OpenVINO, which has neither the priority
         # nor the turn of the one that calls. On cores that are shared this costs a third.
         self._request.infer(share_outputs=True)

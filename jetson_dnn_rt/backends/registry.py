@@ -6,12 +6,14 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from jetson_dnn_rt import __version__
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.model import Part
+from jetson_dnn_rt.plugins import collect
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 
@@ -28,7 +30,7 @@ class BackendInfo:
         Whether runners can be made.
     precisions : tuple of str
         What it computes in here.
-    reason, mend : str
+    reason, fix : str
         Why something is not to be had, and what to do; empty where all is well.
     """
 
@@ -37,10 +39,10 @@ class BackendInfo:
     available: bool
     precisions: tuple[str, ...]
     reason: str
-    mend: str
+    fix: str
 
 
-_MENDS = {
+_FIXES = {
     "openvino": "pip install openvino",
     "onnxruntime": "pip install onnxruntime",
     "torch": "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)",
@@ -50,28 +52,13 @@ _NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
 TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
 """TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
 
-TVM = "tvm"
+PLUG_INS = tuple(collect("BACKENDS"))
+"""Back ends of plug-ins, see `jetson_dnn_rt.plugins`."""
 
-BUILT_BEFOREHAND = (*TENSORRT, TVM)
-"""They need minutes to make a network ready: what came of it is kept in the library."""
+BUILT_BEFOREHAND = (*TENSORRT, *PLUG_INS)
+"""They need minutes to make a network ready: the library keeps the result."""
 
-BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, TVM, "null")
-
-TVM_VERSION, TVM_FFI_VERSION = "0.27.0.post1", "0.1.14.post1"
-"""They hold together: with apache-tvm-ffi 0.1.15 the same TVM ends in a crash while it tunes."""
-
-# Import name -> wheel of what tuning imports besides.
-_TUNING_PACKAGES = {
-    "cloudpickle": "cloudpickle",
-    "psutil": "psutil",
-    "tornado": "tornado",
-    "xgboost": "xgboost-cpu",
-}
-
-TVM_MEND = (
-    f"pip install apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION} "
-    f"{' '.join(_TUNING_PACKAGES.values())} (the extra tvm of this package)"
-)
+BACKENDS = ("openvino", "onnxruntime", "torch", *TENSORRT, *PLUG_INS, "null")
 
 
 def list_backends() -> list[BackendInfo]:
@@ -86,17 +73,18 @@ def inspect_backend(name: str) -> BackendInfo:
         return BackendInfo(name, __version__, True, ("fp32",), "", "")
     if name in TENSORRT:
         return _inspect_tensorrt(name)
-    if name == TVM:
-        return _inspect_tvm()
+    if name in PLUG_INS:
+        info: BackendInfo = load_plug_in(name).inspect()
+        return info
     try:
         library = importlib.import_module(name)
     except Exception as error:  # a broken installation raises OSError, RuntimeError and others
-        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", _MENDS[name])
+        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", _FIXES[name])
     version = str(getattr(library, "__version__", "unknown")).split("-")[0]
     precisions: tuple[str, ...] = ("fp32",)
     reason = ""
     if name == "torch":
-        from jetson_dnn_rt.backends.torch import cpu as torch_backend
+        from jetson_dnn_rt.backends import torch as torch_backend
 
         device = torch_backend.choose_device()
         precisions = torch_backend.PRECISIONS[device]
@@ -114,7 +102,7 @@ def inspect_backend(name: str) -> BackendInfo:
 
 def _inspect_tensorrt(name: str) -> BackendInfo:
     """TensorRT is of use with a device, and with somebody to own memory on it."""
-    from jetson_dnn_rt.backends.cuda import device as cuda
+    from jetson_dnn_rt.backends.cuda import owners as cuda
     from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
     from jetson_dnn_rt.backends.tensorrt import build as tensorrt_build
 
@@ -122,12 +110,12 @@ def _inspect_tensorrt(name: str) -> BackendInfo:
         module = tensorrt_api.import_tensorrt()
         version = str(module.__version__)
     except BackendUnavailableError as error:
-        reason, mend = str(error), tensorrt_api.MEND
+        reason, fix = str(error), tensorrt_api.FIX
     else:
         try:
             cuda.open_cuda().close()
         except BackendUnavailableError as error:
-            reason, mend = f"TensorRT {version} is installed, {error}", cuda.MEND
+            reason, fix = f"TensorRT {version} is installed, {error}", cuda.FIX
         else:
             core = TENSORRT[name]
             if core is None:
@@ -135,42 +123,13 @@ def _inspect_tensorrt(name: str) -> BackendInfo:
             cores = tensorrt_api.count_dla_cores(module)
             if core < cores:
                 return BackendInfo(name, version, True, ("fp16",), "", "")
-            reason, mend = f"this machine has {cores} DLA cores", "use tensorrt, on the GPU"
-    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {mend}"), mend)
+            reason, fix = f"this machine has {cores} DLA cores", "use tensorrt, on the GPU"
+    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {fix}"), fix)
 
 
-def _inspect_tvm() -> BackendInfo:
-    """TVM, of the release whose names are used here, with the one runtime that holds with it."""
-    try:
-        version = str(importlib.import_module(TVM).__version__)
-        runtime = str(importlib.import_module("tvm_ffi").__version__)
-    except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        return BackendInfo(TVM, "", False, (), f"cannot be imported: {error}", TVM_MEND)
-    if _release_of(version) != _release_of(TVM_VERSION):
-        reason = f"TVM {version} is installed, its interfaces change with every release"
-        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
-    if _release_of(runtime) != _release_of(TVM_FFI_VERSION):
-        reason = f"apache-tvm-ffi {runtime} is installed, with which TVM {version} crashes"
-        return BackendInfo(TVM, "", False, (), reason, TVM_MEND)
-    return BackendInfo(TVM, version, True, ("fp32", "fp16"), _list_tvm_lacks(), "")
-
-
-def _list_tvm_lacks() -> str:
-    """What TVM runs without, and does less."""
-    from jetson_dnn_rt.tvm.compile import find_linker
-
-    missing = [name for name in _TUNING_PACKAGES if importlib.util.find_spec(name) is None]
-    lacks = []
-    if missing:
-        wheels = " ".join(_TUNING_PACKAGES[name] for name in missing)
-        lacks.append(f"cannot tune: pip install {wheels}")
-    if not find_linker():
-        lacks.append("compiles at every start, as nothing links: sudo apt install g++")
-    return "; ".join(lacks)
-
-
-def _release_of(version: str) -> list[str]:
-    return version.split(".")[:3]
+def load_plug_in(name: str) -> ModuleType:
+    """Import the module of a back end of a plug-in."""
+    return importlib.import_module(collect("BACKENDS")[name])
 
 
 def is_installed(name: str) -> bool:
@@ -185,11 +144,11 @@ def require_backend(backend: str, precision: str) -> BackendInfo:
     Raises
     ------
     BackendUnavailableError
-        When it is missing here, with the mend, or does not compute in that precision.
+        When it is missing here, with the fix, or does not compute in that precision.
     """
     info = inspect_backend(backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.mend}")
+        raise BackendUnavailableError(f"back end {backend}: {info.reason}; {info.fix}")
     if precision not in info.precisions:
         raise BackendUnavailableError(
             f"back end {backend} computes in {', '.join(info.precisions)} on this machine, not in "
@@ -219,8 +178,8 @@ def create_runner(
     ConfigurationError
         When the back end or the precision is unknown.
     BackendUnavailableError
-        When it is missing here, with the mend, or does not compute in that precision;
-        `UntunedError` for TVM, whose kernels are in a library (`variants.running.engines`).
+        When it is missing here, with the fix, or does not compute in that precision;
+        Of a plug-in always: its tuned kernels are in a library (`variants.running.engines`).
     ModelError
         When the back end cannot run the network.
     """
@@ -231,6 +190,12 @@ def create_runner(
     if threads < 1:
         raise ConfigurationError(f"threads must be >= 1: {threads}")
     require_backend(backend, precision)
+    if backend in PLUG_INS:
+        raise BackendUnavailableError(
+            f"{part.name} is not tuned for {backend}-{precision}: untuned kernels are many times "
+            "slower and are never run; run jetson-dnn-rt build, which keeps its work in the "
+            "library"
+        )
     return _CREATORS[backend](part, precision, threads, clock or SteadyClock())
 
 
@@ -253,10 +218,10 @@ def _create_openvino(part: Part, precision: str, threads: int, clock: Clock) -> 
 
 
 def _create_torch(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.backends.torch.cpu import TorchRunner, choose_device
+    from jetson_dnn_rt.backends.torch import TorchRunner, choose_device
 
     if choose_device() == "cuda":
-        from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner
+        from jetson_dnn_rt.backends.torch import TorchCudaRunner
 
         return TorchCudaRunner(part, precision)
     return TorchRunner(part, precision, threads)
@@ -278,15 +243,6 @@ def _create_on_dla(core: int) -> Callable[[Part, str, int, Clock], Runner]:
     return create
 
 
-def _create_tvm(part: Part, precision: str, threads: int, clock: Clock) -> Runner:
-    from jetson_dnn_rt.tvm.runner import UntunedError
-
-    raise UntunedError(
-        f"{part.name} is not tuned for tvm-{precision}: untuned kernels are many times slower and "
-        "are never run; run jetson-dnn-rt build, which keeps its work in the library"
-    )
-
-
 _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "null": _create_null,
     "onnxruntime": _create_onnxruntime,
@@ -295,5 +251,4 @@ _CREATORS: dict[str, Callable[[Part, str, int, Clock], Runner]] = {
     "tensorrt_dla0": _create_on_dla(0),
     "tensorrt_dla1": _create_on_dla(1),
     "torch": _create_torch,
-    "tvm": _create_tvm,
 }

@@ -1,6 +1,6 @@
-"""How many threads the libraries below take, so that together they take no more than was decided.
+"""Threads of the libraries below, which together take no more than was decided.
 
-What each of them has to be told, and where:
+Where the number is set:
 
 =============  ====================================================================================
 ONNX Runtime   each session: threads of one run, no inter-op threads, no spinning
@@ -19,19 +19,14 @@ THREADS = Path("/proc/self/task")
 
 
 def limit_opencv(threads: int) -> None:
-    """Let one call of OpenCV take so many threads, in the whole process; the last call decides.
+    """Set the threads of one call of OpenCV, >= 1, in the whole process; the last call decides.
 
-    Without a word it takes all cores: with two workers, preprocessing would run on twice as many
-    threads as there are cores.
-
-    Parameters
-    ----------
-    threads : int
-        >= 1; with 1 the calling thread does everything.
+    By default it takes all cores: with two workers, preprocessing would run on twice as many
+    threads as there are cores. With 1 the calling thread does everything.
     """
     import cv2
 
-    # A change makes its pool anew, also when it is none.
+    # Setting it makes its pool anew, even to the same number.
     if cv2.getNumThreads() != threads:
         cv2.setNumThreads(threads)
 
@@ -42,22 +37,10 @@ def count_cores() -> int:
 
 
 def read_thread_times(folder: Path = THREADS) -> dict[int, int]:
-    """How long each thread of the process has been on a core.
+    """Time on a core of each thread of the process, in ns by the kernel's number of the thread.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the threads, as the kernel has it.
-
-    Returns
-    -------
-    dict of int to int
-        Nanoseconds by the kernel's number of the thread; threads that end meanwhile are left out.
-
-    Raises
-    ------
-    OSError
-        When the kernel does not count (CONFIG_SCHED_INFO).
+    Threads that end meanwhile are left out. `OSError` where the kernel does not count
+    (CONFIG_SCHED_INFO).
     """
     times_ns = {}
     for thread in os.listdir(folder):

@@ -23,15 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_count, parse_positive
-from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_files
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import format_rows
+from jetson_dnn_rt.config.nodes import PERCEPTION, PerceptionNodeConfig
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
+from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.task import TaskConfig, count_threads, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
-    from jetson_dnn_rt.variants.building.building import BuildReport, BuildSettings, TaskBuilder
+    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
@@ -167,9 +169,6 @@ class _Job:
 
 
 def _plan(args: argparse.Namespace) -> list[_Job]:
-    from jetson_dnn_rt.nodes.process.declaration import read_values
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters, defaults_of
-
     file = read_parameter_files(args.params, args.namespace)
     unknown = sorted(set(args.task) - set(file.tasks))
     if unknown:
@@ -179,11 +178,11 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
     # Everything that is wrong with the file is said before the first model is loaded.
     parameters = {}
     for task in args.task or file.tasks:
+        values = read_task(file, task)
+        given = {name: getattr(args, name) for name in _OPTIONS}
+        given = {name: value for name, value in given.items() if value is not None}
+        values = dataclasses.replace(values, **given)
         try:
-            values = read_values(TaskNodeParameters, file.of_task(task), defaults_of(task))
-            given = {name: getattr(args, name) for name in _OPTIONS}
-            given = {name: value for name, value in given.items() if value is not None}
-            values = dataclasses.replace(values, **given)
             specs = tuple(map(VariantSpec.parse, values.variants))
         except ConfigurationError as error:
             raise ConfigurationError(f"{file.path}: {task}: {error}") from error
@@ -195,7 +194,7 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
     ]
 
 
-def _batch_key(values: TaskNodeParameters) -> tuple[object, ...]:
+def _batch_key(values: TaskConfig) -> tuple[object, ...]:
     """What tasks that may run as one batch have in common, as far as their parameters go."""
     return (
         values.batch, values.model, values.weights, values.head, values.input_size,
@@ -208,38 +207,25 @@ def _plan_task(
     args: argparse.Namespace,
     file: ParameterFile,
     task: str,
-    values: TaskNodeParameters,
+    values: TaskConfig,
     specs: tuple[VariantSpec, ...],
     batch: int,
 ) -> _Job:
     from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.nodes.tasks.loading import apply_thresholds, load_task_model
-    from jetson_dnn_rt.nodes.tasks.task_parameters import (
-        count_threads,
-        read_process_threads,
-        wants_trial,
-    )
-    from jetson_dnn_rt.variants.building.building import BuildReport, TaskBuilder, TaskPlan
+    from jetson_dnn_rt.runtime.task import open_library, tuning_options
+    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.running.variant_set import choose_default
 
-    library = values.open_library()
+    library = open_library(values.engine_cache)
     if library is None:
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
-    process = file.of_task(PERCEPTION)
-    workers = process.get("workers", 1)
-    if type(workers) is not int or workers < 1:
-        raise ConfigurationError(
-            f"{file.path}: workers must be a whole number above 0: {workers!r}"
-        )
-    try:
-        threads = read_process_threads(process)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
+    process = file.read(PerceptionNodeConfig, PERCEPTION)
     # The split of the cores is tried when the process starts: until then one worker has them all.
-    workers = 1 if wants_trial(threads, [values]) else workers
+    workers = 1 if wants_trial(process.threads, [values]) else process.workers
     settings = DecoderSettings()
     apply_thresholds(settings, values)
     try:
@@ -249,10 +235,10 @@ def _plan_task(
             model,
             specs or (choose_default(model),),
             settings,
-            count_threads(values, threads, count_cores(), workers),
+            count_threads(values, process.threads, count_cores(), workers),
             values.stages,
             batch if values.batch == "auto" else 1,
-            values.tvm_options(tunes=not args.no_tuning),
+            tuning_options(values, tunes=not args.no_tuning),
         )
         builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
     except ConfigurationError:
@@ -267,8 +253,8 @@ def _plan_task(
     return _Job(task, builder, builder.list_missing())
 
 
-def _read_settings(args: argparse.Namespace, values: TaskNodeParameters) -> BuildSettings:
-    from jetson_dnn_rt.variants.building.building import BuildSettings
+def _read_settings(args: argparse.Namespace, values: TaskConfig) -> BuildSettings:
+    from jetson_dnn_rt.variants.building import BuildSettings
 
     frames = args.frames or values.build_frames
     return BuildSettings(

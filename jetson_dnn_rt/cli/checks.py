@@ -73,7 +73,7 @@ class Check:
         Whether it is there, or as it should be.
     detail : str
         Version, place, figure, or what is wrong.
-    mend : str
+    fix : str
         What to do, in one line; empty where nothing is to be done.
     required : bool
         Whether ``jetson-dnn-rt run`` needs it.
@@ -82,7 +82,7 @@ class Check:
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
     required: bool = False
 
 
@@ -100,18 +100,18 @@ def check_ros() -> Check:
         rclpy = importlib.import_module("rclpy")
         middleware = str(rclpy.get_rmw_implementation_identifier())
     except Exception as error:  # a half-sourced installation raises more than ImportError
-        mend = "source /opt/ros/DISTRO/setup.bash, or run `make demo`, which installs it from PyPI"
-        return Check("ros", False, f"rclpy cannot be used: {error}", mend, required=True)
+        fix = "source /opt/ros/DISTRO/setup.bash, or run `make demo`, which installs it from PyPI"
+        return Check("ros", False, f"rclpy cannot be used: {error}", fix, required=True)
     detail = f"{name or 'unknown distribution'} ({place or rclpy.__path__[0]}), {middleware}"
     return Check("ros", True, detail, required=True)
 
 
-def check_module(name: str, mend: str, *, required: bool) -> Check:
+def check_module(name: str, fix: str, *, required: bool) -> Check:
     """A Python module that can be imported, and its version where it has one."""
     try:
         module = importlib.import_module(name)
     except Exception as error:
-        return Check(name, False, f"cannot be imported: {error}", mend, required)
+        return Check(name, False, f"cannot be imported: {error}", fix, required)
     return Check(name, True, str(getattr(module, "__version__", "present")), required=required)
 
 
@@ -133,8 +133,8 @@ def check_threads(environment: Mapping[str, str], cores: int = 0) -> Check:
         if name in environment and environment[name].lower() not in fine
     ]
     if lacks:
-        mend = "unset " + " ".join(lack.partition("=")[0] for lack in lacks)
-        return Check("threads", False, "; ".join(lacks), mend)
+        fix = "unset " + " ".join(lack.partition("=")[0] for lack in lacks)
+        return Check("threads", False, "; ".join(lacks), fix)
     detail = (
         f"{cores} core(s): 1 x {cores} (workers x threads) by default; with a task for each core "
         f"threads: auto tries {splits}"
@@ -162,11 +162,11 @@ def check_launch() -> Check:
     if not missing:
         return Check("launch", True, "present")
     distribution = find_distribution()[0] or "DISTRO"
-    mend = (
+    fix = (
         f"apt install ros-{distribution}-ros2launch (not on PyPI); "
         "`jetson-dnn-rt run` starts the same graph without it"
     )
-    return Check("launch", False, f"missing: {', '.join(missing)}", mend)
+    return Check("launch", False, f"missing: {', '.join(missing)}", fix)
 
 
 def _is_installed(name: str) -> bool:
@@ -187,10 +187,10 @@ def check_backends(infos: Iterable[BackendInfo]) -> list[Check]:
             if info.name != "null":
                 working.append(info.name)
         else:
-            checks.append(Check(f"backend {info.name}", False, info.reason, info.mend))
-    mend = "" if working else "pip install openvino (x86-64), onnxruntime or torch"
+            checks.append(Check(f"backend {info.name}", False, info.reason, info.fix))
+    fix = "" if working else "pip install openvino (x86-64), onnxruntime or torch"
     found = ", ".join(working) or "none"
-    return [*checks, Check("a back end for networks", bool(working), found, mend, required=True)]
+    return [*checks, Check("a back end for networks", bool(working), found, fix, required=True)]
 
 
 def check_gpu(root: Path = ROOT) -> Check:
@@ -207,10 +207,8 @@ def check_gpu(root: Path = ROOT) -> Check:
         (root / "dev").glob("nvhost-*gpu")
     )
     if devices:
-        mend = (
-            "install a torch built for this driver (on a Jetson: NVIDIA's wheel for its JetPack)"
-        )
-        return Check("gpu", False, f"{devices[0].name} is there, torch cannot use it", mend)
+        fix = "install a torch built for this driver (on a Jetson: NVIDIA's wheel for its JetPack)"
+        return Check("gpu", False, f"{devices[0].name} is there, torch cannot use it", fix)
     return Check("gpu", False, "none: networks run on the CPU")
 
 
@@ -230,8 +228,8 @@ def check_jetson(root: Path = ROOT) -> Check:
         return Check("jetson", False, "not a Jetson")
     found = re.search(r"R(\d+).*?REVISION:\s*(\d+)\.(\d+)", release)
     if found is None:
-        mend = "look into /etc/nv_tegra_release"
-        return Check("jetson", False, f"{model or 'Jetson'}, unknown L4T release", mend)
+        fix = "look into /etc/nv_tegra_release"
+        return Check("jetson", False, f"{model or 'Jetson'}, unknown L4T release", fix)
     major, minor, patch = found.groups()
     jetpack = _JETPACKS.get(f"{major}.{minor}") or _JETPACKS.get(major, "unknown")
     detail = f"{model or 'Jetson'}, JetPack {jetpack} (L4T {major}.{minor}.{patch})"
@@ -254,14 +252,14 @@ def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
         refused = done.stderr.strip().splitlines()[-1:] or ["refused"]
         both = {"sched_fifo": refused[0], "mlockall": refused[0]}
         probe = json.loads(done.stdout) if done.returncode == 0 else both
-    mends = {
+    fixes = {
         "sched_fifo": "'@GROUP - rtprio 90' in /etc/security/limits.d/realtime.conf and log in "
         "again; docker: --cap-add SYS_NICE",
         "mlockall": "'@GROUP - memlock unlimited' in /etc/security/limits.d/realtime.conf and log "
         "in again; docker: --ulimit memlock=-1",
     }
     return [
-        Check(name, not why, why or "granted", mends[name] if why else "")
+        Check(name, not why, why or "granted", fixes[name] if why else "")
         for name, why in probe.items()
     ]
 
@@ -275,8 +273,8 @@ def check_governor(root: Path = ROOT) -> Check:
     if governors == ["performance"]:
         return Check("cpu governor", True, "performance")
     jetson = (root / "etc/nv_tegra_release").exists()
-    mend = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
-    return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", mend)
+    fix = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
+    return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", fix)
 
 
 def check_platform(root: Path = ROOT) -> list[Check]:
@@ -299,13 +297,13 @@ def check_platform(root: Path = ROOT) -> list[Check]:
         elif platform.energy_j() is not None:
             checks.append(Check("power", True, "from energy counters"))
         else:
-            detail, _, mend = (notes[0] if notes else "nothing measures it").partition("; ")
-            checks.append(Check("power", False, detail.removeprefix("power: "), mend))
-        reason, _, mend = platform.reason.partition("; ")
+            detail, _, fix = (notes[0] if notes else "nothing measures it").partition("; ")
+            checks.append(Check("power", False, detail.removeprefix("power: "), fix))
+        reason, _, fix = platform.reason.partition("; ")
         if platform.permitted:
             checks.append(Check("set clocks", True, "granted"))
         else:
-            checks.append(Check("set clocks", False, reason, mend))
+            checks.append(Check("set clocks", False, reason, fix))
         return checks
 
 
@@ -327,9 +325,9 @@ def check_profile(environ: Mapping[str, str]) -> Check:
     if shipped is None:
         detail = f"{PROFILE} of this package is not installed"
         return Check("dds profile", False, detail, "install the package again")
-    mend = f"export {variable}={shipped} for every process that sends or receives images"
+    fix = f"export {variable}={shipped} for every process that sends or receives images"
     return Check(
-        "dds profile", False, "not set in this shell; run and bench set it themselves", mend
+        "dds profile", False, "not set in this shell; run and bench set it themselves", fix
     )
 
 
@@ -338,13 +336,11 @@ def check_shared_memory(root: Path = ROOT) -> Check:
     try:
         status = os.statvfs(root / "dev/shm")
     except OSError as error:
-        mend = "mount a tmpfs on /dev/shm"
-        return Check("shared memory", False, f"/dev/shm: {error.strerror}", mend)
+        fix = "mount a tmpfs on /dev/shm"
+        return Check("shared memory", False, f"/dev/shm: {error.strerror}", fix)
     free = status.f_bavail * status.f_frsize
     detail = f"{free / 2**20:.0f} MiB free in /dev/shm"
     if free < SHARED_MEMORY_BYTES:
-        mend = (
-            f"remove old segments (/dev/shm/fastrtps_*), or give it {SHARED_MEMORY_BYTES >> 20} "
-        )
-        return Check("shared memory", False, detail, mend + "MiB (docker: --shm-size 512m)")
+        fix = f"remove old segments (/dev/shm/fastrtps_*), or give it {SHARED_MEMORY_BYTES >> 20} "
+        return Check("shared memory", False, detail, fix + "MiB (docker: --shm-size 512m)")
     return Check("shared memory", True, detail)

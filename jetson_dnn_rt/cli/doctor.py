@@ -1,4 +1,4 @@
-"""Look at what is here, and say how to mend what is not.
+"""Report what is installed, granted and set, and how to fix what is not.
 
 Exit code 0 when `jetson-dnn-rt run` has what it needs, else 1. With ``--tensorrt`` a small network
 is built by TensorRT, compared and timed instead; exit code 0 when it works, else 1.
@@ -32,7 +32,7 @@ from jetson_dnn_rt.cli.checks import (
 )
 from jetson_dnn_rt.cli.environment import prepare_environment
 
-HELP = "say what is installed, granted and set, with the mend for each lack"
+HELP = "report what is installed, granted and set, and how to fix what is not"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,7 @@ def to_dict(checks: Sequence[Check]) -> dict[str, object]:
                 "ok": check.ok,
                 "required": check.required,
                 "detail": check.detail,
-                "mend": check.mend,
+                "fix": check.fix,
             }
             for check in checks
         },
@@ -115,12 +115,12 @@ def to_dict(checks: Sequence[Check]) -> dict[str, object]:
 
 
 def format_checks(checks: Sequence[Check]) -> str:
-    """The form for people: a line for each check, below it the mend."""
+    """The form for people: a line for each check, below it the fix."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
         mark = "ok  " if check.ok else "LACK" if check.required else "-   "
         lines.append(f"{mark}  {check.name.ljust(width)}  {check.detail}")
-        if check.mend and not check.ok:
-            lines.append(f"      {' ' * width}  -> {check.mend}")
+        if check.fix and not check.ok:
+            lines.append(f"      {' ' * width}  -> {check.fix}")
     return "\n".join(lines)

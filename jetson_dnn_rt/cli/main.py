@@ -20,15 +20,19 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.plugins import collect
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
 
-COMMANDS = {name: f"jetson_dnn_rt.cli.{name}" for name in ("run", "build", "library", "doctor")}
+COMMANDS = {
+    name: f"jetson_dnn_rt.cli.{name}" for name in ("run", "build", "library", "doctor", "bench")
+}
 """The robot's own; plug-ins bring the others."""
-
-NOT_INSTALLED = {"bench": "jetson_dnn_rt.cli.bench"}
-"""Commands of before that say where they have gone."""
 
 FAILED = 1
 BAD_ARGUMENTS = 2
 INTERRUPTED = 130
+
+
+def list_commands() -> dict[str, str]:
+    """Every command that is installed and its module."""
+    return {**COMMANDS, **collect("COMMANDS")}
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:
@@ -38,7 +42,7 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jetson-dnn-rt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    modules = {**COMMANDS, **collect("COMMANDS"), **NOT_INSTALLED}
+    modules = list_commands()
     for name in (only,) if only in modules else modules:
         module = importlib.import_module(modules[name])
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda.device import choose_memory
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.backends.cuda.input import load_kernel
-from jetson_dnn_rt.backends.cuda.memory import choose_memory
 from jetson_dnn_rt.cli.checks import Check
 from jetson_dnn_rt.errors import BackendUnavailableError
 
@@ -29,8 +29,8 @@ def check_memory() -> list[Check]:
     try:
         load_kernel()
     except BackendUnavailableError as error:
-        reason = f"the CPU converts the frames: {error}".removesuffix(f": {nvrtc.MEND}")
-        return [*checks, Check("frames", False, reason, nvrtc.MEND)]
+        reason = f"the CPU converts the frames: {error}".removesuffix(f": {nvrtc.FIX}")
+        return [*checks, Check("frames", False, reason, nvrtc.FIX)]
     return [
         *checks,
         Check("frames", True, "converted on the GPU, those of cameras in the process"),

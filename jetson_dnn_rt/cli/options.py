@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import yaml
 
+from jetson_dnn_rt.config.process import MAX_TRACE_LIMIT_MB, TRACE_LIMIT_MB
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
-from jetson_dnn_rt.traces.room import LIMIT_MB, MAX_LIMIT_MB
 
 Overrides = dict[str, dict[str, object]]
 """Parameters by the name of the node or task that they belong to."""
@@ -90,9 +90,11 @@ def parse_count(text: str) -> int:
 
 
 def parse_limit(text: str) -> int:
-    """Read a whole number from 0 to `MAX_LIMIT_MB`; argparse.ArgumentTypeError for others."""
-    if not (text.isdecimal() and int(text) <= MAX_LIMIT_MB):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 to {MAX_LIMIT_MB}")
+    """Read a whole number of megabytes; argparse.ArgumentTypeError for anything else."""
+    if not (text.isdecimal() and int(text) <= MAX_TRACE_LIMIT_MB):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a whole number, 0 to {MAX_TRACE_LIMIT_MB}"
+        )
     return int(text)
 
 
@@ -101,9 +103,9 @@ def add_trace_limit(parser: argparse.ArgumentParser, then: str) -> None:
     parser.add_argument(
         "--trace-limit-mb",
         type=parse_limit,
-        default=LIMIT_MB,
+        default=TRACE_LIMIT_MB,
         metavar="MB",
-        help=f"disk space of the job trace; {then}; 0 = no limit (default {LIMIT_MB})",
+        help=f"disk space of the job trace; {then}; 0 = no limit (default {TRACE_LIMIT_MB})",
     )
 
 

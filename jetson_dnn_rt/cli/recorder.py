@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.results import Detections, Result
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom, check_disk
+from jetson_dnn_rt.traces.room import TraceRoom, check_disk
 from jetson_dnn_rt.traces.schema import TraceMetadata
 from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
@@ -89,7 +90,7 @@ class Recorder:
         trace: Path | None = None,
         *,
         keep_sight: bool = False,
-        trace_limit_mb: int = LIMIT_MB,
+        trace_limit_mb: int = TRACE_LIMIT_MB,
     ) -> None:
         self.summary = RunSummary()
         self.best: Sight | None = None

@@ -27,8 +27,8 @@ from jetson_dnn_rt.cli.options import (
     parse_positive,
     parse_setting,
 )
-from jetson_dnn_rt.cli.parameter_file import read_parameter_file
 from jetson_dnn_rt.cli.progress import Progress
+from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:

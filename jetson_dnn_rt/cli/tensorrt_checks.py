@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jetson_dnn_rt.backends.cuda import device as cuda
+from jetson_dnn_rt.backends.cuda import owners as cuda
 from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
 from jetson_dnn_rt.backends.tensorrt.trial import TOLERANCE, Trial, try_tensorrt
 from jetson_dnn_rt.cli.checks import Check, check_gpu, check_jetson, check_module
@@ -28,8 +28,8 @@ def _check_library() -> Check:
     try:
         module = tensorrt_api.import_tensorrt()
     except BackendUnavailableError as error:
-        reason = str(error).removesuffix(f"; {tensorrt_api.MEND}")
-        return Check("tensorrt", False, reason, tensorrt_api.MEND, required=True)
+        reason = str(error).removesuffix(f"; {tensorrt_api.FIX}")
+        return Check("tensorrt", False, reason, tensorrt_api.FIX, required=True)
     typed = "strongly typed" if tensorrt_api.is_strongly_typed(module) else "BuilderFlag.FP16"
     return Check("tensorrt", True, f"{module.__version__} ({typed})", required=True)
 
@@ -38,8 +38,8 @@ def _check_device() -> Check:
     try:
         device = cuda.open_cuda()
     except BackendUnavailableError as error:
-        reason = str(error).removesuffix(f"; {cuda.MEND}")
-        return Check("cuda device", False, reason, cuda.MEND, required=True)
+        reason = str(error).removesuffix(f"; {cuda.FIX}")
+        return Check("cuda device", False, reason, cuda.FIX, required=True)
     device.close()
     return Check("cuda device", True, f"memory and stream by {device.owner}", required=True)
 
@@ -49,7 +49,7 @@ def _check_trial(precision: str) -> Check:
     try:
         trial = try_tensorrt(precision)
     except JetsonDnnRtError as error:
-        return Check(name, False, str(error), "mend what TensorRT complains of", required=True)
+        return Check(name, False, str(error), "fix what TensorRT complains of", required=True)
     return judge(trial)
 
 
@@ -61,8 +61,8 @@ def judge(trial: Trial) -> Check:
         f"{trial.build_ms / 1e3:.1f} s, {trial.engine_bytes / 2**20:.1f} MiB, off by "
         f"{trial.error:.1e} from {trial.reference}, allowed is {TOLERANCE[trial.precision]:.0e}"
     )
-    mend = "" if trial.ok else "do not use it: report this line, with GPU, driver and version"
-    return Check(f"trial {trial.precision}", trial.ok, detail, mend, required=True)
+    fix = "" if trial.ok else "do not use it: report this line, with GPU, driver and version"
+    return Check(f"trial {trial.precision}", trial.ok, detail, fix, required=True)
 
 
 def _skip_trials(needs: list[Check]) -> Iterator[Check]:

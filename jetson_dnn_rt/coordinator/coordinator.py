@@ -25,7 +25,7 @@ RequestClocks = Callable[[int, int], int]
 
 
 @dataclass(slots=True)
-class _Seat:
+class _Tracked:
     """What the coordinator itself keeps of a member."""
 
     position: int
@@ -36,7 +36,7 @@ class _Seat:
     job: Job | None = None
     """The task's present frame."""
     executed_ns: int = 0
-    """Of the frame in flight."""
+    """Execution time of the frame in flight."""
     expected_ns: float = 0.0
     """The same stages by the profile, at the clocks that were in effect."""
     scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -49,6 +49,11 @@ class _Seat:
                 variant: tuple(rows[index]) for variant, index in self.variants.items()
             }
         return self.scales_seen[clocks]
+
+    def keep(self) -> str:
+        """What the task ran last, or is set to, where no policy chooses."""
+        member = self.member
+        return member.table.variants[member.variant if member.stages_done else member.configured]
 
 
 class Coordinator:
@@ -68,24 +73,13 @@ class Coordinator:
     workers : int
         Stages that run side by side.
     interference : sequence of float
-        How much slower a stage is with 1, 2, ... of them side by side.
+        Slow-down of a stage with 1, 2, ... of them side by side.
     clocks : int
         Position that is in effect at first; the fastest by default.
     request_clocks : callable, optional
         Changes the clocks; without it they stay as they are.
     timer : callable, optional
         Returns nanoseconds; with it `decision_times_ns` holds the time of every decision.
-
-    Attributes
-    ----------
-    cohort : Cohort
-        What policies see.
-    decisions, switches : int
-        How often the policy was asked, and how often a frame went on in another variant.
-    failure : str
-        Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
-        Without it the tasks go on in the variants that they ran last, at the fastest clocks; so
-        does the frame that it raised at before.
     """
 
     def __init__(
@@ -101,23 +95,26 @@ class Coordinator:
         timer: Callable[[], int] | None = None,
     ) -> None:
         present = clock_table.fastest if clocks is None else clocks
-        self._seats: dict[str, _Seat] = {}
+        self._tracked: dict[str, _Tracked] = {}
         for position, table in enumerate(tables):
             member = Member(table, table.deadline_ns, 0, (True,) * len(table.variants))
-            self._seats[table.task] = _Seat(
-                position,
-                member,
-                {variant: index for index, variant in enumerate(table.variants)},
-                table.median_ns.tolist(),
+            numbers = {variant: index for index, variant in enumerate(table.variants)}
+            self._tracked[table.task] = _Tracked(
+                position, member, numbers, table.median_ns.tolist()
             )
-        members = [seat.member for seat in self._seats.values()]
+        members = [task.member for task in self._tracked.values()]
         if len(members) != len(tables):
             raise ValueError(f"each task has one table: {[table.task for table in tables]}")
         self.cohort = Cohort(clock_table, members, workers, tuple(interference), present, present)
         self.policy = policy
         self.decisions = 0
+        """Number of times the policy was asked."""
         self.switches = 0
+        """Number of times a frame went on in another variant."""
         self.failure = ""
+        """Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
+        Without it the tasks go on in the variants that they ran last, at the fastest clocks; so
+        does the frame at which it raised before."""
         self._failures = 0
         self._seen_ns = 0
         """The time of the last call that had one."""
@@ -136,78 +133,78 @@ class Coordinator:
 
     def close(self) -> None:
         """Leave the tasks as they are: their budgets hold for the clocks they are at now."""
-        for seat in self._seats.values():
-            if seat.state is not None:
-                seat.state.time_scales = seat.state.fastest_scales = None
+        for task in self._tracked.values():
+            if task.state is not None:
+                task.state.time_scales = task.state.fastest_scales = None
 
     # -- the engine's questions ----------------------------------------------------------------
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
         """Ask the policy about the stage that the job runs next."""
-        seat = self._seats.get(job.task)
-        if seat is None:
+        task = self._tracked.get(job.task)
+        if task is None:
             return self._static.choose(state, job, now_ns)
-        self._see(seat, state, job, now_ns)
+        self._see(task, state, job, now_ns)
         decision = None
         if not self.failure:
             starts = job.start_ns is None
-            decision = self._decide(seat.position, now_ns, change_clocks=starts)
+            decision = self._decide(task.position, now_ns, change_clocks=starts)
         if not self.policy.adjusts_variants:
             return self._static.choose(state, job, now_ns)
         if decision is None:
-            return self._keep(seat)
+            return task.keep()
         try:
-            return seat.member.table.variants[decision.variants[seat.position]]
+            return task.member.table.variants[decision.variants[task.position]]
         except Exception as error:
             self._set_back(error, now_ns)
-        return self._keep(seat)
+        return task.keep()
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
         """What the policy may yet choose; where it does not choose, the one variant."""
-        seat = self._seats.get(job.task)
-        if seat is not None:
-            self._meet(seat, state)
-        if seat is None or not self.policy.adjusts_variants:
+        task = self._tracked.get(job.task)
+        if task is not None:
+            self._meet(task, state)
+        if task is None or not self.policy.adjusts_variants:
             return self._static.allowed(state, job)
         if self.failure:
-            return (self._keep(seat),)
-        variants = seat.member.table.variants
+            return (task.keep(),)
+        variants = task.member.table.variants
         try:
-            return [variants[v] for v in self.policy.candidates(self.cohort, seat.position)]
+            return [variants[v] for v in self.policy.candidates(self.cohort, task.position)]
         except Exception as error:
             self._set_back(error, self._seen_ns)
-        return (self._keep(seat),)
+        return (task.keep(),)
 
     # -- what happens --------------------------------------------------------------------------
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A frame was let in."""
-        seat = self._seats.get(job.task)
-        if seat is None:
+        task = self._tracked.get(job.task)
+        if task is None:
             return
-        seat.member.last_release_ns = now_ns
-        self._see(seat, state, state.in_flight or job, now_ns)
+        task.member.last_release_ns = now_ns
+        self._see(task, state, state.in_flight or job, now_ns)
 
     def started(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage begins."""
-        seat = self._seats.get(job.task)
-        if seat is None:
+        task = self._tracked.get(job.task)
+        if task is None:
             return
-        self._see(seat, state, job, now_ns)
-        member = seat.member
+        self._see(task, state, job, now_ns)
+        member = task.member
         member.started = True
         if job.path:
             self.switches += job.variant != job.path[-1][0]
         member.running_since_ns = now_ns
-        member.variant = seat.variants.get(job.variant, member.variant)
+        member.variant = task.variants.get(job.variant, member.variant)
 
     def passed(self, state: TaskState, job: Job, now_ns: int) -> None:
         """A stage is done."""
-        seat = self._seats.get(job.task)
-        if seat is None:
+        task = self._tracked.get(job.task)
+        if task is None:
             return
-        self._see(seat, state, job, now_ns)
-        member = seat.member
+        self._see(task, state, job, now_ns)
+        member = task.member
         variant_name, stage = job.path[-1]
         time_ns = job.stages[-1].execution_time_ns
         member.running_since_ns = None
@@ -216,44 +213,44 @@ class Coordinator:
         member.lag_ns = lag_ns(
             member.table.sub_deadlines_ns, job.next_stage, job.stages[-1].end_ns - job.release_ns
         )
-        variant = seat.variants.get(variant_name)
+        variant = task.variants.get(variant_name)
         if variant is not None:
-            scales = seat.scales(self.cohort.clocks)[variant_name]
-            before_ns = seat.expected_ns
+            scales = task.scales(self.cohort.clocks)[variant_name]
+            before_ns = task.expected_ns
             for covered in range(stage, job.next_stage):
-                seat.expected_ns += seat.medians_ns[variant][covered] * scales[covered]
+                task.expected_ns += task.medians_ns[variant][covered] * scales[covered]
             if job.stages[-1].batch > 1:
                 # The time of several frames says nothing about how fast one runs.
-                time_ns = round(seat.expected_ns - before_ns)
+                time_ns = round(task.expected_ns - before_ns)
             else:
                 member.last_stage = StageSample(variant, stage, self.cohort.clocks, time_ns)
-            seat.executed_ns += time_ns
-            member.pace = seat.executed_ns / seat.expected_ns
+            task.executed_ns += time_ns
+            member.pace = task.executed_ns / task.expected_ns
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """A frame ended; the policy is asked about the clocks."""
-        seat = self._seats.get(job.task)
-        if seat is None:
+        task = self._tracked.get(job.task)
+        if task is None:
             return
         self._settle(now_ns)
-        member = seat.member
+        member = task.member
         member.misses_in_a_row = state.misses_in_a_row
         if job.start_ns is None:
             # It was never in flight; what else the task has on its way stays as it is.
-            if seat.job is job:
-                seat.job = None
+            if task.job is job:
+                task.job = None
                 member.active = False
             return
         member.frames_done += 1
         member.running_since_ns = None
         member.last_frame = FrameSample(
-            outcome is Outcome.MET, now_ns - job.release_ns, seat.executed_ns
+            outcome is Outcome.MET, now_ns - job.release_ns, task.executed_ns
         )
-        if seat.expected_ns:
-            member.slowdown.observe(seat.executed_ns / seat.expected_ns)
-        seat.job = None
+        if task.expected_ns:
+            member.slowdown.observe(task.executed_ns / task.expected_ns)
+        task.job = None
         if state.waiting is not None:
-            self._see(seat, state, state.waiting, now_ns)
+            self._see(task, state, state.waiting, now_ns)
         else:
             member.active = member.started = False
         if not self.failure:
@@ -261,26 +258,21 @@ class Coordinator:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _meet(self, seat: _Seat, state: TaskState) -> None:
+    def _meet(self, task: _Tracked, state: TaskState) -> None:
         """The engine has this task; it is made anew when a node is configured again."""
-        if seat.state is not state:
-            seat.state = state
-            self._scale(seat, state)
+        if task.state is not state:
+            task.state = state
+            self._scale(task, state)
 
-    def _keep(self, seat: _Seat) -> str:
-        """What the task ran last, or is set to: no policy chooses."""
-        member = seat.member
-        return member.table.variants[member.variant if member.stages_done else member.configured]
-
-    def _see(self, seat: _Seat, state: TaskState, job: Job, now_ns: int) -> None:
+    def _see(self, task: _Tracked, state: TaskState, job: Job, now_ns: int) -> None:
         """Take note of a task's present frame; most often that is known already."""
-        self._meet(seat, state)
+        self._meet(task, state)
         self._settle(now_ns)
-        if seat.job is job:
+        if task.job is job:
             return
-        member = seat.member
-        seat.job = job
-        seat.executed_ns, seat.expected_ns = 0, 0.0
+        member = task.member
+        task.job = job
+        task.executed_ns, task.expected_ns = 0, 0.0
         member.active, member.started = True, job.start_ns is not None
         member.release_ns = job.release_ns
         member.absolute_deadline_ns = job.absolute_deadline_ns
@@ -288,9 +280,9 @@ class Coordinator:
         member.stage = job.next_stage
         member.running_since_ns = None
         member.pace = 1.0
-        member.configured = seat.variants.get(state.parameters.variant, member.configured)
+        member.configured = task.variants.get(state.parameters.variant, member.configured)
         member.usable = tuple(
-            variant in state.spans and variant not in state.withdrawn for variant in seat.variants
+            variant in state.spans and variant not in state.withdrawn for variant in task.variants
         )
 
     def _settle(self, now_ns: int) -> None:
@@ -303,17 +295,17 @@ class Coordinator:
 
     def _rescale(self) -> None:
         """Tell the engine how long things take at the present clocks, and at the fastest."""
-        for seat in self._seats.values():
-            if seat.state is not None:
-                self._scale(seat, seat.state)
+        for task in self._tracked.values():
+            if task.state is not None:
+                self._scale(task, task.state)
 
-    def _scale(self, seat: _Seat, state: TaskState) -> None:
+    def _scale(self, task: _Tracked, state: TaskState) -> None:
         cohort, fastest = self.cohort, self.policy.fastest_clocks
-        state.time_scales = seat.scales(cohort.clocks)
+        state.time_scales = task.scales(cohort.clocks)
         if not self.policy.adjusts_clocks or self.failure or self._request_clocks is None:
             state.fastest_scales = None
         else:
-            state.fastest_scales = seat.scales(fastest)
+            state.fastest_scales = task.scales(fastest)
 
     def _decide(self, deciding: int, now_ns: int, *, change_clocks: bool) -> Decision | None:
         """Ask the policy; None when it failed."""

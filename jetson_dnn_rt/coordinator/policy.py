@@ -1,44 +1,44 @@
-"""What a policy is, and what may be set of it."""
+"""Policies: what decides variants and clocks of the cohort, and its settings."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-
-MODES = ("balanced", "min_energy", "max_accuracy")
 
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """Settings of all policies; each uses those that concern it.
-
-    Attributes
-    ----------
-    confidence : float
-        Share of the frames whose deadline `horizon` plans to keep, in (0, 1).
-    accuracy_floor : float
-        Least accuracy of a frame, in [0, 1], as long as its deadline allows it.
-    power_cap_w : float
-        Most power of the board in watts; 0 = no cap.
-    threshold : float
-        t of `neuos_balanced`; 0 = the standard deviation of the influence set.
-    mode : str
-        What `horizon` strives for, one of `MODES`.
-    energy_per_accuracy : float
-        How `horizon` balances: how many frames' energies all the accuracy of a frame is worth.
-        At 10, a hundredth of the accuracy is given up for more than a tenth of the energy.
-    """
+    """Settings of all policies; each uses those that concern it."""
 
     confidence: float = 0.999
+    """Share of the frames whose deadline `horizon` plans to keep, in (0, 1)."""
     accuracy_floor: float = 0.0
+    """Least accuracy of a frame, in [0, 1], as long as its deadline allows it."""
     power_cap_w: float = 0.0
+    """Most power of the board in watts; 0 = no cap."""
     threshold: float = 0.0
+    """t of `neuos_balanced`; 0 = the standard deviation of the influence set."""
     mode: str = "balanced"
+    """Objective of `horizon`, one of `MODES`."""
     energy_per_accuracy: float = 10.0
+    """How `horizon` balances: how many frames' energies all the accuracy of a frame is worth. At
+    10, a hundredth of the accuracy is given up for more than a tenth of the energy."""
+
+    @classmethod
+    def of(cls, config: CoordinatorConfig) -> PolicySettings:
+        """What the user has set."""
+        return cls(
+            config.confidence,
+            config.accuracy_floor,
+            config.power_cap_w,
+            config.threshold,
+            config.mode,
+        )
 
     def __post_init__(self) -> None:
         if not 0.0 < self.confidence < 1.0:
@@ -52,26 +52,22 @@ class PolicySettings:
             raise ValueError(f"mode must be one of {', '.join(MODES)}: {self.mode!r}")
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """Decides variants and clocks of a cohort.
 
-    Made anew, off the hot path, whenever tasks, tables or settings change: what takes time is
-    computed then, what is decided afterwards is a look-up.
-
-    Attributes
-    ----------
-    adjusts_clocks : bool
-        Whether ``Decision.clocks`` is to be heeded; else the clocks stay as they are.
-    clocks_at_boundaries : bool
-        Whether the clocks are to follow at every stage boundary, as PredJoule has it;
-        else at the start and the end of frames only (DESIGN 4.3: a change takes milliseconds).
-    adjusts_variants : bool
-        Whether ``Decision.variants`` is; else each task runs the variant it is set to.
+    A policy is a file in `jetson_dnn_rt.coordinator.policies` with a subclass that has `decide`,
+    and a line in `jetson_dnn_rt.coordinator.registry`. It is made anew, off the hot path, whenever
+    tasks, tables or settings change: what takes time belongs into `prepare`, what is decided
+    afterwards is a look-up.
     """
 
-    adjusts_clocks: bool
-    clocks_at_boundaries: bool
-    adjusts_variants: bool
+    adjusts_clocks = False
+    """Whether ``Decision.clocks`` counts; else the clocks stay as they are."""
+    clocks_at_boundaries = False
+    """Whether the clocks follow at every stage boundary, as PredJoule has it; else at the start
+    and the end of frames only (DESIGN 4.3: a change takes milliseconds)."""
+    adjusts_variants = False
+    """Whether ``Decision.variants`` counts; else each task runs the variant it is set to."""
 
     def __init__(
         self,
@@ -81,24 +77,28 @@ class Policy(Protocol):
         *,
         workers: int,
         interference: Sequence[float],
-    ) -> None: ...
+    ) -> None:
+        self.clock_table, self.tables, self.settings = clock_table, tables, settings
+        self.workers, self.interference = workers, interference
+        self.fastest_clocks = clock_table.fastest
+        """Position of the fastest clocks that it may ask for: a frame that could make it at these
+        is not hopeless. Ignored where `adjusts_clocks` is false."""
+        self.prepare()
 
-    @property
-    def fastest_clocks(self) -> int:
-        """Position of the fastest clocks that it may ask for.
+    def prepare(self) -> None:  # noqa: B027  not every policy has something to prepare
+        """Compute what `decide` looks up."""
 
-        A frame that could make it at these is not hopeless. Not heeded where `adjusts_clocks` is
-        false.
-        """
-
+    @abstractmethod
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Decide, pure: the same cohort and time give the same decision, and nothing changes."""
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """Variants that a frame of this member may yet run in.
+        """Return the variants that a frame of this member may yet run in.
 
-        The engine gives a frame up when none of them would bring it home in time.
+        The engine gives a frame up when none of them would finish in time.
         """
+        state = cohort.members[member]
+        return usable(state) if self.adjusts_variants else (state.configured,)
 
 
 def configured(cohort: Cohort) -> tuple[int, ...]:

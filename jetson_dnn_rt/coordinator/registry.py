@@ -11,19 +11,19 @@ from jetson_dnn_rt.errors import ConfigurationError
 
 POLICIES = {
     "static": "static:Static",
-    "max_n": "max_n:MaxN",
-    "max_q": "max_q:MaxQ",
-    "race_to_idle": "race_to_idle:RaceToIdle",
+    "max_n": "static:MaxN",
+    "max_q": "static:MaxQ",
+    "race_to_idle": "static:RaceToIdle",
     "predjoule": "predjoule:PredJoule",
     "poet": "poet:Poet",
     "apnet": "apnet:ApNet",
     "alert": "alert:Alert",
-    "neuos_min_energy": "neuos_min_energy:NeuOSMinEnergy",
-    "neuos_max_accuracy": "neuos_max_accuracy:NeuOSMaxAccuracy",
-    "neuos_balanced": "neuos_balanced:NeuOSBalanced",
+    "neuos_min_energy": "neuos:NeuOSMinEnergy",
+    "neuos_max_accuracy": "neuos:NeuOSMaxAccuracy",
+    "neuos_balanced": "neuos:NeuOSBalanced",
     "horizon": "horizon.policy:Horizon",
 }
-"""Module in `jetson_dnn_rt.coordinator.policies` and class."""
+"""Module in `jetson_dnn_rt.coordinator.policies`, imported on use, and class."""
 
 
 def create_policy(
@@ -35,13 +35,7 @@ def create_policy(
     workers: int,
     interference: Sequence[float],
 ) -> Policy:
-    """Make a policy by its name.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is none of that name.
-    """
+    """Make a policy by its name; ConfigurationError when there is none of that name."""
     module, _, cls = find_policy(name).partition(":")
     made: Policy = getattr(
         importlib.import_module(f"jetson_dnn_rt.coordinator.policies.{module}"), cls
@@ -50,7 +44,7 @@ def create_policy(
 
 
 def find_policy(name: str) -> str:
-    """Where a policy is; ConfigurationError with the names there are when there is none."""
+    """Return the entry of a policy; ConfigurationError with all names when there is none."""
     if name not in POLICIES:
         raise ConfigurationError(f"policy must be one of {', '.join(POLICIES)}: {name!r}")
     return POLICIES[name]

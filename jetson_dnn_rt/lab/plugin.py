@@ -1,4 +1,4 @@
-"""What the desk adds to the robot's package."""
+"""What the desk adds to the robot's package; see `jetson_dnn_rt.plugins`."""
 
 COMMANDS = {
     "compress": "jetson_dnn_rt.lab.compress.command",
@@ -10,4 +10,7 @@ COMMANDS = {
     "export": "jetson_dnn_rt.lab.report.export.command",
     "simulate": "jetson_dnn_rt.lab.simulate.command",
 }
-"""Commands of ``jetson-dnn-rt`` and their modules."""
+MAKERS = {
+    "tucker": "jetson_dnn_rt.lab.compress.compression",
+    "svd": "jetson_dnn_rt.lab.compress.compression",
+}

@@ -5,35 +5,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.heads.nms import iou_matrix
+from jetson_dnn_rt.models.heads.boxes import iou_matrix
 
 __all__ = ["DetectionMetric", "SegmentationMetric", "average_precision", "match_detections"]
 
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
 
 def match_detections(
-    boxes: npt.NDArray[np.float32],
-    scores: npt.NDArray[np.float32],
-    true_boxes: npt.NDArray[np.float32],
-    iou_threshold: float,
-) -> npt.NDArray[np.bool_]:
-    """Say which detections of one class in one image are right.
+    boxes: Floats, scores: Floats, true_boxes: Floats, iou_threshold: float
+) -> Flags:
+    """Which detections of one class in one image are right, in the order of `boxes` (xyxy).
 
     As COCO does it: best score first, each detection takes the true box it overlaps most
-    among those not taken yet, if the IoU reaches the threshold.
-
-    Parameters
-    ----------
-    boxes, scores : numpy.ndarray
-        float32 [N, 4] xyxy and float [N].
-    true_boxes : numpy.ndarray
-        float32 [M, 4] xyxy.
-    iou_threshold : float
-        In (0, 1].
-
-    Returns
-    -------
-    numpy.ndarray
-        bool [N], in the order of `boxes`.
+    among those not taken yet, if the IoU reaches the threshold, in (0, 1].
     """
     right = np.zeros(len(boxes), np.bool_)
     if not len(boxes) or not len(true_boxes):
@@ -47,27 +34,12 @@ def match_detections(
     return right
 
 
-def average_precision(
-    scores: npt.NDArray[np.float32], right: npt.NDArray[np.bool_], truths: int
-) -> float:
-    """Return the area under the interpolated precision-recall curve, over all its points.
+def average_precision(scores: Floats, right: Flags, truths: int) -> float:
+    """Area under the interpolated precision-recall curve, over all its points; in [0, 1].
 
     Precision at a recall is the best precision at that recall or a higher one (PASCAL VOC
-    2010 and later). Detections of equal score enter the curve together.
-
-    Parameters
-    ----------
-    scores : numpy.ndarray
-        float [N].
-    right : numpy.ndarray
-        bool [N].
-    truths : int
-        How many true boxes there are.
-
-    Returns
-    -------
-    float
-        In [0, 1]; NaN where there is no true box.
+    2010 and later). Detections of equal score enter the curve together. `truths` counts the true
+    boxes; without one the result is NaN.
     """
     if truths <= 0:
         return float("nan")
@@ -83,15 +55,7 @@ def average_precision(
 
 
 class DetectionMetric:
-    """Average precision per class over many images.
-
-    Parameters
-    ----------
-    classes : int
-        Number of classes.
-    iou_threshold : float
-        Overlap from which a detection is right, in (0, 1].
-    """
+    """Average precision per class over many images; right from an overlap of `iou_threshold`."""
 
     def __init__(self, classes: int, iou_threshold: float = 0.5) -> None:
         if classes < 1:
@@ -100,36 +64,37 @@ class DetectionMetric:
             raise ValueError(f"iou_threshold must be in (0, 1], got {iou_threshold}")
         self.classes = classes
         self.iou_threshold = iou_threshold
-        self._scores: list[list[npt.NDArray[np.float32]]] = [[] for _ in range(classes)]
-        self._right: list[list[npt.NDArray[np.bool_]]] = [[] for _ in range(classes)]
+        self._scores: list[list[Floats]] = [[] for _ in range(classes)]
+        self._right: list[list[Flags]] = [[] for _ in range(classes)]
         self._truths = np.zeros(classes, np.int64)
 
     def add(
         self,
-        boxes: npt.NDArray[np.float32],
-        scores: npt.NDArray[np.float32],
-        class_ids: npt.NDArray[np.int64],
-        true_boxes: npt.NDArray[np.float32],
-        true_class_ids: npt.NDArray[np.int64],
+        boxes: Floats,
+        scores: Floats,
+        class_ids: Integers,
+        true_boxes: Floats,
+        true_class_ids: Integers,
     ) -> None:
         """Add the detections and the truth of one image (xyxy boxes in the same pixels)."""
         for kind in range(self.classes):
             mine, true = class_ids == kind, true_class_ids == kind
             self._truths[kind] += int(np.count_nonzero(true))
             if mine.any():
-                right = match_detections(
-                    boxes[mine], scores[mine], true_boxes[true], self.iou_threshold
-                )
                 self._scores[kind].append(scores[mine])
-                self._right[kind].append(right)
+                self._right[kind].append(
+                    match_detections(
+                        boxes[mine], scores[mine], true_boxes[true], self.iou_threshold
+                    )
+                )
 
     @property
-    def truths(self) -> npt.NDArray[np.int64]:
-        """True boxes per class so far, int64 [classes]."""
+    def truths(self) -> Integers:
+        """True boxes per class so far, [classes]."""
         return self._truths.copy()
 
     def average_precisions(self) -> npt.NDArray[np.float64]:
-        """Return the average precision of each class, float64 [classes]; NaN without a truth."""
+        """The average precision of each class, [classes]; NaN without a truth."""
         values = []
         for kind in range(self.classes):
             scores = np.concatenate([np.zeros(0, np.float32), *self._scores[kind]])
@@ -138,19 +103,15 @@ class DetectionMetric:
         return np.array(values, np.float64)
 
     def mean(self) -> float:
-        """Return the mean over the classes that occur in the truth; NaN when none does."""
+        """The mean over the classes that occur in the truth; NaN when none does."""
         return _mean_of_present(self.average_precisions())
 
 
 class SegmentationMetric:
     """Intersection over union per class, of the pixels of many images together.
 
-    Parameters
-    ----------
-    classes : int
-        Number of classes.
-    ignore : int, optional
-        Value of the true mask whose pixels do not count.
+    Pixels whose true class is `ignore` do not count. `confusion` counts pixels by true class
+    (row) and found class (column).
     """
 
     def __init__(self, classes: int, ignore: int | None = None) -> None:
@@ -158,16 +119,12 @@ class SegmentationMetric:
             raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes = classes
         self.ignore = ignore
-        self.confusion: npt.NDArray[np.int64] = np.zeros((classes, classes), np.int64)
-        """Pixels by true class (row) and found class (column)."""
+        self.confusion: Integers = np.zeros((classes, classes), np.int64)
 
     def add(self, mask: npt.NDArray[np.uint8], true_mask: npt.NDArray[np.uint8]) -> None:
         """Add the mask and the true mask of one image, both [H, W].
 
-        Raises
-        ------
-        ValueError
-            Masks of unequal shape, or a class that does not exist.
+        `ValueError` for masks of unequal shape, or a class that does not exist.
         """
         if mask.shape != true_mask.shape:
             raise ValueError(f"masks must be of one shape, got {mask.shape}, {true_mask.shape}")
@@ -182,7 +139,7 @@ class SegmentationMetric:
         self.confusion += counts.reshape(self.classes, self.classes)
 
     def ious(self) -> npt.NDArray[np.float64]:
-        """Return the IoU of each class, float64 [classes]; NaN where it is nowhere."""
+        """The IoU of each class, [classes]; NaN where it is nowhere."""
         shared = np.diag(self.confusion).astype(np.float64)
         union = self.confusion.sum(0) + self.confusion.sum(1) - shared
         values = np.full(self.classes, np.nan)
@@ -190,7 +147,7 @@ class SegmentationMetric:
         return values
 
     def mean(self) -> float:
-        """Return the mean over the classes that occur; NaN when none does."""
+        """The mean over the classes that occur; NaN when none does."""
         return _mean_of_present(self.ious())
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rclpy.node import Node
 
+from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
+from jetson_dnn_rt.config.task import AUTO, wants_trial
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet, parameter
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.reports.diagnostics import (
     ERROR,
     OK,
@@ -23,46 +24,10 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     make_status,
 )
 from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
-from jetson_dnn_rt.nodes.tasks.host import Host, HostParameters
+from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
-from jetson_dnn_rt.nodes.tasks.task_parameters import AUTO, wants_trial
 from jetson_dnn_rt.nodes.tasks.task_status import host_values
 from jetson_dnn_rt.tasks import JobRecord, Work
-
-COORDINATOR = "coordinator"
-"""Name of the node that decides for all tasks."""
-
-
-@dataclass(frozen=True)
-class PerceptionParameters(HostParameters):
-    """Which tasks and cameras there are, and how they are run."""
-
-    tasks: tuple[str, ...] = parameter(
-        ("detector", "segmenter"),
-        "Names of the task nodes, with a namespace where wanted: rear/detector; among equal "
-        "deadlines the first goes first",
-        read_only=True,
-    )
-    cameras: tuple[str, ...] = parameter(
-        ("camera",), "Names of the camera nodes in this process; [''] = none", read_only=True
-    )
-    threads: int | str = parameter(
-        0,
-        "Threads of one inference of the tasks that name no number: 0 = cores divided by workers; "
-        "auto = measured at start-up together with the workers, which `workers` then is not",
-        limits=(0, 1024),
-        words=(AUTO,),
-    )
-    coordinator: bool = parameter(
-        True, "Start the node coordinator, which decides for all tasks together", read_only=True
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = (*self.tasks, *self.cameras, *([COORDINATOR] if self.coordinator else []))
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ConfigurationError(f"nodes: {', '.join(twice)} is there twice")
 
 
 class PerceptionNode(ManagedNode):
@@ -109,7 +74,7 @@ class PerceptionNode(ManagedNode):
         own = given.pop(name, {})
         super().__init__(name, parameter_overrides=overrides_to_parameters(own), **options)
         self._declared = ParameterSet(
-            self, PerceptionParameters, is_fixed=lambda: not self.is_unconfigured
+            self, PerceptionNodeConfig, is_fixed=lambda: not self.is_unconfigured
         )
         _check_names(name, self, own)
         values = self._declared.value
@@ -215,7 +180,7 @@ class PerceptionNode(ManagedNode):
             if node.is_unconfigured and node.trigger_configure() != SUCCESS:
                 raise ConfigurationError(f"{word} {name}: {node.fault}")
 
-    def _share_cores(self, values: PerceptionParameters) -> None:
+    def _share_cores(self, values: PerceptionNodeConfig) -> None:
         """Try the splits of the cores with the tasks' default variants, and take the best."""
         tasks = {
             name: TrialTask(

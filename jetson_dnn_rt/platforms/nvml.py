@@ -22,7 +22,7 @@ def load_nvml() -> Any:
     Raises
     ------
     PlatformError
-        The module is not there, or there is no driver; the text says how to mend it.
+        The module is not there, or there is no driver; the text says how to fix it.
     """
     try:
         nvml = importlib.import_module("pynvml")

@@ -43,11 +43,11 @@ class Platform(ABC):
     writable : bool
         Whether `apply` works.
     reason : str
-        Why not, with the mend; empty when it does.
+        Why not, with the fix; empty when it does.
     permitted : bool
         Whether this process has the rights that `apply` needs, asked for or not.
     notes : tuple of str
-        What cannot be seen, measured or set, with the mend.
+        What cannot be seen, measured or set, with the fix.
     modes : tuple of PowerMode
         Power modes that are known by name.
     active_mode : str

@@ -20,7 +20,7 @@ class Meter(Protocol):
     Attributes
     ----------
     notes : tuple of str
-        What cannot be measured, with the mend.
+        What cannot be measured, with the fix.
     """
 
     notes: tuple[str, ...]

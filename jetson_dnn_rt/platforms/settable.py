@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 STATE_DIR = "run/jetson_dnn_rt"
 """Where the state file lies unless another folder is given, below the root."""
-MEND = (
+FIX = (
     "give a group the right to write it and run as a member, not as root: docs/platforms.md has "
     "the rule"
 )
@@ -48,7 +48,7 @@ class WriteSession:
     state : ClockState or None
         None when there is no right, or it was not asked for.
     obstacle : str
-        What is in the way, with the mend; empty for nothing.
+        What is in the way, with the fix; empty for nothing.
     """
 
     def __init__(self, files: SystemFiles, *, asked: bool, folder: Path | None = None) -> None:
@@ -59,7 +59,7 @@ class WriteSession:
         if not asked:
             place = folder if folder.is_dir() else folder.parent
             if not os.access(place, os.W_OK | os.X_OK):
-                self.obstacle = f"no right to write the state file in {folder}; {MEND}"
+                self.obstacle = f"no right to write the state file in {folder}; {FIX}"
             return
         try:
             # Absolute: the guardian stands in another folder.
@@ -97,7 +97,7 @@ class SettablePlatform(Platform):
         The right to write, or why there is none.
     modes : sequence of PowerMode
     notes : sequence of str
-        What was not found, with the mend.
+        What was not found, with the fix.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SettablePlatform(Platform):
         if not controls:
             obstacle = "no clock of it can be seen"
         elif not granted:
-            obstacle = f"{refused[controls[0]]} cannot be written; {MEND}"
+            obstacle = f"{refused[controls[0]]} cannot be written; {FIX}"
         elif not obstacle:
             for control in controls:
                 if refused[control]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.safety.faults import FAULTS, start_thread
-from jetson_dnn_rt.scheduling.ending import Ending
+from jetson_dnn_rt.scheduling.job import Ending
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 Observer = Callable[[JobRecord, Work], None]

@@ -13,32 +13,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import FrameError, NotANumberError, StillRunningError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.control import Control
 from jetson_dnn_rt.runtime.delivery import THREAD as DELIVERY_THREAD
 from jetson_dnn_rt.runtime.delivery import Delivery, Observer
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
-from jetson_dnn_rt.runtime.restarts import MAX_HUNG, MAX_RESTARTS, MAX_TASK_RETRIED, WINDOW_NS
-from jetson_dnn_rt.runtime.stage_table import list_runs, make_table
-from jetson_dnn_rt.runtime.task_entry import (
-    Stages,
-    TaskEntry,
-    TaskSnapshot,
-)
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.safety.faults import FAULTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, safe_text
+from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 from jetson_dnn_rt.scheduling.engine import LOST, Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.tasks import Stage, TaskParameters, Work
-
-__all__ = ["DEFAULT_STAGE_TIMEOUT_NS", "Executor", "Stages", "TaskSnapshot"]
+from jetson_dnn_rt.scheduling.selection import Selector
+from jetson_dnn_rt.scheduling.task_state import Run, TaskState
+from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work, stage_name
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_STAGE_TIMEOUT_NS = 2_000_000_000
+DEFAULT_STAGE_TIMEOUT_NS = int(TaskConfig.stage_timeout_ms * 1e6)
 
 WATCH_NS = 1_000_000_000
 """The watchdog looks at the threads at least so often."""
@@ -48,8 +43,102 @@ DEAF_AFTER_S = 5.0
 
 WATCHDOG_THREAD = "rt-watchdog"
 
+
+MAX_RESTARTS = 3
+"""Of a task within `WINDOW_NS`."""
+
+WINDOW_NS = 600_000_000_000
+
+PAUSES_NS = (0, 1_000_000_000, 10_000_000_000)
+"""Before the first, second and third restart within the window: once may be a hiccup."""
+
+MAX_HUNG = 8
+"""Threads that hang in stages before nothing is restarted any more: each holds a network."""
+
+RETRY_NS = 60_000_000_000
+"""Between two times that somebody has a task started anew: anybody may ask."""
+
+MAX_TASK_RETRIED = MAX_HUNG - 2
+"""Threads that hang in one task's stages before nobody can have it started anew: the others are
+left to the tasks that hang once."""
+
 MAX_TASK_HUNG = MAX_RESTARTS + 1
 """Threads that hang in one task's stages before it is not restarted by itself any more."""
+
+Stages = Mapping[str, Sequence[Stage]]
+"""The stages of every variant, by the variant's name."""
+
+StageTable = tuple[Stage | None, ...]
+"""One entry per stage of the task; None inside a run of several, where nothing can enter."""
+
+
+class Restarts:
+    """How often a task whose stages hang is restarted; times are on the executor's clock."""
+
+    def __init__(self) -> None:
+        self._times_ns: list[int] = []
+        self.hangs = 0  # since the last `forgive`
+        self.due_ns: int | None = None  # of the next restart
+        self._forgiven_ns: int | None = None
+
+    def plan(self, now_ns: int) -> bool:
+        """Set `due_ns` after a stage hung; False when it hung too often."""
+        self.hangs += 1
+        self._times_ns = [t for t in self._times_ns if now_ns - t < WINDOW_NS]
+        if len(self._times_ns) >= MAX_RESTARTS:
+            self.due_ns = None
+            return False
+        self.due_ns = now_ns + PAUSES_NS[len(self._times_ns)]
+        self._times_ns.append(self.due_ns)
+        return True
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Time until the next `forgive` is allowed."""
+        if self._forgiven_ns is None:
+            return 0
+        return max(0, self._forgiven_ns + RETRY_NS - now_ns)
+
+    def forgive(self, now_ns: int) -> None:
+        """Restart at once because somebody asked for it, and count from nothing."""
+        self._times_ns = []
+        self.hangs = 0
+        self.due_ns = self._forgiven_ns = now_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """Counts and state of a task at one moment, for diagnostics."""
+
+    parameters: TaskParameters
+    released: int
+    outcomes: dict[Outcome, int]
+    reasons: dict[str, int]
+    budgets_ms: dict[str, tuple[float, ...]]  # by variant, one for each stage
+    suspended: str  # why the task does not run; empty = it does
+    withdrawn: dict[str, str]  # why a variant does not run any more
+    last_failure: str = ""
+    hangs: int = 0  # threads that hang in its stages now
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """What the executor keeps of a task."""
+
+    stages: dict[str, StageTable]
+    observer: Observer
+    restart: Callable[[], Stages] | None
+    stage_timeout_ns: int
+    urgency: int = 0  # its deadline class, see `Work`
+    restarts: Restarts = field(default_factory=Restarts)
+    restarting: bool = False  # a thread makes its stages anew
+    trouble: str = ""  # why it is suspended until somebody asks for another try, with the fix
+    leaving: bool = False  # forgotten as soon as its stage has returned
+
+    def next_stage(self, job: Job) -> Stage:
+        """What the job runs now or next."""
+        stage = self.stages[job.variant][job.next_stage]
+        assert stage is not None  # the engine enters a variant only where it can be
+        return stage
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +160,7 @@ class _Worker:
         return [name for name, _ in self.users]
 
 
-class Executor(Control):
+class Executor:
     """Runs the jobs of all tasks under their deadlines.
 
     Parameters
@@ -80,7 +169,7 @@ class Executor(Control):
         Worker threads; stages of different tasks run side by side on them.
     discipline : str
         One of `jetson_dnn_rt.scheduling.queue.DISCIPLINES`.
-    realtime : RealtimeParameters
+    realtime : RealtimeConfig
         Real-time set-up of the process and the workers.
     clock : Clock
         The steady clock, or a virtual one in tests.
@@ -92,12 +181,15 @@ class Executor(Control):
         self,
         workers: int = 1,
         discipline: str = "edf",
-        realtime: RealtimeParameters | None = None,
+        realtime: RealtimeConfig | None = None,
         clock: Clock | None = None,
         max_inflight: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(Engine(workers, discipline, max_inflight), clock or SteadyClock())
-        self.realtime = Realtime(realtime or RealtimeParameters())
+        self.clock: Clock = clock or SteadyClock()
+        self._engine = Engine(workers, discipline, max_inflight)
+        self._condition = self.clock.condition()
+        self._tasks: dict[str, _Entry] = {}
+        self.realtime = Realtime(realtime or RealtimeConfig())
         self._watchdog_condition = self.clock.condition()
         self._workers: list[_Worker] = []
         self._hung: list[_Worker] = []
@@ -224,15 +316,15 @@ class Executor(Control):
         StillRunningError
             When a stage of the task that was removed has not returned, or one of `stages` itself.
         """
-        tables = {v: make_table(parameters, v, stages[v]) for v in parameters.variants}
+        tables = {v: _make_table(parameters, v, stages[v]) for v in parameters.variants}
         with self._condition:
             self._check_returned(parameters.name, tables)
             self._engine.add_task(
-                parameters, {v: list_runs(stages[v]) for v in parameters.variants}
+                parameters, {v: _list_runs(stages[v]) for v in parameters.variants}
             )
             for variant, times in (warm_up_times_ns or {}).items():
                 self._engine.seed_budgets(parameters.name, variant, times)
-            task = TaskEntry(tables, observer, restart, stage_timeout_ns)
+            task = _Entry(tables, observer, restart, stage_timeout_ns)
             self._tasks[parameters.name] = task
             self._rank_deadlines()
         with self._watchdog_condition:
@@ -368,9 +460,118 @@ class Executor(Control):
         """
         with self._condition:
             parameters = self._engine.tasks[task].parameters
-            self._tasks[task].stages[variant] = make_table(parameters, variant, stages)
-            self._engine.add_variant(task, variant, list_runs(stages))
+            self._tasks[task].stages[variant] = _make_table(parameters, variant, stages)
+            self._engine.add_variant(task, variant, _list_runs(stages))
             self._engine.seed_budgets(task, variant, times_ns)
+
+    # -- control, while it runs ------------------------------------------------------------------
+
+    def seed_batch_budgets(
+        self, task: str, variant: str, stage: str, size: int, times_ns: Sequence[int]
+    ) -> None:
+        """Let the tasks of a batch group run this stage for `size` frames at once.
+
+        Parameters
+        ----------
+        task : str
+            Any of the group's; what is learnt holds for all of them.
+        variant, stage : str
+            Their names; the stage's `Stage.run_batch` must be there in every task of the group
+            that has the variant. It is called with any of the group's works in any order, from any
+            worker, but never twice at once in one group.
+        size : int
+            Frames in the batch, >= 2. Sizes that were not given are not formed.
+        times_ns : sequence of int
+            Execution times of such batches from warm-up runs; not empty.
+        """
+        with self._condition:
+            table = self._tasks[task].stages[variant]
+            names = [part.name if part else "" for part in table]
+            if stage not in names:
+                raise ValueError(f"variant {variant!r} of task {task!r} has no stage {stage!r}")
+            index = names.index(stage)
+            self._engine.seed_batch_budgets(task, variant, index, size, times_ns)
+
+    def tasks_of(self, group: str) -> tuple[str, ...]:
+        """The tasks of a batch group, in the order in which they were added."""
+        with self._condition:
+            states = self._engine.tasks.values()
+            return tuple(s.parameters.name for s in states if s.parameters.batch_group == group)
+
+    def set_cohort_slowdown(self, slowdown: Mapping[int, float]) -> None:
+        """How much longer stages take with 1, 2, ... of them side by side, as measured.
+
+        Budgets that are seeded from now on, from runs alone, are stretched by that of the largest
+        cohort in it.
+        """
+        with self._condition:
+            self._engine.cohort_slowdown = dict(slowdown)
+
+    def set_selector(self, selector: Selector) -> None:
+        """Let `selector` choose the variants, from the next boundary on."""
+        with self._condition:
+            self._engine.selector = selector
+
+    @property
+    def selector_failure(self) -> str:
+        """Why the selector was replaced by a static one; empty as long as it works."""
+        return self._engine.selector_failure
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """No boundary passes meanwhile: for changes to a selector that take microseconds."""
+        with self._condition:
+            yield
+
+    def set_variant(self, task: str, variant: str) -> None:
+        """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
+        with self._condition:
+            self._engine.set_variant(task, variant)
+
+    def set_deadline(self, task: str, deadline_ns: int) -> None:
+        """Change the relative deadline from the next frame on."""
+        with self._condition:
+            self._engine.set_deadline(task, deadline_ns)
+            self._rank_deadlines()
+
+    def _rank_deadlines(self) -> None:
+        """Find the deadline classes of all tasks; the lock is held."""
+        states = self._engine.tasks
+        deadlines = {states[name].parameters.deadline_ns for name in self._tasks}
+        classes = {deadline: rank for rank, deadline in enumerate(sorted(deadlines, reverse=True))}
+        for name, entry in self._tasks.items():
+            entry.urgency = classes[states[name].parameters.deadline_ns]
+
+    def set_max_age(self, task: str, max_age_ns: int) -> None:
+        """Change the age that makes a frame stale, from the next frame on; 0 = no limit."""
+        with self._condition:
+            self._engine.set_max_age(task, max_age_ns)
+
+    def snapshot(self, task: str) -> TaskSnapshot:
+        """Counts and state of a task now."""
+        with self._condition:
+            state, entry = self._engine.tasks[task], self._tasks[task]
+            return TaskSnapshot(
+                parameters=state.parameters,
+                released=state.released,
+                outcomes={outcome: state.outcomes[outcome] for outcome in Outcome},
+                reasons=dict(state.reasons),
+                budgets_ms={
+                    variant: tuple(stage.budget_ns / 1e6 for stage in stages)
+                    for variant, stages in state.budgets.items()
+                },
+                suspended=entry.trouble or state.suspended,
+                withdrawn=dict(state.withdrawn),
+                last_failure=state.last_failure,
+                hangs=self._count_hangs(task),
+            )
+
+    def analyse(self) -> Verdict:
+        """Schedulability of the present tasks with the present budgets and variants."""
+        with self._condition:
+            demands = [_make_demand(state) for state in self._engine.tasks.values()]
+            workers = self._engine.workers
+        return analyse(demands, workers)
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -628,6 +829,17 @@ class Executor(Control):
         """Wait, with the lock held, until these tasks have no job."""
         return self._wait_for(lambda: all(map(self._engine.is_idle, tasks)), timeout_s)
 
+    def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        limit_ns = self.clock.now_ns() + int(timeout_s * 1e9)
+        step_ns = 1_000_000
+        while not reached():
+            now_ns = self.clock.now_ns()
+            if now_ns >= limit_ns:
+                return False
+            # Polled: a notification for this rare wait would cost every boundary.
+            self._condition.wait_until(min(limit_ns, now_ns + step_ns))
+        return True
+
     # -- watchdog ------------------------------------------------------------------------------
 
     def _watch(self) -> None:
@@ -752,7 +964,7 @@ class Executor(Control):
             f"{remedy}",
         )
 
-    def _give_in(self, name: str, task: TaskEntry, trouble: str) -> None:
+    def _give_in(self, name: str, task: _Entry, trouble: str) -> None:
         """Suspend a task until somebody sees to it."""
         logger.error("task %s is suspended: %s", name, trouble)
         task.trouble, task.restarts.due_ns = trouble, None
@@ -761,7 +973,7 @@ class Executor(Control):
     def _count_hangs(self, task: str) -> int:
         return sum(task in worker.tasks for worker in self._hung)
 
-    def _begin_restart(self, name: str, task: TaskEntry) -> None:
+    def _begin_restart(self, name: str, task: _Entry) -> None:
         task.restarts.due_ns, task.restarting = None, True
         try:
             self._spawn(lambda: self._restart(name, task), f"rt-restart-{name}")
@@ -769,7 +981,7 @@ class Executor(Control):
             task.restarting = False
             raise
 
-    def _restart(self, name: str, task: TaskEntry) -> None:
+    def _restart(self, name: str, task: _Entry) -> None:
         """Make new stages for a task whose old ones may still be in use by a hung thread."""
         assert task.restart is not None
         try:
@@ -797,9 +1009,51 @@ class Executor(Control):
             self._engine.resume(name)
         logger.warning("task %s was restarted", name)
 
-    def _exchange(self, name: str, task: TaskEntry, stages: Stages) -> None:
+    def _exchange(self, name: str, task: _Entry, stages: Stages) -> None:
         parameters = self._engine.tasks[name].parameters
-        task.stages = {v: make_table(parameters, v, runs) for v, runs in stages.items()}
+        task.stages = {v: _make_table(parameters, v, runs) for v, runs in stages.items()}
         self._engine.replace_variants(
-            name, {variant: list_runs(runs) for variant, runs in stages.items()}
+            name, {variant: _list_runs(runs) for variant, runs in stages.items()}
         )
+
+
+def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage]) -> StageTable:
+    """Lay out the stages of a variant.
+
+    Raises
+    ------
+    ValueError
+        When they are not the task's stages, each done once and in order.
+    """
+    first, expected = 0, []
+    for stage in stages:
+        if first + stage.span > len(parameters.stages):
+            break
+        expected.append(stage_name(parameters.stages, first, stage.span))
+        first += stage.span
+    names = [stage.name for stage in stages]
+    if first != len(parameters.stages) or names != expected:
+        raise ValueError(
+            f"stages of variant {variant!r} of task {parameters.name!r} are {names}, expected "
+            f"runs of {parameters.stages}"
+        )
+    return tuple(part for stage in stages for part in (stage, *(None,) * (stage.span - 1)))
+
+
+def _list_runs(stages: Sequence[Stage]) -> list[Run]:
+    """What the engine has to know of the stages of a variant."""
+    return [Run(stage.span, stage.device, stage.run_batch is not None) for stage in stages]
+
+
+def _make_demand(state: TaskState) -> TaskDemand:
+    """What the schedulability test has to know of a task; the executor's lock is held."""
+    parameters = state.parameters
+    budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
+    return TaskDemand(
+        name=parameters.name,
+        cost_ns=sum(budgets),
+        longest_stage_ns=max(budgets),
+        stages=len(budgets),
+        deadline_ns=parameters.deadline_ns,
+        period_ns=parameters.period_ns,
+    )

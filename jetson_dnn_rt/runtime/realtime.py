@@ -1,6 +1,6 @@
 """Real-time set-up of the process and its threads, in one place.
 
-Every item can be switched off; one that the system refuses is reported once, with the mend, and
+Every item can be switched off; one that the system refuses is reported once, with the fix, and
 the work goes on without it. What each is worth was measured on two cores: SCHED_FIFO brings the
 p99 wake-up from 0.7 to 0.08 ms; a full garbage collection with torch imported takes 81 ms, none
 after freezing; without mallopt glibc gives memory back after every image (9.2 -> 1.2 ms a frame).
@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from jetson_dnn_rt.config.process import RealtimeConfig
+
 MCL_CURRENT, MCL_FUTURE = 1, 2
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 MALLOC_SETTINGS = (
@@ -25,7 +27,7 @@ MALLOC_SETTINGS = (
     (M_TOP_PAD, 64 << 20),
 )
 
-RIGHTS_MEND = (
+RIGHTS_FIX = (
     "grant CAP_SYS_NICE and CAP_IPC_LOCK, or 'rtprio 90' and 'memlock unlimited' "
     "in /etc/security/limits.d"
 )
@@ -45,48 +47,6 @@ def set_library_defaults() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RealtimeParameters:
-    """Which items to apply.
-
-    Attributes
-    ----------
-    sched_fifo : bool
-        Run the workers under SCHED_FIFO at `priority`, camera and ROS threads one above.
-    priority : int
-        1 to 98.
-    cpu_affinity : tuple of int
-        Cores of the workers; empty = all.
-    mlockall : bool
-        Lock all memory, present and future.
-    gc_freeze : bool
-        Collect once after warm-up, then exempt everything alive from garbage collection.
-    mallopt : bool
-        Keep glibc from returning memory to the system.
-    switch_interval_us : int
-        Longest time a thread keeps Python's interpreter lock when another waits; Python's own
-        5000 lets a camera thread wait 5 ms. Release to start of a 5 ms job, median / p99: 0.60 /
-        1.0 ms at 500, 0.16 / 0.42 at 100. 0 = leave as it is.
-    """
-
-    sched_fifo: bool = False
-    priority: int = 50
-    cpu_affinity: tuple[int, ...] = ()
-    mlockall: bool = False
-    gc_freeze: bool = True
-    mallopt: bool = True
-    switch_interval_us: int = 100
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.priority <= 98:
-            raise ValueError(f"priority must be in 1..98: {self.priority}")
-        if self.switch_interval_us < 0:
-            raise ValueError(f"switch_interval_us must be >= 0: {self.switch_interval_us}")
-        unknown = set(self.cpu_affinity) - set(range(os.cpu_count() or 1))
-        if unknown:
-            raise ValueError(f"cpu_affinity names cores that are not there: {sorted(unknown)}")
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     """What became of one item: applied, or why not and what to do."""
 
@@ -96,15 +56,15 @@ class Setting:
 
 
 class Realtime:
-    """Applies `RealtimeParameters`; `settings` says what became of each item.
+    """Applies `RealtimeConfig`; `settings` says what became of each item.
 
     Parameters
     ----------
-    parameters : RealtimeParameters
+    parameters : RealtimeConfig
         What to apply.
     """
 
-    def __init__(self, parameters: RealtimeParameters) -> None:
+    def __init__(self, parameters: RealtimeConfig) -> None:
         self.parameters = parameters
         self._settings: dict[str, Setting] = {}
         self._lock = threading.Lock()
@@ -204,7 +164,7 @@ class Realtime:
         try:
             call()
         except OSError as error:
-            self._record(name, False, f"{error.strerror}: {RIGHTS_MEND}")
+            self._record(name, False, f"{error.strerror}: {RIGHTS_FIX}")
         else:
             self._record(name, True, detail)
 
@@ -226,5 +186,5 @@ def _set_malloc() -> tuple[bool, str]:
 def _lock_memory() -> tuple[bool, str]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(MCL_CURRENT | MCL_FUTURE) != 0:
-        return False, f"{os.strerror(ctypes.get_errno())}: {RIGHTS_MEND}"
+        return False, f"{os.strerror(ctypes.get_errno())}: {RIGHTS_FIX}"
     return True, "current and future"

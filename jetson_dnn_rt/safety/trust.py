@@ -52,13 +52,13 @@ def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> st
     name = shlex.quote(os.fspath(path))
     recursive = "-R " if stat.S_ISDIR(status.st_mode) else ""
     if status.st_uid not in (0, os.geteuid()):
-        mend = f"copy it, or chown {recursive}{os.geteuid()} {name}"
-        return f"{path} belongs to another user ({status.st_uid}), and is run: {mend}"
+        fix = f"copy it, or chown {recursive}{os.geteuid()} {name}"
+        return f"{path} belongs to another user ({status.st_uid}), and is run: {fix}"
     if above and status.st_uid == 0 and status.st_mode & stat.S_ISVTX:
         return ""
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        mend = f"chmod {'' if above else recursive}go-w {name}"
-        return f"{path} may be written by other users, and what is in it is run: {mend}"
+        fix = f"chmod {'' if above else recursive}go-w {name}"
+        return f"{path} may be written by other users, and what is in it is run: {fix}"
     return ""
 
 

@@ -15,28 +15,19 @@ TEST_POINT_LIMIT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class TaskDemand:
-    """A sporadic task as the analysis sees it.
-
-    Attributes
-    ----------
-    name : str
-        Of the task.
-    cost_ns : int
-        Budget of a whole job.
-    longest_stage_ns : int
-        Budget of its longest stage: what it can block others for.
-    stages : int
-        Number of stages.
-    deadline_ns, period_ns : int
-        Relative deadline and least time between releases.
-    """
+    """A sporadic task as the analysis sees it."""
 
     name: str
     cost_ns: int
+    """Budget of a whole job."""
     longest_stage_ns: int
+    """Budget of its longest stage: how long it can block others."""
     stages: int
+    """Number of stages."""
     deadline_ns: int
+    """Relative deadline."""
     period_ns: int
+    """Least time between releases."""
 
     @property
     def utilization(self) -> Fraction:
@@ -46,24 +37,15 @@ class TaskDemand:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of the analysis.
-
-    Attributes
-    ----------
-    schedulable : bool or None
-        None where the test is only sufficient and did not succeed, or gave up.
-    utilization : float
-        Sum over the tasks; the machine has as much as it has workers.
-    workers : int
-        Stages that run at once.
-    reason : str
-        What decided, in words and figures.
-    """
+    """Result of the analysis."""
 
     schedulable: bool | None
+    """None where the test is only sufficient and did not succeed, or gave up."""
     utilization: float
+    """Sum over the tasks; the machine has as much as it has workers."""
     workers: int
     reason: str
+    """What decided, in words and figures."""
 
     def __str__(self) -> str:
         words = {True: "schedulable", False: "NOT schedulable", None: "not proven schedulable"}
@@ -81,35 +63,27 @@ def analyse(tasks: Sequence[TaskDemand], workers: int = 1) -> Verdict:
     "The limited-preemption uniprocessor scheduling of sporadic task systems", ECRTS 2005, with
     q_j the longest stage). It is exact for utilisation and sufficient for blocking. For more
     workers: the density test of Goossens, Funk and Baruah (Real-Time Systems 25, 2003), costs
-    inflated by one blocking per stage; sufficient only.
-
-    Parameters
-    ----------
-    tasks : sequence of TaskDemand
-        The task set; an empty one is schedulable.
-    workers : int
-        Stages that run at once, >= 1.
-
-    Returns
-    -------
-    Verdict
+    inflated by one blocking per stage; sufficient only. An empty task set is schedulable.
     """
     utilization = sum((task.utilization for task in tasks), Fraction())
+    schedulable, reason = _judge(tasks, utilization, workers)
+    return Verdict(schedulable, float(utilization), workers, reason)
+
+
+def _judge(
+    tasks: Sequence[TaskDemand], utilization: Fraction, workers: int
+) -> tuple[bool | None, str]:
     if utilization > workers:
-        reason = "more work arrives than the workers can do"
-        return Verdict(False, float(utilization), workers, reason)
+        return False, "more work arrives than the workers can do"
     for task in tasks:
         if task.cost_ns > task.deadline_ns:
-            reason = (
+            return False, (
                 f"task {task.name} alone needs {task.cost_ns / 1e6:.1f} ms "
                 f"of its {task.deadline_ns / 1e6:.1f} ms"
             )
-            return Verdict(False, float(utilization), workers, reason)
     if workers == 1:
-        schedulable, reason = _test_demand(tasks, utilization)
-    else:
-        schedulable, reason = _test_density(tasks, workers)
-    return Verdict(schedulable, float(utilization), workers, reason)
+        return _test_demand(tasks, utilization)
+    return _test_density(tasks, workers)
 
 
 def demand_ns(tasks: Sequence[TaskDemand], interval_ns: int) -> int:

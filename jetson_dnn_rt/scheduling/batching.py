@@ -1,15 +1,15 @@
 """When the stages of several jobs run as one batch.
 
 Tasks that run the same model on several cameras are a *batch group*. Where a job of one is about
-to run a stage that batches, those of the others that stand at the same stage in the same variant
-may join it. The rules:
+to run a stage that batches, jobs of the others at the same stage in the same variant may join it.
+The rules:
 
-* Sizes that nobody measured are not formed; the times of those that run are learnt.
+* Only sizes that were measured are formed; the times of those that run are learnt.
 * A batch has to cost less than its members one by one, on the workers that are free for them, by
   their usual times.
 * Every deadline has to allow it, by the budgets: the members', and that of every other job that
-  would make it if there were no batch. What comes after the batch counts as run one by one: so at
-  the next stage there is a plan without batches again that keeps everything, and a batch is formed
+  would make it without a batch. What comes after the batch counts as run one by one: so at the
+  next stage there is again a plan without batches that keeps everything, and a batch is formed
   there only if it keeps it too.
 * *Gathering*: a job that is there but has not come as far (its preprocessing waits) is brought
   there first, while the leader waits, if a batch with it passes both tests. If its preprocessing
@@ -20,22 +20,24 @@ may join it. The rules:
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
+from jetson_dnn_rt.scheduling.admission import can_make_it, is_admitted, select, shortest_ns
 from jetson_dnn_rt.scheduling.devices import DeviceLimits
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.plan import Demand, Step, jobs_in_time, one_by_one
-from jetson_dnn_rt.scheduling.queue import ReadyQueue
-from jetson_dnn_rt.scheduling.rules import can_make_it, is_admitted, select, shortest_ns
+from jetson_dnn_rt.scheduling.queue import Rank, ReadyQueue
 from jetson_dnn_rt.scheduling.selection import Selector
-from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.scheduling.task_state import BudgetEstimator, TaskState
 from jetson_dnn_rt.tasks import Admission
 
 REFUSALS = 256
-"""After so many refusals in a row a batch's budget starts from its seeds again: what was learnt in
-a bad moment would keep it out for ever."""
+"""After so many refusals in a row a batch's budget restarts from its seeds: what was learnt in a
+bad moment would keep it out for ever."""
+
+Step = tuple[int, str]
+"""Budget of a run, and its device."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,13 +48,8 @@ class BatchBudget:
     seeds_ns: tuple[int, ...]
     refusals: int = 0
 
-    def observe(self, execution_time_ns: int) -> None:
-        """One ran."""
-        self.refusals = 0
-        self.estimator.observe(execution_time_ns)
-
     def refuse(self) -> None:
-        """One could have run, and was too slow."""
+        """Count a batch that was possible, and too slow."""
         self.refusals += 1
         if self.refusals == REFUSALS:
             self.refusals = 0
@@ -61,30 +58,23 @@ class BatchBudget:
 
 @dataclass(slots=True, eq=False)
 class BatchGroup:
-    """Tasks whose stages may run as one batch.
-
-    Attributes
-    ----------
-    name : str
-        As in `TaskParameters.batch_group`.
-    budgets : dict
-        For each variant and stage, for each known size, the times of such batches at the reference
-        clocks. What is not in it is not formed.
-    running : bool
-        Whether a batch of the group runs: there is one at most, since its runner has one set of
-        buffers.
-    """
+    """Tasks whose stages may run as one batch."""
 
     name: str
+    """As in `TaskParameters.batch_group`."""
     budgets: dict[tuple[str, int], dict[int, BatchBudget]] = field(default_factory=dict)
+    """For each variant and stage, for each known size, the times of such batches at the reference
+    clocks. Others are not formed."""
     running: bool = False
+    """Whether a batch of the group runs: at most one does, since its runner has one set of
+    buffers."""
 
     def seed(
         self, variant: str, stage: int, size: int, times_ns: Sequence[int], quantile: float
     ) -> None:
         """Start a budget from measured times; see `Engine.seed_batch_budgets`."""
         if size < 2:
-            raise ValueError(f"a batch is of 2 frames at least: {size}")
+            raise ValueError(f"a batch has at least 2 frames: {size}")
         if not times_ns:
             raise ValueError("times_ns must hold at least one time")
         budget = BatchBudget(BudgetEstimator(quantile), tuple(times_ns))
@@ -95,7 +85,8 @@ class BatchGroup:
         """Learn from a batch, at the reference clocks, unless it was forgotten meanwhile."""
         budget = self.budgets.get((variant, stage), {}).get(size)
         if budget is not None:
-            budget.observe(execution_time_ns)
+            budget.refusals = 0
+            budget.estimator.observe(execution_time_ns)
 
     def forget(self, variant: str, stage: int, size: int) -> None:
         """Form no such batch any more, until it is seeded anew."""
@@ -104,98 +95,74 @@ class BatchGroup:
 
 @dataclass(slots=True)
 class Proposal:
-    """What to do instead of running a leader alone.
-
-    Attributes
-    ----------
-    mates : tuple of Job
-        Run it with these.
-    absent : Job or None
-        Run this one first, which becomes its mate then.
-    until_ns : int or None
-        Let it wait for those that other workers bring, at most until then.
-    """
+    """What to do instead of running a leader alone: one of the three."""
 
     mates: tuple[Job, ...] = ()
+    """Run it with these."""
     absent: Job | None = None
+    """Run this one first, which becomes its mate then."""
     until_ns: int | None = None
+    """Let it wait for those that other workers bring, at most until then."""
 
 
 class Batcher:
-    """Finds the batch for a job that is about to run.
+    """Finds the batch for a job that is about to run; shares the engine's state.
 
-    Parameters
-    ----------
-    tasks : mapping of str to TaskState
-        The engine's.
-    queue : ReadyQueue
-        The engine's; the leader is not in it.
-    running : collection of Job
-        The engine's: those whose stages run, one for each busy worker.
+    `running` are the jobs whose stages run, one for each busy worker: of a batch its leader.
     """
 
     def __init__(
-        self, tasks: Mapping[str, TaskState], queue: ReadyQueue, running: Collection[Job]
+        self,
+        tasks: Mapping[str, TaskState],
+        queue: ReadyQueue,
+        running: Collection[Job],
+        devices: DeviceLimits,
+        workers: int,
     ) -> None:
-        self._tasks, self._queue, self._running = tasks, queue, running
+        self.tasks, self.queue, self.running = tasks, queue, running
+        self.devices, self.workers = devices, workers
 
     def propose(
         self,
         group: BatchGroup,
         leader: Job,
         now_ns: int,
-        *,
         selector: Selector,
         aside: Sequence[Job],
-        idle: int,
-        devices: DeviceLimits,
     ) -> Proposal | None:
-        """The batch of an admitted job; None where it runs alone.
+        """Return the batch of an admitted job, next in order; None where it runs alone.
 
-        Parameters
-        ----------
-        group : BatchGroup
-            The leader's; none of its batches runs.
-        leader : Job
-            Next in order.
-        now_ns : int
-            Now.
-        selector : Selector
-            Chooses the variants.
-        aside : sequence of Job
-            That are ready too, and not in the queue at the moment.
-        idle : int
-            Workers that are, this one included.
-        devices : DeviceLimits
-            The engine's.
+        No batch of its group runs. `aside` are the jobs that are ready too, and not in the queue
+        at the moment; neither is the leader.
         """
         stage, variant = leader.next_stage, leader.variant
         known = group.budgets.get((variant, stage))
-        state = self._tasks[leader.task]
-        if not known or not batches(state, variant, stage):
+        state = self.tasks[leader.task]
+        if not known or not state.batches(variant, stage):
             return None
-        free = min(idle, devices.room(state, leader))
-        waiting = [*aside, *self._queue.waiting()]
+        idle = self.workers - len(self.running)
+        free = min(idle, self.devices.room(state, leader))
+        waiting = [*aside, *self.queue.waiting()]
         present: list[Job] = []
         absent: list[Job] = []
         for job in waiting:
-            other = self._tasks[job.task]
+            other = self.tasks[job.task]
             if (
                 other.parameters.batch_group != group.name
                 or job.next_stage > stage
-                or not self._may_join(selector, other, job, now_ns)
+                or not _may_join(selector, other, job, now_ns)
                 or job.variant != variant
-                or not batches(other, variant, stage)
+                or not other.batches(variant, stage)
             ):
                 continue
             if job.next_stage == stage:
                 present.append(job)
             elif (
                 job.next_stage + other.spans[variant][job.next_stage] == stage
-                and devices.room(other, job) > 0
+                and self.devices.room(other, job) > 0
             ):
                 absent.append(job)
-        coming = [job for job in self._running if self._comes(group, job, variant, stage, now_ns)]
+        coming = [job for job in self.running if self._comes(group, job, variant, stage, now_ns)]
         candidates = [leader, *present, *coming, *absent]
         # The cheapest per frame first, of equals the largest.
         sizes = sorted(
@@ -205,16 +172,13 @@ class Batcher:
         outlook = None
         for size in sizes:
             members, budget = candidates[:size], known[size]
-            usual_ns = sum(self._tasks[job.task].usual_ns(variant, stage) for job in members)
+            usual_ns = sum(self.tasks[job.task].usual_ns(variant, stage) for job in members)
             # One by one they would share the workers that nobody else wants.
             side_by_side = max(1, min(size, free - (1 + len(waiting) + len(coming) - size)))
-            if (
-                state.scaled_ns(budget.estimator.median_ns, variant, stage) * side_by_side
-                < usual_ns
-            ):
+            median_ns = state.scaled_ns(budget.estimator.median_ns, variant, stage)
+            if median_ns * side_by_side < usual_ns:
                 if outlook is None:
-                    outlook = _Outlook(self._tasks, self._queue, selector, now_ns)
-                    outlook.see([leader, *waiting], self._running, idle, devices)
+                    outlook = _Outlook(self, selector, now_ns, [leader, *waiting])
                 batch_ns = state.scaled_ns(budget.estimator.budget_ns, variant, stage)
                 if outlook.allows(members, stage, batch_ns):
                     if size <= 1 + len(present):
@@ -227,8 +191,8 @@ class Batcher:
         return None
 
     def _comes(self, group: BatchGroup, job: Job, variant: str, stage: int, now_ns: int) -> bool:
-        """Whether what runs now brings a job to the stage, and is not late."""
-        state = self._tasks[job.task]
+        """Whether the running stage of a job brings it to the stage, and is not late."""
+        state = self.tasks[job.task]
         return (
             state.parameters.batch_group == group.name
             and job.admission is Admission.BUDGET
@@ -236,40 +200,65 @@ class Batcher:
             and job.next_stage + state.spans[variant][job.next_stage] == stage
             and job.due_ns > now_ns
             and not job.cancel_reason
-            and batches(state, variant, stage)
+            and state.batches(variant, stage)
         )
 
-    @staticmethod
-    def _may_join(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
-        return (
-            job.admission is not Admission.PROBE
-            and select(selector, state, job, now_ns)
-            and can_make_it(selector, state, job, now_ns)
-            and is_admitted(selector, state, job, now_ns)
-        )
+
+def _may_join(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
+    return (
+        job.admission is not Admission.PROBE
+        and select(selector, state, job, now_ns)
+        and can_make_it(selector, state, job, now_ns)
+        and is_admitted(selector, state, job, now_ns)
+    )
+
+
+# -- which deadlines a batch keeps -----------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Demand:
+    """What is left of a job."""
+
+    job: Job
+    rank: Rank
+    steps: tuple[Step, ...]
+    """The runs that are left of it."""
+    started: bool
+    available_ns: int
+    """When it can go on."""
+    done: int = 0
+    """Steps that `jobs_in_time` has run."""
+
+    @property
+    def budget_ns(self) -> int:
+        """Budget of all that is left."""
+        return sum(time_ns for time_ns, _ in self.steps[self.done :])
+
+    def fits(self, now_ns: int) -> bool:
+        """Whether it can make its deadline from now on."""
+        return now_ns + self.budget_ns <= self.job.absolute_deadline_ns
+
+    def rank_now(self) -> Rank:
+        """Its rank; among equals one that has started goes first."""
+        first, second, fresh, *others = self.rank
+        return (first, second, fresh and not self.started, *others)  # type: ignore[return-value]
 
 
 class _Outlook:
     """Which jobs make it, without a batch and with one, if every stage takes its budget."""
 
     def __init__(
-        self, tasks: Mapping[str, TaskState], queue: ReadyQueue, selector: Selector, now_ns: int
+        self, batcher: Batcher, selector: Selector, now_ns: int, ready: Iterable[Job]
     ) -> None:
-        self._tasks, self._queue, self._selector, self._now_ns = tasks, queue, selector, now_ns
-        self._free: list[int] = []
-        self._places: dict[str, list[int]] = {}
+        self._tasks, self._queue = batcher.tasks, batcher.queue
+        self._selector, self._now_ns = selector, now_ns
+        running = batcher.running
+        self._free = [now_ns] * (batcher.workers - len(running))
+        self._free += [max(now_ns, leader.due_ns) for leader in running]
+        self._places = batcher.devices.places(running, now_ns)
         self._demands: dict[Job, Demand] = {}
         self._in_time: set[Job] | None = None
-        self._total_ns = 0
-        self._first_deadline_ns = 0
-
-    def see(
-        self, ready: Iterable[Job], running: Collection[Job], idle: int, devices: DeviceLimits
-    ) -> None:
-        """Take note of all jobs."""
-        now_ns = self._now_ns
-        self._free = [*[now_ns] * idle, *(max(now_ns, leader.due_ns) for leader in running)]
-        self._places = devices.places(running, now_ns)
         for job in ready:
             started = job.start_ns is not None
             self._demands[job] = self._demand(job, job.next_stage, now_ns, started=started)
@@ -282,16 +271,10 @@ class _Outlook:
         self._first_deadline_ns = min(job.absolute_deadline_ns for job in self._demands)
 
     def allows(self, members: Sequence[Job], stage: int, batch_ns: int) -> bool:
-        """Whether a batch of these keeps every deadline that is kept without it.
+        """Whether a batch at this stage keeps every deadline that is kept without it.
 
-        Parameters
-        ----------
-        members : sequence of Job
-            The leader first; those that are not at the stage yet are brought there before.
-        stage : int
-            Where the batch runs.
-        batch_ns : int
-            Its budget.
+        The leader is the first member; those that are not at the stage yet are brought there
+        before. `batch_ns` is the budget of the batch.
         """
         end_ns = self._now_ns
         for job in members:
@@ -300,13 +283,13 @@ class _Outlook:
                 end_ns = max(end_ns, job.due_ns)
             elif job.next_stage < stage:
                 end_ns += state.budget_ns(job.variant, job.next_stage)
-            # Until the batch begins each of them is judged as one that runs alone.
+            # Until the batch starts each of them is judged as one that runs alone.
             batch_ns = max(batch_ns, state.budget_ns(job.variant, stage))
         end_ns += batch_ns
         if max(end_ns, *self._free) + self._total_ns <= self._first_deadline_ns:
             return True  # whatever the order
         if self._in_time is None:
-            self._in_time = self._find(self._free, self._places, self._demands)
+            self._in_time = _find_in_time(self._free, self._places, self._demands)
         demands = dict(self._demands)
         for job in members:
             after = stage + self._tasks[job.task].spans[job.variant][stage]
@@ -315,18 +298,8 @@ class _Outlook:
         run = self._tasks[members[0].task].runs[members[0].variant][stage]
         if run is not None and run.device in places:
             places[run.device][-1] = end_ns  # the last is one that is free now
-        in_time = self._find([end_ns, *self._free[1:]], places, demands)
+        in_time = _find_in_time([end_ns, *self._free[1:]], places, demands)
         return in_time.issuperset(members) and in_time.issuperset(self._in_time)
-
-    @staticmethod
-    def _find(
-        free_ns: Sequence[int],
-        places: Mapping[str, Sequence[int]],
-        demands: Mapping[Job, Demand],
-    ) -> set[Job]:
-        if len(free_ns) == 1:
-            return one_by_one(free_ns[0], demands.values())
-        return jobs_in_time(free_ns, demands.values(), places)
 
     def _demand(self, job: Job, stage: int, available_ns: int, *, started: bool) -> Demand:
         state = self._tasks[job.task]
@@ -339,26 +312,89 @@ class _Outlook:
         """The runs from a stage on, in the fastest variant that the job may yet choose."""
         if stage == len(state.parameters.stages):
             return ()
+        remaining_ns = state.remaining_budget_ns
         if len(self._free) == 1:
             # Only their sum counts there, and this is asked twice for each batch in sight.
-            selector, remaining_ns = self._selector, state.remaining_budget_ns
-            return ((shortest_ns(selector, state, job, stage, remaining_ns), ""),)
+            return ((shortest_ns(self._selector, state, job, stage, remaining_ns), ""),)
         allowed = [v for v in self._selector.allowed(state, job) if state.usable(v, stage)]
-        variant = min(
-            allowed or [job.variant], key=lambda name: state.remaining_budget_ns(name, stage)
+        variant = min(allowed or [job.variant], key=lambda name: remaining_ns(name, stage))
+        return tuple(
+            (remaining_ns(variant, first) - remaining_ns(variant, first + run.span), run.device)
+            for first, run in enumerate(state.runs[variant])
+            if run is not None and first >= stage
         )
-        steps = []
-        for first, run in enumerate(state.runs[variant]):
-            if run is not None and first >= stage:
-                before_ns, after_ns = (
-                    state.remaining_budget_ns(variant, first),
-                    state.remaining_budget_ns(variant, first + run.span),
-                )
-                steps.append((before_ns - after_ns, run.device))
-        return tuple(steps)
 
 
-def batches(state: TaskState, variant: str, stage: int) -> bool:
-    """Whether the run that begins with this stage can be done for several frames at once."""
-    run = state.runs[variant][stage]
-    return run is not None and run.batches
+def _find_in_time(
+    free_ns: Sequence[int], places: Mapping[str, Sequence[int]], demands: Mapping[Job, Demand]
+) -> set[Job]:
+    if len(free_ns) == 1:
+        return one_by_one(free_ns[0], demands.values())
+    return jobs_in_time(free_ns, demands.values(), places)
+
+
+def jobs_in_time(
+    free_ns: Sequence[int],
+    demands: Collection[Demand],
+    room: Mapping[str, Sequence[int]] | None = None,
+) -> set[Job]:
+    """Return the jobs that meet their deadlines if all at hand run to their ends in order.
+
+    Whenever a worker is free it runs the next step of the first job that may run. A job whose
+    budget does not fit any more is given up, started or not.
+
+    `free_ns` says when each worker is free, `room` for each device with a limit when each of its
+    places is.
+    """
+    in_time = {d.job for d in demands if not d.steps and d.fits(d.available_ns)}
+    left = [replace(demand) for demand in demands if demand.steps]
+    workers = list(free_ns)
+    heapq.heapify(workers)
+    places = {device: list(times_ns) for device, times_ns in (room or {}).items()}
+    for times_ns in places.values():
+        heapq.heapify(times_ns)
+
+    def ready_ns(demand: Demand) -> int:
+        """When it may run, as far as its device allows."""
+        device = demand.steps[demand.done][1]
+        return max(demand.available_ns, places.get(device, (0,))[0])
+
+    while left:
+        now_ns = workers[0]
+        ready = [demand for demand in left if ready_ns(demand) <= now_ns]
+        if not ready:
+            heapq.heapreplace(workers, min(map(ready_ns, left)))
+            continue
+        chosen = min(ready, key=Demand.rank_now)
+        if not chosen.fits(now_ns):
+            left.remove(chosen)
+            continue
+        time_ns, device = chosen.steps[chosen.done]
+        end_ns = now_ns + time_ns
+        heapq.heapreplace(workers, end_ns)
+        if device in places:
+            heapq.heapreplace(places[device], end_ns)
+        chosen.started, chosen.available_ns = True, end_ns
+        chosen.done += 1
+        if chosen.done == len(chosen.steps):
+            left.remove(chosen)
+            in_time.add(chosen.job)  # it fitted before each of its steps
+    return in_time
+
+
+def one_by_one(free_ns: int, demands: Iterable[Demand]) -> set[Job]:
+    """The same on one worker, in whole jobs; but one that has started takes its time.
+
+    The jobs beside the leader that were brought to the batch have started: they count on it, and
+    are not given up for others.
+    """
+    in_time = set()
+    now_ns = free_ns
+    for demand in sorted(demands, key=lambda demand: demand.rank):
+        now_ns = max(now_ns, demand.available_ns)
+        fits = demand.fits(now_ns)
+        if fits:
+            in_time.add(demand.job)
+        if fits or demand.started:
+            now_ns += demand.budget_ns
+    return in_time

@@ -1,4 +1,4 @@
-"""How many stages may run at once on a device, and how many do."""
+"""Limits on the stages that run at once on a device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,7 @@ from jetson_dnn_rt.scheduling.task_state import TaskState
 
 
 class DeviceLimits:
-    """Counts the stages in flight on the devices that have a limit; false without any.
-
-    Parameters
-    ----------
-    limits : mapping of str to int
-        By device; none for others.
-
-    Raises
-    ------
-    ValueError
-        When a limit is below 1.
-    """
+    """Counts the stages in flight on the devices that have a limit; false without any."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         if any(limit < 1 for limit in limits.values()):
@@ -34,7 +23,7 @@ class DeviceLimits:
         return bool(self._limits)
 
     def room(self, state: TaskState, job: Job, held: Iterable[Job] = ()) -> int:
-        """How many more stages of the job's next kind may start, with places kept for `held`."""
+        """How many more stages may start where the job's next one runs, less those of `held`."""
         run = state.runs[job.variant][job.next_stage]
         if run is None or run.device not in self._limits:
             return sys.maxsize
@@ -42,12 +31,12 @@ class DeviceLimits:
         return self._limits[run.device] - self._in_flight[run.device] - kept
 
     def keep_place(self, state: TaskState, job: Job) -> None:
-        """The job is about to be one of those that places are kept for."""
+        """Note the device of a job that is about to be one of `held`."""
         run = state.runs[job.variant][job.next_stage]
         job.device = "" if run is None else run.device
 
     def places(self, running: Iterable[Job], now_ns: int) -> dict[str, list[int]]:
-        """For each device with a limit when each of its places is free, by the budgets."""
+        """For each device with a limit, when each of its places is free, by the budgets."""
         places: dict[str, list[int]] = {device: [] for device in self._limits}
         for job in running:
             if job.device in places:
@@ -57,15 +46,15 @@ class DeviceLimits:
         return places
 
     def take(self, state: TaskState, job: Job) -> None:
-        """The job's next stage starts."""
-        # Noted, since the task may be made anew while the stage runs.
+        """Count the job's next stage, which starts."""
+        # Noted in the job, since the task may be replaced while the stage runs.
         self.keep_place(state, job)
         self._in_flight[job.device] += 1
 
-    def recount(self, running: Iterable[Job]) -> None:
-        """Only these are in flight."""
-        self._in_flight = Counter(job.device for job in running)
-
     def give_back(self, job: Job) -> None:
-        """It is done."""
+        """Count the job's stage as done."""
         self._in_flight[job.device] -= 1
+
+    def recount(self, running: Iterable[Job]) -> None:
+        """Start anew: only these are in flight."""
+        self._in_flight = Counter(job.device for job in running)

@@ -7,23 +7,22 @@ that runs.
     release -> [admission] -> waiting -> ready -> next -> [admission] -> stage -> boundary -> ...
 
 The rules (DESIGN 4.2), with two figures for the work that a job still has before it, both from
-recent execution times: its *budget* (a high quantile) and its *usual time* (the median).
+recent execution times: its *budget* (a high quantile) and its *usual time* (the median). Both are
+those of the fastest variant that the job may yet choose.
 
 * Admission, asked at start: does the budget fit into the time to the deadline? Then the job is
   *admitted*, and stays so. If only the usual time fits, it runs on *spare* time: when no admitted
   job wants the worker, which would otherwise idle. If not even that: ``skipped``, no cycle wasted.
-  Both are those of the fastest variant that the job may yet choose.
 * The last question is asked at release already. There, the time until a worker or the task's own
   previous job is done counts (blocking); work that merely waits does not, because it may be
   skipped itself.
 * At each boundary the last question again, about the remaining stages: no: ``aborted``.
-* At each boundary, and at the start, a `Selector` says which variant runs the next stage. A job is
-  hopeless when none of the variants that it may yet choose would do.
+* At each boundary, and at the start, a `Selector` says which variant runs the next stage.
 * One waiting job per task; the newest wins, the older one is ``superseded``. A task runs one job
   at a time.
 * A task that is kept out frame after frame would never learn that the machine got faster again.
-  After `PROBE_INTERVAL` - 1 such frames in a row the next one is run all the same, as a *probe*,
-  and the budgets start anew from what it took. All together take a small share: see `Probes`.
+  After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*, and the budgets
+  start anew from its times. All together take a small share: see `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
@@ -31,15 +30,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 
-from jetson_dnn_rt.scheduling.batching import Batcher
-from jetson_dnn_rt.scheduling.devices import DeviceLimits
-from jetson_dnn_rt.scheduling.ending import Ending
-from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.probes import PROBE_INTERVAL, Probes
-from jetson_dnn_rt.scheduling.queue import ReadyQueue
-from jetson_dnn_rt.scheduling.registry import Registry
-from jetson_dnn_rt.scheduling.rules import (
+from jetson_dnn_rt.scheduling.admission import (
+    PROBE_INTERVAL,
+    Probes,
     blocking_ns,
     can_make_it,
     is_admitted,
@@ -47,19 +43,18 @@ from jetson_dnn_rt.scheduling.rules import (
     select,
     shortest_ns,
 )
+from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
+from jetson_dnn_rt.scheduling.devices import DeviceLimits
+from jetson_dnn_rt.scheduling.job import Ending, Job
+from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
-from jetson_dnn_rt.scheduling.spare import SpareQueue
-from jetson_dnn_rt.scheduling.task_state import (
-    MAX_REASONS,
-    OTHER_REASON,
-    TEXT_LENGTH,
-    TaskState,
-)
+from jetson_dnn_rt.scheduling.task_state import TEXT_LENGTH, Run, TaskState
 from jetson_dnn_rt.tasks import (
     Admission,
     JobRecord,
     Outcome,
     StageRecord,
+    TaskParameters,
     Work,
     stage_name,
 )
@@ -70,29 +65,16 @@ KEPT_OUT = ("budget", "blocking")
 LOST = "failed: scheduling engine"
 """Reason of jobs that the engine itself raised at."""
 
+MAX_REASONS, OTHER_REASON = 32, "other"
+"""Reasons that are counted apart; further ones are counted together."""
 
-class Engine(Registry):
+
+class Engine:
     """Releases, orders, admits, aborts and ends jobs.
 
     Not thread-safe: the driver holds one lock around every call. Times passed in never go back.
-
-    Parameters
-    ----------
-    workers : int
-        How many stages may run at once.
-    discipline : str
-        One of `DISCIPLINES`, see `ReadyQueue`.
-    max_inflight : mapping of str to int, optional
-        How many stages may run at once on a device (``{"cuda": 2}``); no limit for others.
-
-    Attributes
-    ----------
-    tasks, groups, forms_batches, cohort_slowdown
-        See `Registry`.
-    selector : Selector
-        Chooses variants; may be exchanged at any time. One that raises twice is replaced.
-    ask_again_ns : int or None
-        After a call of `next`: ask again then, since a job waits for a mate until then.
+    `workers` stages may run at once, of them `max_inflight` (``{"cuda": 2}``) on a device; for
+    `discipline` see `ReadyQueue`.
     """
 
     def __init__(
@@ -103,18 +85,26 @@ class Engine(Registry):
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers must be >= 1: {workers}")
-        super().__init__()
         self.workers = workers
+        self.tasks: dict[str, TaskState] = {}
+        self.groups: dict[str, BatchGroup] = {}
+        """Batch groups, each as long as one of its tasks is there."""
+        self.forms_batches = False
+        """Whether any group has a batch budget: while none does, nobody looks for one."""
+        self.cohort_slowdown: Mapping[int, float] = {}
+        """Measured slow-down of stages with 1, 2, ... of them side by side: budgets that are
+        seeded from runs alone are stretched by that of the largest cohort."""
+        self.ask_again_ns: int | None = None
+        """After a call of `next`: call it again then, since a job waits for a mate until then."""
         self._guard: GuardedSelector | None = None
         self._selector: Selector = StaticSelector()
         self._given: Selector = self._selector
         self._queue = ReadyQueue(discipline)
         self._spare = SpareQueue()
         self._running: dict[Job, None] = {}
-        """Whose stages run, one for each busy worker: of a batch its leader."""
-        self.ask_again_ns: int | None = None
+        """Jobs whose stages run, one for each busy worker: of a batch its leader."""
         self._devices = DeviceLimits(max_inflight or {})
-        self._batcher = Batcher(self.tasks, self._queue, self._running)
+        self._batcher = Batcher(self.tasks, self._queue, self._running, self._devices, workers)
         self._probes = Probes()
         self._saturated_ns = 0
         self._saturated_since: int | None = None
@@ -122,7 +112,7 @@ class Engine(Registry):
 
     @property
     def selector(self) -> Selector:
-        """What chooses variants."""
+        """Chooses variants; may be exchanged at any time. One that raises twice is replaced."""
         return self._given
 
     @selector.setter
@@ -138,51 +128,176 @@ class Engine(Registry):
         """Why the selector was replaced by a static one; empty as long as it works."""
         return "" if self._guard is None else self._guard.failure
 
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def add_task(
+        self, parameters: TaskParameters, spans: Mapping[str, Sequence[int | Run]] | None = None
+    ) -> TaskState:
+        """Add a task; its budgets are empty, hence optimistic, until observed or seeded.
+
+        `spans` has for each variant its runs, or how many stages each does; by default one each.
+        """
+        if parameters.name in self.tasks:
+            raise ValueError(f"task {parameters.name!r} is there already")
+        group = parameters.batch_group
+        for other in self.tasks.values() if group else ():
+            stages = other.parameters.stages
+            if other.parameters.batch_group == group and stages != parameters.stages:
+                raise ValueError(
+                    f"tasks of batch group {group!r} must have the same stages: {stages}, not "
+                    f"{parameters.stages}"
+                )
+        state = TaskState(parameters)
+        for variant in parameters.variants:
+            state.set_spans(variant, (spans or {}).get(variant))
+        self.tasks[parameters.name] = state
+        if group:
+            self.groups.setdefault(group, BatchGroup(group))
+        return state
+
+    def add_variant(
+        self, task: str, variant: str, spans: Sequence[int | Run] | None = None
+    ) -> None:
+        """Let a task run one more variant, or one that was rebuilt after its withdrawal."""
+        self.tasks[task].add_variant(variant, spans)
+
+    def replace_variants(self, task: str, spans: Mapping[str, Sequence[int | Run]]) -> None:
+        """Take over a task's variants after a rebuild; see `TaskState.replace_variants`."""
+        self.tasks[task].replace_variants(spans)
+
+    def remove_task(self, task: str) -> None:
+        """Forget a task; it must be idle (see `flush`)."""
+        if not self.is_idle(task):
+            raise ValueError(f"task {task!r} still has jobs: flush it first")
+        group = self.tasks.pop(task).parameters.batch_group
+        if group and not any(s.parameters.batch_group == group for s in self.tasks.values()):
+            del self.groups[group]
+            self._update_forms_batches()
+
+    def is_idle(self, task: str) -> bool:
+        """Whether no job of the task waits or is in flight."""
+        state = self.tasks[task]
+        return state.waiting is None and state.in_flight is None
+
+    def seed_budgets(self, task: str, variant: str, times_ns: list[tuple[int, ...]]) -> None:
+        """Start the budgets of a variant from warm-up runs, one tuple of stage times a run."""
+        state = self.tasks[task]
+        slowdown = self._cohort_slowdown()
+        entries = [stage for stage, span in enumerate(state.spans[variant]) if span]
+        for index, stage in enumerate(entries):
+            state.seed(variant, stage, (ceil(run[index] * slowdown) for run in times_ns))
+
+    def seed_batch_budgets(
+        self, task: str, variant: str, stage: int, size: int, times_ns: Sequence[int]
+    ) -> None:
+        """Start the budget of a batch of `size` >= 2 frames: from now on it may be formed.
+
+        `task` is any of the group's: the budget holds for all of them. `stage` is the one that the
+        run begins with, `times_ns` are execution times of such batches, alone on the machine.
+        """
+        state = self.tasks[task]
+        parameters = state.parameters
+        if not parameters.batch_group or not state.batches(variant, stage):
+            raise ValueError(
+                f"stage {stage} of variant {variant!r} of task {task!r} does not run as a batch"
+            )
+        slowdown = self._cohort_slowdown()
+        scaled_ns = [ceil(time_ns * slowdown) for time_ns in times_ns]
+        group = self.groups[parameters.batch_group]
+        group.seed(variant, stage, size, scaled_ns, parameters.budget_quantile)
+        self._update_forms_batches()
+
+    def forget_batches(self, group: str) -> None:
+        """Form no batch of a group until they are seeded anew; one that runs goes on."""
+        self.groups[group].budgets.clear()
+        self._update_forms_batches()
+
+    def _update_forms_batches(self) -> None:
+        self.forms_batches = any(group.budgets for group in self.groups.values())
+
+    def runs_batch(self, group: str) -> bool:
+        """Whether a batch of a group runs."""
+        return group in self.groups and self.groups[group].running
+
+    def _cohort_slowdown(self) -> float:
+        slowdown = self.cohort_slowdown
+        return slowdown[max(slowdown)] if slowdown else 1.0
+
+    def set_variant(self, task: str, variant: str) -> None:
+        """Choose the variant of the jobs that start from now on.
+
+        Raises
+        ------
+        ValueError
+            When the variant is unknown or was withdrawn.
+        """
+        state = self.tasks[task]
+        if variant in state.withdrawn:
+            raise ValueError(
+                f"variant {variant!r} of task {task!r} was withdrawn: {state.withdrawn[variant]}"
+            )
+        state.parameters = replace(state.parameters, variant=variant)
+
+    def set_deadline(self, task: str, deadline_ns: int) -> None:
+        """Change the relative deadline of the jobs released from now on."""
+        state = self.tasks[task]
+        state.parameters = replace(state.parameters, deadline_ns=deadline_ns)
+
+    def set_max_age(self, task: str, max_age_ns: int) -> None:
+        """Change the age above which a frame is stale at release; 0 = no limit."""
+        state = self.tasks[task]
+        state.parameters = replace(state.parameters, max_age_ns=max_age_ns)
+
+    def suspend(self, task: str, reason: str) -> None:
+        """Skip whatever is released from now on, for this reason."""
+        self.tasks[task].suspended = reason
+
+    def resume(self, task: str) -> None:
+        """Take frames again after `suspend`."""
+        self.tasks[task].suspended = ""
+
     # -- jobs ----------------------------------------------------------------------------------
 
     def release(self, task: str, now_ns: int, capture_ns: int, work: Work) -> Job:
-        """A frame arrived: admit it, or end it at once (the job's `ended` says which)."""
+        """Admit a frame that arrived, or end it at once (the job's `ended` says which)."""
+        return self._arrive(self.tasks[task], now_ns, capture_ns, work)
+
+    def reject(self, task: str, now_ns: int, capture_ns: int, work: Work, reason: str) -> None:
+        """Count a frame that cannot be used at all as ``failed``."""
         state = self.tasks[task]
+        state.last_failure = reason[:TEXT_LENGTH]
+        self._arrive(state, now_ns, capture_ns, work, reason)
+
+    def _arrive(
+        self, state: TaskState, now_ns: int, capture_ns: int, work: Work, defect: str | None = None
+    ) -> Job:
         parameters = state.parameters
         state.released += 1
         job = Job(
-            task=task,
-            sequence=work.frame.sequence,
-            capture_ns=capture_ns,
-            release_ns=now_ns,
-            absolute_deadline_ns=now_ns + parameters.deadline_ns,
-            work=work,
-            variant=parameters.variant,
+            parameters.name,
+            work.frame.sequence,
+            capture_ns,
+            now_ns,
+            now_ns + parameters.deadline_ns,
+            work,
+            parameters.variant,
         )
         try:
-            reason = self._refusal(state, job, now_ns)
-            if reason:
+            if defect is not None:
+                self._end(job, now_ns, Outcome.FAILED, defect)
+            elif reason := self._refusal(state, job, now_ns):
                 self._end(job, now_ns, Outcome.SKIPPED, reason)
-                return job
-            if state.waiting is not None:
-                self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
-            state.waiting = job
-            self._selector.released(state, job, now_ns)
-            if state.in_flight is None:
-                self._make_ready(job, now_ns)
+            else:
+                if state.waiting is not None:
+                    self._end(state.waiting, now_ns, Outcome.SUPERSEDED)
+                state.waiting = job
+                self._selector.released(state, job, now_ns)
+                if state.in_flight is None:
+                    self._make_ready(job, now_ns)
         except Exception:
             self._lose(state, job, now_ns)
             raise
         return job
-
-    def reject(self, task: str, now_ns: int, capture_ns: int, work: Work, reason: str) -> None:
-        """A frame arrived that cannot be used at all: it counts, as ``failed``."""
-        state = self.tasks[task]
-        state.released += 1
-        deadline_ns = now_ns + state.parameters.deadline_ns
-        variant = state.parameters.variant
-        job = Job(task, work.frame.sequence, capture_ns, now_ns, deadline_ns, work, variant)
-        state.last_failure = reason[:TEXT_LENGTH]
-        try:
-            self._end(job, now_ns, Outcome.FAILED, reason)
-        except Exception:
-            self._lose(state, job, now_ns)
-            raise
 
     @property
     def has_ready(self) -> bool:
@@ -190,7 +305,7 @@ class Engine(Registry):
         return len(self._queue) > 0 or len(self._spare) > 0
 
     def next(self, now_ns: int) -> Job | None:
-        """For a free worker: the job whose stage `next_stage` it shall run, with its `mates`.
+        """Return the job whose stage `next_stage` a free worker shall run, with its `mates`.
 
         None when nothing is ready that may run, or every worker is busy. Jobs that cannot make
         their deadline any more end here. One on spare time is returned only when no admitted one
@@ -199,8 +314,8 @@ class Engine(Registry):
         self.ask_again_ns = None
         if len(self._running) == self.workers:
             return None
-        selector = self._selector
-        # With a coordinator a job may be admitted at any boundary anew, and batches look at all.
+        selector, devices = self._selector, self._devices
+        # With a coordinator any boundary may admit a job anew, and batches look at all of them.
         put_aside = not self.forms_batches and type(selector) is StaticSelector
         job: Job | None = None
         passed_over: list[Job] = []
@@ -213,7 +328,7 @@ class Engine(Registry):
                 state = self.tasks[job.task]
                 if not self._can_go_on(state, job, now_ns):
                     continue
-                if self._devices and self._devices.room(state, job, held) < 1:
+                if devices and devices.room(state, job, held) < 1:
                     self._hold(job, now_ns)
                     passed_over.append(job)
                 elif is_admitted(selector, state, job, now_ns):
@@ -226,7 +341,7 @@ class Engine(Registry):
                     self._hold(job, now_ns)
                     passed_over.append(job)
                     # Else another one would be on its device when its mates have come.
-                    self._devices.keep_place(state, job)
+                    devices.keep_place(state, job)
                     held.append(job)
                 elif put_aside:
                     self._put_aside(state, job)
@@ -235,7 +350,7 @@ class Engine(Registry):
             if job is None:
                 job = self._take_spare(passed_over, now_ns) if put_aside else None
                 for other in on_spare_time:
-                    if self._devices.room(self.tasks[other.task], other, held) > 0:
+                    if devices.room(self.tasks[other.task], other, held) > 0:
                         job = other
                         break
             for other in (*passed_over, *on_spare_time):
@@ -244,7 +359,7 @@ class Engine(Registry):
             if job is not None:
                 self._start(job, now_ns)
         except Exception:
-            # Only the one that it was at is lost.
+            # Only the job at hand is lost.
             for other in (*passed_over, *on_spare_time):
                 if other is not job and not (other.queued or other.running):
                     self._put_back(other)
@@ -252,19 +367,11 @@ class Engine(Registry):
         return job
 
     def boundary(self, job: Job, now_ns: int, start_ns: int, end_ns: int) -> None:
-        """A stage is done: account for it, then end the job or make its next stage ready.
+        """Account for a stage that is done, then end the job or make its next stage ready.
 
         The same for each of the job's mates. Nothing happens for jobs that ended while their stage
-        ran (the watchdog gave it up).
-
-        Parameters
-        ----------
-        job : Job
-            As returned by `next`.
-        now_ns : int
-            The time of this call.
-        start_ns, end_ns : int
-            When the stage began and ended, measured around it; both <= `now_ns`.
+        ran (the watchdog gave it up). `job` is as returned by `next`; the stage began and ended at
+        `start_ns` and `end_ns`, measured around it, both <= `now_ns`.
         """
         if job.ended:
             return
@@ -284,20 +391,21 @@ class Engine(Registry):
 
     def _pass(self, job: Job, now_ns: int, start_ns: int, end_ns: int, batch: int) -> None:
         state = self.tasks[job.task]
-        span = state.spans[job.variant][job.next_stage]
+        variant, stage = job.variant, job.next_stage
+        span = state.spans[variant][stage]
         stages = state.parameters.stages
-        name = stages[job.next_stage] if span == 1 else stage_name(stages, job.next_stage, span)
-        job.stages.append(StageRecord(name, job.variant, start_ns, end_ns, batch))
-        job.path.append((job.variant, job.next_stage))
+        name = stages[stage] if span == 1 else stage_name(stages, stage, span)
+        job.stages.append(StageRecord(name, variant, start_ns, end_ns, batch))
+        job.path.append((variant, stage))
         if batch == 1:
-            state.observe(job.variant, job.next_stage, end_ns - start_ns)
+            state.observe(variant, stage, end_ns - start_ns)
         job.next_stage += span
         self._selector.passed(state, job, now_ns)
         if job.next_stage == len(stages):
             in_time = now_ns <= job.absolute_deadline_ns
             if state.failures:
-                for variant in job.variants:
-                    state.failures.pop(variant, None)
+                for used in job.variants:
+                    state.failures.pop(used, None)
             self._end(job, now_ns, Outcome.MET if in_time else Outcome.LATE)
         elif job.cancel_reason:
             self._end(job, now_ns, Outcome.ABORTED, job.cancel_reason)
@@ -309,30 +417,13 @@ class Engine(Registry):
     def fail(
         self, job: Job, now_ns: int, reason: str, kind: str = "", *, blame_variant: bool = True
     ) -> str:
-        """A stage raised or hangs: its job ends as ``failed``, and that job only.
+        """End the job of a stage that raised or hangs as ``failed``, and that job only.
 
-        Of a batch every member fails. No variant is to blame then, but the batch: it is not formed
-        any more until it is seeded anew.
-
-        Parameters
-        ----------
-        job : Job
-            The job, or the leader of a batch.
-        now_ns : int
-            The time of this call.
-        reason : str
-            For the record: any text.
-        kind : str
-            What it is counted as, together with the stage: ``RuntimeError``, ``hangs``. Empty: as
-            its reason.
-        blame_variant : bool
-            Whether it speaks against the variant.
-
-        Returns
-        -------
-        str
-            The variant that is withdrawn with this failure, or an empty string. The last variant
-            of a task is never withdrawn: it is all the task has.
+        Of a batch (`job` is its leader) every member fails. The batch is to blame then, and not
+        the variant: it is not formed any more until it is seeded anew. `reason` is any text, for
+        the record; the failure is counted as the stage and `kind` (``RuntimeError``, ``hangs``),
+        without a kind as its reason. Returns the variant that is withdrawn with this failure, or
+        an empty string; see `TaskState.blame`.
         """
         if job.ended:
             return ""
@@ -346,10 +437,11 @@ class Engine(Registry):
         for member in (job, *mates):
             self.tasks[member.task].last_failure = reason
             self._end(member, now_ns, Outcome.FAILED, reason, kind)
-        if mates and blame_variant:
+        if not blame_variant:
+            return ""
+        if mates:
             group = self.groups[state.parameters.batch_group]
             group.forget(job.variant, job.next_stage, 1 + len(mates))
-        if mates or not blame_variant:
             return ""
         return state.blame(job.variant, reason)
 
@@ -364,23 +456,17 @@ class Engine(Registry):
             state.in_flight.cancel_reason = reason
 
     def has_seen(self, work: Work) -> bool:
-        """Whether there is a job for this work that waits, runs or has just ended."""
+        """Whether a job with this work waits, runs or has just ended."""
         ended = any(ending.job.work is work for ending in self._ended)
         jobs = [job for s in self.tasks.values() for job in (s.waiting, s.in_flight)]
         return ended or any(job is not None and job.work is work for job in jobs)
 
     def recover(self, running: Collection[Job], now_ns: int) -> None:
-        """After a call that raised: make everything fit together again.
+        """Make the state consistent again after a call that raised.
 
         Jobs that the call had in its hands and did not put anywhere end as ``failed``, so that
-        every frame still ends in exactly one outcome; all others stay as they are.
-
-        Parameters
-        ----------
-        running : collection of Job
-            Whose stages the driver really runs: of a batch its leader.
-        now_ns : int
-            The time of this call.
+        every frame still ends in exactly one outcome; all others stay as they are. `running` are
+        the jobs whose stages the driver really runs: of a batch its leader.
         """
         self._saturated_ns, self._saturated_since = self._saturated_at(now_ns), None
         self._running.clear()
@@ -408,7 +494,7 @@ class Engine(Registry):
         """End a job that the engine raised at, whatever else raises."""
         job.running, job.mates = False, ()
         if not job.ended:
-            with contextlib.suppress(Exception):  # its cause is known: the driver has it
+            with contextlib.suppress(Exception):  # the driver has the first exception
                 self._end(job, now_ns, Outcome.FAILED, LOST)
         if not job.ended:
             self._close(state, job, now_ns, Outcome.FAILED, LOST, "")
@@ -418,7 +504,7 @@ class Engine(Registry):
         return [(ending.make_record(), ending.work) for ending in self.take_endings()]
 
     def take_endings(self) -> list[Ending]:
-        """The same, for a driver that has the records made elsewhere."""
+        """The same, for a driver that makes the records elsewhere."""
         if not self._ended:
             return []
         ended, self._ended = self._ended, []
@@ -444,37 +530,36 @@ class Engine(Registry):
         )
         return "blocking" if earliest_ns + usual_ns > job.absolute_deadline_ns else ""
 
-    # -- batches -------------------------------------------------------------------------------
+    def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
+        """Whether a ready job may run; one that is hopeless ends."""
+        if not select(self._selector, state, job, now_ns):
+            self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
+        elif not can_make_it(self._selector, state, job, now_ns):
+            self._end_hopeless(job, now_ns)
+        else:
+            return True
+        return False
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
         """What to run where this job is next: it with its mates, or one that they wait for.
 
         None where it waits for one that another worker brings.
         """
-        state = self.tasks[job.task]
-        group = self.groups.get(state.parameters.batch_group)
+        group = self.groups.get(self.tasks[job.task].parameters.batch_group)
         if group is None or group.running or job.admission is Admission.PROBE:
             return job
-        proposal = self._batcher.propose(
-            group,
-            job,
-            now_ns,
-            selector=self._selector,
-            aside=aside,
-            idle=self.workers - len(self._running),
-            devices=self._devices,
-        )
+        proposal = self._batcher.propose(group, job, now_ns, self._selector, aside)
         if proposal is None:
             return job
         if proposal.until_ns is not None:
             self.ask_again_ns = max(self.ask_again_ns or 0, proposal.until_ns)
             return None
         if proposal.absent is not None:
-            self._queue.take(proposal.absent)
+            proposal.absent.queued = False
             self._put_back(job)
             return proposal.absent
         for mate in proposal.mates:
-            self._queue.take(mate)
+            mate.queued = False
         job.mates = proposal.mates
         return job
 
@@ -487,7 +572,7 @@ class Engine(Registry):
     # -- state ---------------------------------------------------------------------------------
 
     def _start(self, job: Job, now_ns: int) -> None:
-        """Let a stage run, with those of the job's mates."""
+        """Start a stage, with those of the job's mates."""
         state = self.tasks[job.task]
         variant, stage = job.variant, job.next_stage
         usual_end_ns = now_ns + state.usual_ns(variant, stage)
@@ -532,18 +617,8 @@ class Engine(Registry):
         state = self.tasks[job.task]
         self._queue.push(job, state.parameters, state.misses_in_a_row)
 
-    def _can_go_on(self, state: TaskState, job: Job, now_ns: int) -> bool:
-        """Whether a ready job may run; one that is hopeless ends."""
-        if not select(self._selector, state, job, now_ns):
-            self._end(job, now_ns, Outcome.ABORTED, "withdrawn")
-        elif not can_make_it(self._selector, state, job, now_ns):
-            self._end_hopeless(job, now_ns)
-        else:
-            return True
-        return False
-
     def _put_aside(self, state: TaskState, job: Job) -> None:
-        """It is for spare time."""
+        """Keep a job for spare time."""
         usual_ns = shortest_ns(
             self._selector, state, job, job.next_stage, state.remaining_usual_ns
         )
@@ -551,7 +626,7 @@ class Engine(Registry):
         self._spare.push(job, rank, job.absolute_deadline_ns - usual_ns)
 
     def _take_spare(self, passed_over: list[Job], now_ns: int) -> Job | None:
-        """The first that was put aside and may run; those without room join `passed_over`."""
+        """Take the first job that was put aside and may run; others join `passed_over`."""
         while (job := self._spare.pop()) is not None:
             state = self.tasks[job.task]
             if not self._can_go_on(state, job, now_ns):
@@ -563,7 +638,7 @@ class Engine(Registry):
         return None
 
     def _hold(self, job: Job, now_ns: int) -> None:
-        """There is a worker for it, but no room on its device: from now on it waits for that."""
+        """Let a job wait for its device from now on, not for a worker: there is one for it."""
         if job.held_ns is None:
             job.waiting_ns += self._saturated_at(now_ns) - job.saturated_at_ready_ns
             job.held_ns = now_ns
@@ -606,7 +681,7 @@ class Engine(Registry):
         if job.admission is Admission.PROBE:
             self._probes.end(job, now_ns, self.workers)
             if outcome in (Outcome.MET, Outcome.LATE):
-                state.start_anew(job)
+                state.restart_budgets(job)
                 ending.profile_ns = state.medians_ns(job.path[0][0])
         if was_in_flight and state.waiting is not None:
             # It could not run before its predecessor was done: waiting, not overhead.
@@ -617,7 +692,7 @@ class Engine(Registry):
     def _close(
         self, state: TaskState, job: Job, now_ns: int, outcome: Outcome, reason: str, kind: str
     ) -> Ending:
-        """The part of an end that counts the job: all of it happens, or nothing."""
+        """Do the part of an end that counts the job: all of it, or nothing."""
         # Of the variant that the frame began with: one that is faster shows as being ahead.
         profile_ns = state.medians_ns(job.path[0][0]) if job.path else ()
         ending = Ending(job, outcome, reason, now_ns, profile_ns)

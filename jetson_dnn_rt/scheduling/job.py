@@ -1,19 +1,19 @@
-"""A job inside the engine: one frame on its way through one task."""
+"""A job inside the engine, one frame on its way through one task, and how it ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jetson_dnn_rt.tasks import Admission, StageRecord, Work
+from jetson_dnn_rt.scheduling.lag import lag_ns, sub_deadlines_ns
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """Mutable state of one frame in one task; owned by the engine, read by the executor.
 
-    `next_stage` is the index of the stage that runs now or next. A job is *ready* when nothing
-    but a free worker is missing, and *in flight* from its first stage to its end. Before the
-    start, `admission` is PROBE for a job that is to be one, else NONE.
+    A job is *ready* when it only needs a free worker, and *in flight* from its first stage to its
+    end. Before the start, `admission` is PROBE for a job that is to be one, else NONE.
     """
 
     task: str
@@ -24,6 +24,7 @@ class Job:
     work: Work
     variant: str
     next_stage: int = 0
+    """Index of the stage that runs now or next."""
     start_ns: int | None = None
     running: bool = False
     ended: bool = False
@@ -38,13 +39,13 @@ class Job:
     place: int = 0
     """Number of its last arrival in the ready queue."""
     usual_end_ns: int = 0
-    """When the stage that runs is done, as usual."""
+    """Expected end of the running stage, by its usual time."""
     due_ns: int = 0
-    """When the stage that runs is done, if it takes its budget."""
+    """The same by its budget."""
     device: str = ""
-    """Where the stage that runs does so, where that is counted."""
+    """Where the running stage runs, if that device has a limit."""
     mates: tuple[Job, ...] = ()
-    """The others whose stage runs now as one batch with this job's."""
+    """The other jobs of the batch that it leads now."""
     stages: list[StageRecord] = field(default_factory=list)
     path: list[tuple[str, int]] = field(default_factory=list)
     """For each executed stage its variant and index."""
@@ -53,3 +54,59 @@ class Job:
     def variants(self) -> tuple[str, ...]:
         """The variants that ran, in the order of their first use; before that the chosen one."""
         return tuple(dict.fromkeys(variant for variant, _ in self.path)) or (self.variant,)
+
+
+@dataclass(slots=True, eq=False)
+class Ending:
+    """All that is needed to write the record of a job that ended.
+
+    Jobs end under the driver's lock, many at once under overload, and a record with its LAG takes
+    as long as all other decisions of a boundary together. So the reader makes it later, from state
+    that no longer changes.
+    """
+
+    job: Job
+    outcome: Outcome
+    reason: str
+    completion_ns: int
+    profile_ns: tuple[int, ...]
+    """Median stage times at the end, of the job's first variant; empty if it never started."""
+
+    @property
+    def work(self) -> Work:
+        """The data that the job's stages handed on."""
+        return self.job.work
+
+    def make_record(self) -> JobRecord:
+        """The job's record."""
+        job = self.job
+        return JobRecord(
+            task=job.task,
+            sequence=job.sequence,
+            variant="+".join(job.variants),
+            outcome=self.outcome,
+            reason=self.reason,
+            capture_ns=job.capture_ns,
+            release_ns=job.release_ns,
+            start_ns=job.start_ns,
+            completion_ns=self.completion_ns,
+            absolute_deadline_ns=job.absolute_deadline_ns,
+            waiting_ns=job.waiting_ns,
+            lag_ns=self._lag_ns(),
+            # A probe that was superseded did not start.
+            admission=Admission.NONE if job.start_ns is None else job.admission,
+            stages=tuple(job.stages),
+            copied_bytes=job.work.copied_bytes,
+        )
+
+    def _lag_ns(self) -> int:
+        """LAG over the executed stages, with the median observed times as the profile.
+
+        Only execution counts here; waiting for other jobs is `JobRecord.waiting_ns`.
+        """
+        job = self.job
+        if not any(self.profile_ns):
+            return 0
+        deadline_ns = job.absolute_deadline_ns - job.release_ns
+        elapsed_ns = sum(stage.execution_time_ns for stage in job.stages)
+        return lag_ns(sub_deadlines_ns(deadline_ns, self.profile_ns), job.next_stage, elapsed_ns)

@@ -1,37 +1,26 @@
-"""The ready queue: which job runs next, ties broken the same way every time."""
+"""Queues of ready jobs: the ready queue, and the jobs that run on spare time only."""
 
 from __future__ import annotations
 
 import heapq
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import TaskParameters
 
-DISCIPLINES = ("edf", "fifo", "priority")
-
 Rank = tuple[int, int, bool, int, int]
-"""What a discipline orders jobs by; the last three decide ties."""
+"""Sort key of a job under a discipline; the last three break ties."""
 
 
 class ReadyQueue:
     """Ready jobs in the order of a discipline.
 
     ``edf``: earliest absolute deadline first. Among equal deadlines (two tasks on one camera) a
-    job that has started goes on, since preempting it would help nobody; then the task that missed
-    most in a row, so that none starves where not all fit; then the task's precedence.
+    job that has started goes on, since preempting it would help nobody; then the task with the
+    most misses in a row, so that none starves where not all fit; then the task's precedence.
     ``priority``: highest priority of the task first, among equals as ``edf``.
     ``fifo``: in the order in which stages became ready (the queue of the Tucker paper).
-    Last tie-break is the order of arrival (simpy's heap key).
-
-    Parameters
-    ----------
-    discipline : str
-        One of `DISCIPLINES`.
-
-    Raises
-    ------
-    ValueError
-        For another discipline.
+    The last tie-break is the order of arrival (simpy's heap key).
     """
 
     def __init__(self, discipline: str = "edf") -> None:
@@ -42,7 +31,7 @@ class ReadyQueue:
         self._count = 0
 
     def __len__(self) -> int:
-        """Jobs in it; may count some that ended or were taken, until they come to the top."""
+        """Upper bound of the jobs in it: ended and taken ones stay until they reach the top."""
         return len(self._heap)
 
     def rank(
@@ -54,7 +43,7 @@ class ReadyQueue:
         *,
         started: bool,
     ) -> Rank:
-        """Where a job belongs that is ready from some time on, and has started by then or not."""
+        """Sort key of a job that becomes ready at some time, started by then or not."""
         if self.discipline == "fifo":
             return (ready_ns, 0, False, 0, 0)
         first = -parameters.priority if self.discipline == "priority" else 0
@@ -62,39 +51,80 @@ class ReadyQueue:
         return (first, job.absolute_deadline_ns, *tie)
 
     def rank_now(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> Rank:
-        """Where a ready job belongs."""
+        """Sort key of a ready job."""
         started = job.start_ns is not None
         return self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
 
     def push(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
-        """Add a job that became ready, with what its task has to say."""
+        """Add a job that became ready."""
         self._count += 1
         job.place = self._count
         self.put_back(job, parameters, misses_in_a_row)
 
     def put_back(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
-        """Add a job that was popped and did not run, in its old place among equals."""
+        """Return a job that was popped and did not run to its old place among equals."""
         rank = self.rank_now(job, parameters, misses_in_a_row)
         job.queued = True
         heapq.heappush(self._heap, (rank, job.place, job))
 
     def pop(self) -> Job | None:
         """Take the first job that has not ended meanwhile; None when there is none."""
-        while self._heap:
-            _, place, job = heapq.heappop(self._heap)
-            if job.queued and place == job.place and not job.ended:
-                job.queued = False
-                return job
-        return None
-
-    def take(self, job: Job) -> None:
-        """Take a job out of turn."""
-        job.queued = False
+        return _pop(self._heap)
 
     def waiting(self) -> list[Job]:
         """The jobs in it, in their order."""
-        return [
-            job
-            for _, place, job in sorted(self._heap)
-            if job.queued and place == job.place and not job.ended
-        ]
+        return [entry[-1] for entry in sorted(self._heap) if _is_valid(entry)]
+
+
+class SpareQueue:
+    """Jobs on spare time, put aside until they are wanted or hopeless.
+
+    Under overload nearly every task may have one. Asking each of them at every boundary whether it
+    is admitted by now would make a boundary cost more with every task; here it costs the
+    logarithm. While a job waits its budget does not come to fit, as a rule: time only passes. One
+    whose budget shrinks meanwhile is still found when no admitted job is ready, or at its limit.
+    """
+
+    def __init__(self) -> None:
+        self._by_rank: list[tuple[Rank, int, Job]] = []
+        self._by_limit: list[tuple[int, int, Job]] = []
+
+    def __len__(self) -> int:
+        """Upper bound of the jobs in it, as for `ReadyQueue`."""
+        return len(self._by_rank)
+
+    def push(self, job: Job, rank: Rank, limit_ns: int) -> None:
+        """Put aside a job from the ready queue; after `limit_ns` it is hopeless as known now."""
+        job.queued = True
+        while self._by_rank and not _is_valid(self._by_rank[0]):
+            heapq.heappop(self._by_rank)
+        heapq.heappush(self._by_rank, (rank, job.place, job))
+        heapq.heappush(self._by_limit, (limit_ns, job.place, job))
+
+    def pop(self) -> Job | None:
+        """Take the first one in the order of the discipline; None when there is none."""
+        return _pop(self._by_rank)
+
+    def pop_overdue(self, now_ns: int) -> Job | None:
+        """Take one whose limit has passed; None when there is none."""
+        while self._by_limit and self._by_limit[0][0] < now_ns:
+            entry = heapq.heappop(self._by_limit)
+            if _is_valid(entry):
+                entry[-1].queued = False
+                return entry[-1]
+        return None
+
+
+def _pop(heap: list[tuple[Rank, int, Job]]) -> Job | None:
+    while heap:
+        _, place, job = heapq.heappop(heap)
+        if job.queued and place == job.place and not job.ended:
+            job.queued = False
+            return job
+    return None
+
+
+def _is_valid(entry: tuple[object, int, Job]) -> bool:
+    """Whether a heap entry still stands for its job."""
+    _, place, job = entry
+    return job.queued and place == job.place and not job.ended

@@ -2,67 +2,111 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from operator import mul
 
-from jetson_dnn_rt.scheduling.budgets import BudgetEstimator
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.tasks import Outcome, TaskParameters
+
+WINDOW = 256
+"""Execution times that a budget is computed from."""
 
 WITHDRAW_AFTER = 2
 """Jobs in a row that a variant may fail before it is withdrawn."""
-
-MAX_REASONS, OTHER_REASON = 32, "other"
-"""Reasons that are counted apart; what comes after so many is counted together."""
 
 TEXT_LENGTH = 500
 """Characters that are kept of an error's text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a variant: as many of the task's stages as its back end does at once."""
+
+    span: int = 1
+    """Number of stages."""
+    device: str = "cpu"
+    """``cpu``, ``cuda``, ... See ``max_inflight`` of the engine."""
+    batches: bool = False
+    """Whether it can run for frames of several tasks of a batch group at once."""
+
+
+class BudgetEstimator:
+    """Quantile of the last `window` execution times of one stage in one variant.
+
+    A window, because machines throttle, warm up and get other neighbours; a quantile and not the
+    mean, because a budget that half of the frames overrun keeps no deadline. The budget is the
+    smallest observed time that covers the share `quantile`, in (0, 1]. Kept sorted: an observation
+    costs about a microsecond, reading nothing.
+    """
+
+    __slots__ = ("_recent", "_sorted", "budget_ns", "median_ns", "quantile")
+
+    def __init__(self, quantile: float, window: int = WINDOW) -> None:
+        self.quantile = quantile
+        self._recent: deque[int] = deque(maxlen=window)
+        self._sorted: list[int] = []
+        self.budget_ns = 0
+        self.median_ns = 0
+
+    def observe(self, execution_time_ns: int) -> None:
+        """Take one more execution time; the oldest goes when the window is full."""
+        recent, ordered = self._recent, self._sorted
+        if len(recent) == recent.maxlen:
+            del ordered[bisect_left(ordered, recent[0])]
+        recent.append(execution_time_ns)
+        insort(ordered, execution_time_ns)
+        count = len(ordered)
+        self.budget_ns = ordered[ceil(self.quantile * count) - 1]
+        self.median_ns = ordered[(count - 1) // 2]
+
+    def reset(self, execution_times_ns: Iterable[int]) -> None:
+        """Forget everything but these: what was seen before no longer describes the machine."""
+        self._recent.clear()
+        self._sorted.clear()
+        self.budget_ns = self.median_ns = 0
+        for time_ns in execution_times_ns:
+            self.observe(time_ns)
+
+
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """What the engine keeps of a task; others read it, under the driver's lock.
-
-    `spans` says for each variant and stage how many stages are run from there at once; 0 where
-    the variant cannot be entered, because it covers the stage together with earlier ones.
-
-    `runs` says the same with more about each run; None where `spans` is 0.
-
-    `time_scales` says for each variant and stage how much longer it takes at the present clocks
-    than at the reference clocks; budgets are kept at the reference clocks, so that they hold
-    through a change. None: the clocks do not change, or nobody knows what that does.
-
-    `fastest_scales` are those of the fastest clocks that can be had: no frame is given up that
-    could make it there. That they take milliseconds to come is left out: they may be on their way
-    already, and the work goes on meanwhile. None: only the present ones.
-
-    `reasons` counts how jobs ended, by kinds that are bounded in number; `last_failure` is the
-    text of the last failure.
-    """
+    """What the engine keeps of a task; others read it, under the driver's lock."""
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]] = field(default_factory=dict)
     spans: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """For each variant and stage how many stages run from there at once; 0 where the variant
+    cannot be entered, because it covers the stage together with earlier ones."""
     runs: dict[str, tuple[Run | None, ...]] = field(default_factory=dict)
+    """The same with more about each run; None where `spans` is 0."""
     time_scales: Mapping[str, Sequence[float]] | None = None
+    """For each variant and stage its time at the present clocks relative to the reference clocks;
+    budgets are kept at the reference clocks, so that they hold through a change. None: the clocks
+    do not change, or their effect is unknown."""
     fastest_scales: Mapping[str, Sequence[float]] | None = None
+    """The same at the fastest clocks there are: no frame is given up that could make it there. The
+    milliseconds that a change takes are left out: it may be under way already, and the work goes
+    on meanwhile. None: only the present clocks."""
     _rest: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """Budgets, and usual times, from each stage to the last: sums that would be made anew several
+    """Budgets, and usual times, from each stage to the last: sums that would be computed several
     times at every boundary."""
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
     suspended: str = ""
     kept_out: int = 0
+    """Frames in a row that a smaller budget would have let run."""
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
+    """Variants that failed or are gone, with the reason."""
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    """How jobs ended, by kinds of a bounded number."""
     last_failure: str = ""
 
     def usable(self, variant: str, stage: int) -> bool:
@@ -73,10 +117,15 @@ class TaskState:
             and variant not in self.withdrawn
         )
 
+    def batches(self, variant: str, stage: int) -> bool:
+        """Whether the run that begins with this stage can be done for several frames at once."""
+        run = self.runs[variant][stage]
+        return run is not None and run.batches
+
     # -- variants ------------------------------------------------------------------------------
 
     def set_spans(self, variant: str, spans: Sequence[int | Run] | None) -> None:
-        """Say how many stages each run of a variant does; its budgets start empty.
+        """Set the runs of a variant, or how many stages each does; its budgets start empty.
 
         Raises
         ------
@@ -103,7 +152,7 @@ class TaskState:
         )
 
     def add_variant(self, variant: str, spans: Sequence[int | Run] | None) -> None:
-        """Take one more variant, or one that was made anew after its withdrawal."""
+        """Add a variant, or one that was rebuilt after its withdrawal."""
         self.set_spans(variant, spans)
         self.withdrawn.pop(variant, None)
         self.failures.pop(variant, None)
@@ -112,14 +161,14 @@ class TaskState:
             self.parameters = replace(self.parameters, variants=variants)
 
     def replace_variants(self, spans: Mapping[str, Sequence[int | Run]]) -> None:
-        """All variants were made anew: which there are, and how many stages each run does.
+        """Take over variants that were all rebuilt, with the runs of each.
 
-        One that is not there any more is withdrawn; one whose runs are others than before has to
-        learn its budgets again.
+        A variant that is missing is withdrawn; one whose runs differ from before has to learn its
+        budgets again.
         """
         for variant in self.parameters.variants:
             if variant not in spans:
-                self.withdrawn[variant] = "it could not be made anew"
+                self.withdrawn[variant] = "it could not be rebuilt"
                 continue
             runs = _complete(spans[variant])
             if [span for span in self.spans[variant] if span] != [run.span for run in runs]:
@@ -132,13 +181,10 @@ class TaskState:
                 self.parameters = replace(self.parameters, variant=others[0])
 
     def blame(self, variant: str, reason: str) -> str:
-        """A job failed in a variant, which is withdrawn if it was not the first in a row.
+        """Count a failed job against a variant; after `WITHDRAW_AFTER` in a row withdraw it.
 
-        Returns
-        -------
-        str
-            The variant if it is withdrawn by this, or an empty string. The last one of a task is
-            never withdrawn: it is all the task has.
+        Returns the variant if it is withdrawn by this, else an empty string. The last one of a
+        task is never withdrawn: it is all the task has.
         """
         self.failures[variant] += 1
         if self.failures[variant] < WITHDRAW_AFTER or variant in self.withdrawn:
@@ -160,17 +206,17 @@ class TaskState:
         estimator = self.budgets[variant][stage]
         budget_ns, median_ns = estimator.budget_ns, estimator.median_ns
         estimator.observe(execution_time_ns)
-        self._account(variant, stage, budget_ns, median_ns)
+        self._update_rest(variant, stage, budget_ns, median_ns)
 
     def seed(self, variant: str, stage: int, execution_times_ns: Iterable[int]) -> None:
-        """Start a stage's budget anew, from these times; of none it knows nothing again."""
+        """Restart a stage's budget from these times; without any it knows nothing again."""
         estimator = self.budgets[variant][stage]
         budget_ns, median_ns = estimator.budget_ns, estimator.median_ns
         estimator.reset(execution_times_ns)
-        self._account(variant, stage, budget_ns, median_ns)
+        self._update_rest(variant, stage, budget_ns, median_ns)
 
-    def _account(self, variant: str, stage: int, budget_ns: int, median_ns: int) -> None:
-        """A stage's figures changed from these: so do those of all that goes before it."""
+    def _update_rest(self, variant: str, stage: int, budget_ns: int, median_ns: int) -> None:
+        """Bring the sums up to date after a stage's figures changed from these."""
         estimator = self.budgets[variant][stage]
         budgets_ns, medians_ns = self._rest[variant]
         if change_ns := estimator.budget_ns - budget_ns:
@@ -180,8 +226,8 @@ class TaskState:
             for index in range(stage + 1):
                 medians_ns[index] += change_ns
 
-    def start_anew(self, job: Job) -> None:
-        """A probe ran: what was known of its stages before no longer describes the machine."""
+    def restart_budgets(self, job: Job) -> None:
+        """Keep only what a probe measured: older times no longer describe the machine."""
         for (variant, index), stage in zip(job.path, job.stages, strict=True):
             self.seed(variant, index, ())
             self.observe(variant, index, stage.execution_time_ns)
@@ -195,30 +241,30 @@ class TaskState:
         return self.scaled_ns(self.budgets[variant][stage].budget_ns, variant, stage)
 
     def scaled_ns(self, time_ns: int, variant: str, stage: int) -> int:
-        """What a time at the reference clocks is at the present ones."""
+        """Convert a time from the reference clocks to the present ones."""
         scale = self._scale(variant, stage)
         return time_ns if scale == 1.0 else ceil(time_ns * scale)
 
     def unscaled_ns(self, time_ns: int, variant: str, stage: int) -> int:
-        """What a time at the present clocks would have been at the reference clocks."""
+        """Convert a time from the present clocks to the reference ones."""
         scale = self._scale(variant, stage)
         return time_ns if scale == 1.0 else ceil(time_ns / scale)
 
     def remaining_budget_ns(self, variant: str, stage: int = 0) -> int:
-        """Budgets of the stages from `stage` to the last, at the best clocks that can be had."""
+        """Budgets of the stages from `stage` to the last, at the best clocks there are."""
         scales = self.fastest_scales or self.time_scales
         if not scales or variant not in scales:
             return self._rest[variant][0][stage]
-        budgets = self.budgets[variant][stage:]
-        return _scaled_sum_ns([b.budget_ns for b in budgets], scales[variant][stage:])
+        times_ns = [budget.budget_ns for budget in self.budgets[variant][stage:]]
+        return _scaled_sum_ns(times_ns, scales[variant][stage:])
 
     def remaining_usual_ns(self, variant: str, stage: int = 0) -> int:
-        """Median times of the stages from `stage` to the last, the same way."""
+        """Median times of the stages from `stage` to the last, at the best clocks there are."""
         scales = self.fastest_scales or self.time_scales
         if not scales or variant not in scales:
             return self._rest[variant][1][stage]
-        budgets = self.budgets[variant][stage:]
-        return _scaled_sum_ns([b.median_ns for b in budgets], scales[variant][stage:])
+        times_ns = [budget.median_ns for budget in self.budgets[variant][stage:]]
+        return _scaled_sum_ns(times_ns, scales[variant][stage:])
 
     def _scale(self, variant: str, stage: int) -> float:
         scales = self.time_scales and self.time_scales.get(variant)

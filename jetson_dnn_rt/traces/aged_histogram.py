@@ -1,4 +1,4 @@
-"""A histogram that forgets: every value counts half as much after so many more of them.
+"""Histogram with exponential decay: a value weighs half after `half_life` further values.
 
 Forward decay (Cormode, Shkapenyuk, Srivastava & Xu, "Forward Decay: A Practical Time Decay Model
 for Streaming Systems", ICDE 2009): instead of shrinking everything that was seen at each new
@@ -26,15 +26,10 @@ _FORGOTTEN = 1e-9
 
 
 class AgedHistogram:
-    """Weighted counts of times in nanoseconds; 250 kB, whatever it is fed.
+    """Weighted counts of times in nanoseconds, in 250 kB.
 
-    Not thread-safe. Percentiles are upper edges of buckets, as those of `Histogram`, which they
-    equal when nothing ages.
-
-    Parameters
-    ----------
-    half_life : float
-        Values after which one counts half, > 0; infinity = nothing ages.
+    Not thread-safe. Percentiles are upper edges of buckets; with an infinite `half_life` they
+    equal those of `Histogram`.
     """
 
     __slots__ = ("_bottom", "_growth", "_top", "_weight", "_weights", "half_life")
@@ -67,13 +62,7 @@ class AgedHistogram:
             self._weight = 1.0
 
     def merge(self, other: AgedHistogram) -> None:
-        """Add what another remembers, as old in its values as it is there.
-
-        Raises
-        ------
-        ValueError
-            When it ages otherwise.
-        """
+        """Add another's values with their ages; ValueError when its half-life differs."""
         if other.half_life != self.half_life:
             raise ValueError(f"half_life must be {self.half_life}: {other.half_life}")
         self._view()[:] += other._view() * (self._weight / other._weight)
@@ -81,12 +70,9 @@ class AgedHistogram:
         self._top = max(self._top, other._top)
 
     def percentiles_ns(self, *percents: float) -> tuple[int, ...]:
-        """Smallest bucket edges that cover each of `percents` of the weight; 0 without any value.
+        """Smallest bucket edges that cover each of `percents`, in (0, 100], of the weight.
 
-        Raises
-        ------
-        ValueError
-            When one is not in (0, 100].
+        0 without any value.
         """
         for percent in percents:
             if not 0.0 < percent <= 100.0:
@@ -102,7 +88,7 @@ class AgedHistogram:
 
     @property
     def weight(self) -> float:
-        """Of all values, where the next one weighs 1: how many stand behind the percentiles."""
+        """Total weight, where the next value weighs 1: how many are behind the percentiles."""
         return math.fsum(self._view()) / self._weight
 
     def _view(self) -> npt.NDArray[np.float64]:

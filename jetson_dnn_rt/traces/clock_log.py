@@ -1,4 +1,4 @@
-"""Which clocks held when: written by who sets the clocks, asked by who writes a trace."""
+"""Log of clock configurations: filled by whoever sets the clocks, queried by trace writers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ _time_of = itemgetter(0)
 
 
 class ClockLog:
-    """Times and clock configurations, in fixed memory.
+    """Times and clock configurations, in fixed memory: the last `entries` changes at least.
 
-    One thread appends, any may ask: there is one list, and an entry is in it or is not.
-
-    Parameters
-    ----------
-    configuration : str
-        What holds from the beginning; empty = unknown.
-    entries : int
-        Changes that are remembered at least.
+    One thread appends, any may query. `configuration` holds from the beginning; empty = unknown.
     """
 
     def __init__(self, configuration: str = "", entries: int = ENTRIES) -> None:
@@ -33,30 +26,24 @@ class ClockLog:
         self._entries = [(_BEGINNING, configuration)]
 
     def append(self, time_ns: int, configuration: str) -> None:
-        """Note that from a time on other clocks hold.
+        """Note a configuration, as read back, and the steady time when it takes effect.
 
-        Parameters
-        ----------
-        time_ns : int
-            On the steady clock: when they take effect, not when they were asked for. A change
-            that overtakes the one before counts from that one's time.
-        configuration : str
-            In the platform's words, as read back (`platforms.clocks.format_clocks`).
+        A change that overtakes the one before counts from that one's time.
         """
         last_ns, last = self._entries[-1]
         if configuration == last:
             return
         if len(self._entries) >= self._most:
-            # A new list: who reads the old one is not disturbed.
+            # A new list, so that readers of the old one are not disturbed.
             self._entries = self._entries[self._most // 2 :]
         self._entries.append((max(time_ns, last_ns), configuration))
 
     def at(self, time_ns: int) -> str:
-        """Configuration that held at a time; of what is forgotten, the first that is not."""
+        """Configuration at a time; the oldest known one for times before it."""
         entries = self._entries
         return entries[max(0, bisect_right(entries, time_ns, key=_time_of) - 1)][1]
 
     @property
     def last(self) -> str:
-        """What holds now."""
+        """The present configuration."""
         return self._entries[-1][1]

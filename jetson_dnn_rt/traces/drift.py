@@ -25,13 +25,13 @@ from jetson_dnn_rt.traces.summary import order_statistic
 
 PROFILED_QUANTILE = 0.99
 LEAST_TIMES = 100
-"""Of a profile: fewer have no p99 but their maximum."""
+"""Of a profile: the p99 of fewer would be their maximum."""
 
 LEARNED_TIMES = 1000
-"""So many first times are the profile where none is given: half a minute at 30 Hz."""
+"""First times that are the profile where none is given: half a minute at 30 Hz."""
 
 RATIO = 3.0
-"""So many times more exceedances than the profile allows are what the chart looks for."""
+"""Factor above the allowed share of exceedances that the chart detects."""
 
 FRAMES_PER_FALSE_ALARM = 1_000_000
 """On average, of independent times: nine hours at 30 Hz."""
@@ -43,28 +43,14 @@ _RECENT = 512.0
 
 @dataclass(frozen=True)
 class TimeProfile:
-    """What times are compared with.
-
-    Attributes
-    ----------
-    p99_ns : int
-        One in a hundred profiled times took longer.
-    count : int
-        Times behind it, >= `LEAST_TIMES`.
-    """
+    """The p99 that times are compared with, and the number of profiled times behind it."""
 
     p99_ns: int
     count: int
 
     @classmethod
     def of(cls, times_ns: Sequence[int]) -> TimeProfile:
-        """Profile of times in nanoseconds, in any order.
-
-        Raises
-        ------
-        ValueError
-            For fewer than `LEAST_TIMES`.
-        """
+        """Profile of at least `LEAST_TIMES` times in nanoseconds, in any order."""
         if len(times_ns) < LEAST_TIMES:
             raise ValueError(f"times_ns must hold at least {LEAST_TIMES} times: {len(times_ns)}")
         return cls(order_statistic(sorted(times_ns), PROFILED_QUANTILE), len(times_ns))
@@ -108,12 +94,7 @@ def bound_exceedance(count: int) -> float:
 def run_length(chart: Chart, share: float) -> float:
     """Mean number of independent times until the alarm, from a sum of 0; exact (Markov chain).
 
-    Parameters
-    ----------
-    chart : Chart
-        Steps and limit.
-    share : float
-        Of the times that exceed the p99, in (0, 1).
+    `share` of the times exceed the p99.
     """
     size = chart.limit
     equations = np.eye(size)
@@ -126,19 +107,9 @@ def run_length(chart: Chart, share: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def design_chart(exceedance: float, frames: float = FRAMES_PER_FALSE_ALARM) -> Chart:
-    """Chart that tells `RATIO` times `exceedance` from `exceedance`.
+    """Chart that tells `RATIO` times `exceedance`, in (0, 1 / `RATIO`), from `exceedance`.
 
-    Parameters
-    ----------
-    exceedance : float
-        Share of times above the p99 that is in order, in (0, 1 / `RATIO`).
-    frames : float
-        Least mean number of frames between two false alarms.
-
-    Raises
-    ------
-    ValueError
-        For an exceedance outside its range.
+    `frames` is the least mean number of frames between two false alarms.
     """
     if not 0.0 < exceedance * RATIO < 1.0:
         raise ValueError(f"exceedance must be in (0, {1.0 / RATIO:.3f}): {exceedance}")
@@ -163,13 +134,9 @@ def design_chart(exceedance: float, frames: float = FRAMES_PER_FALSE_ALARM) -> C
 class DriftMonitor:
     """Compares times, one by one, with a profile; a microsecond each. Not thread-safe.
 
-    The alarm goes when the sum reaches the chart's limit, and ends when it has come back to 0:
-    after at most two limits' worth of frames within the p99, some 20 s at 30 Hz.
-
-    Parameters
-    ----------
-    profile : TimeProfile, optional
-        Without one the first `LEARNED_TIMES` times are the profile.
+    Without a profile the first `LEARNED_TIMES` times are it. The alarm starts when the sum reaches
+    the chart's limit and ends when it is back at 0: after at most two limits' worth of frames
+    within the p99, some 20 s at 30 Hz.
     """
 
     __slots__ = ("_chart", "_first", "_share", "_sum", "alarm", "alarms", "judged", "profile")

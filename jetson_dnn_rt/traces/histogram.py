@@ -1,4 +1,4 @@
-"""A histogram of times in fixed memory: every value to three digits, mergeable without loss.
+"""Histogram of times in fixed memory: every value to three digits, merged without loss.
 
 Buckets are those of HdrHistogram (Tene, 2012): within each power of two of the value the same
 number of equal buckets, so that the relative error is bounded and recording is a few shifts. Two
@@ -46,7 +46,7 @@ def bucket_top(bucket: int) -> int:
 
 
 class Histogram:
-    """Counts of times in nanoseconds; 250 kB, whatever it is fed.
+    """Counts of times in nanoseconds, in 250 kB.
 
     Not thread-safe. Percentiles are upper edges of buckets: at most 1/1024 above the sample, never
     below it. Best and highest are kept exactly.
@@ -87,13 +87,7 @@ class Histogram:
         return self.total_ns / self.count if self.count else math.nan
 
     def percentile_ns(self, percent: float) -> int:
-        """Smallest bucket edge that covers `percent` of the values; 0 without any.
-
-        Raises
-        ------
-        ValueError
-            When `percent` is not in (0, 100].
-        """
+        """Smallest bucket edge that covers `percent`, in (0, 100]; 0 without any value."""
         if not 0.0 < percent <= 100.0:
             raise ValueError(f"percent must be in (0, 100]: {percent}")
         left = math.ceil(percent / 100.0 * self.count)
@@ -119,13 +113,7 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, object]) -> Histogram:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        ValueError
-            When it is no histogram, or its counts do not add up.
-        """
+        """Read what `to_dict` wrote; ValueError when it is no histogram or does not add up."""
         made = cls()
         try:
             buckets: Mapping[str, int] = fields["buckets"]  # type: ignore[assignment]

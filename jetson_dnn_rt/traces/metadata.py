@@ -1,4 +1,4 @@
-"""What a trace was measured on and with: filled in by whoever begins one."""
+"""Description of the machine and the run, for a new trace."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 
 class AppliedSetting(Protocol):
-    """What became of an item of the real-time set-up (`executor.realtime.Setting`)."""
+    """An item of the real-time set-up (`runtime.realtime.Setting`)."""
 
     @property
-    def name(self) -> str:
-        """Of the item."""
+    def name(self) -> str: ...  # noqa: D102
 
     @property
-    def applied(self) -> bool:
-        """Whether the system granted it."""
+    def applied(self) -> bool: ...  # noqa: D102
 
     @property
-    def detail(self) -> str:
-        """Its value, or why not and what to do."""
+    def detail(self) -> str: ...  # noqa: D102
 
 
 def describe_run(
@@ -39,20 +36,8 @@ def describe_run(
 ) -> TraceMetadata:
     """Metadata of a run that is about to begin: the machine, and its clocks as they are now.
 
-    Takes some milliseconds; call it before the first frame, from the thread that owns `platform`.
-
-    Parameters
-    ----------
-    source : str
-        ``run``, ``evaluate``, ``profile``, ``nodes`` or ``simulate``.
-    tasks : mapping of str to TracedTask
-        By the names that job records have.
-    platform : Platform, optional
-        That is open already; without it one is opened for reading, and closed.
-    settings : iterable of AppliedSetting
-        `Executor.realtime.settings`.
-    parameters : mapping, optional
-        Whatever configured the run, by node or command; values as JSON has them.
+    Takes some milliseconds; call it before the first frame, from the thread that owns `platform`
+    (an open one; without it one is opened for reading, and closed).
     """
     if platform is None:
         with detect() as found:
@@ -70,15 +55,7 @@ def describe_run(
 
 
 def describe_platform(platform: Platform) -> dict[str, Any]:
-    """What a platform is, with its clocks and its power mode as read back now.
-
-    Returns
-    -------
-    dict
-        ``name``, ``title``, ``clocks`` (as the hardware runs, in words; why not where they cannot
-        be read), ``configuration`` (`find_configuration`), ``power_mode`` (empty where there are
-        none), ``writable``, ``reason`` and ``notes``.
-    """
+    """A platform, with its clocks (or why they cannot be read) and power mode as read back now."""
     try:
         clocks = format_clocks(platform.space.names, platform.read())
     except PlatformError as error:
@@ -96,10 +73,10 @@ def describe_platform(platform: Platform) -> dict[str, Any]:
 
 
 def find_configuration(platform: Platform) -> str:
-    """The clock configuration nearest to the clocks as they are now; empty where they are hidden.
+    """The clock configuration nearest to the present clocks; empty where they cannot be read.
 
-    Of the words that traces have for clocks: a governor's momentary frequencies would make a
-    campaign of every run.
+    Traces hold these, because a governor's momentary frequencies would make a campaign of each
+    run.
     """
     try:
         return platform.space.describe(platform.space.nearest(platform.read()))

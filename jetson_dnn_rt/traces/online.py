@@ -1,4 +1,4 @@
-"""Statistics of execution times while they are measured, in bounded memory.
+"""Statistics of execution times while they are measured, in fixed memory.
 
 Count, mean, best and the high-water mark are of everything since the start, in a histogram that
 merges with others without loss; p50, p99 and p99.9 are exponentially aged, because machines
@@ -26,22 +26,10 @@ LARGEST = 64
 
 
 def count_exceeding(count: int, exceedance: float, confidence: float = CONFIDENCE) -> int:
-    """How many of the largest samples may lie above an upper bound of the (1 - p) quantile.
+    """How many of `count` samples may lie above an upper bound of the (1 - p) quantile.
 
-    Parameters
-    ----------
-    count : int
-        Samples, >= 0.
-    exceedance : float
-        p, in (0, 1).
-    confidence : float
-        Least probability that the bound holds, in (0, 1).
-
-    Returns
-    -------
-    int
-        The largest j <= `LARGEST` - 1 for which the (j + 1)-th largest sample is such a bound;
-        -1 where the sample is too small for any.
+    The largest j <= `LARGEST` - 1 for which the (j + 1)-th largest sample is a bound with at least
+    this confidence; -1 where the sample is too small for any. `exceedance` is p.
     """
     term = math.exp(count * math.log1p(-exceedance))
     odds = exceedance / (1.0 - exceedance)
@@ -59,21 +47,9 @@ class OnlineStatistics:
     """Count, best, mean, aged percentiles, high-water mark and quantile bound of one time.
 
     Not thread-safe. An observation costs about two microseconds, reading the percentiles a few
-    tens; memory is 0.5 MB, whatever it is fed.
-
-    Parameters
-    ----------
-    exceedance : float
-        p of the bounded quantile 1 - p, in (0, 1).
-    half_life : float
-        Times after which one counts half in the percentiles, > 0.
-
-    Attributes
-    ----------
-    histogram : Histogram
-        Of all times since the start.
-    aged : AgedHistogram
-        Of the last while.
+    tens; memory is 0.5 MB. `histogram` has all times since the start, `aged` the recent ones,
+    whose weight halves after `half_life` further times. `exceedance`, in (0, 1), is p of the
+    bounded quantile 1 - p.
     """
 
     __slots__ = ("_largest", "aged", "exceedance", "histogram")
@@ -127,7 +103,7 @@ class OnlineStatistics:
         return self.histogram.mean_ns
 
     def percentile_ns(self, percent: float) -> int:
-        """Time that covers `percent` of the weight of the last while; 0 without any."""
+        """Time that covers `percent` of the recent weight; 0 without any."""
         return self.percentiles_ns(percent)[0]
 
     def percentiles_ns(self, *percents: float) -> tuple[int, ...]:

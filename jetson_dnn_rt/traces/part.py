@@ -16,22 +16,10 @@ ROW_GROUP = 65536
 
 
 class StreamPart:
-    """An Arrow IPC stream on disk that is whole after every `append`.
+    """A new Arrow IPC stream on disk that is whole after every `append`.
 
-    Each batch is a single write at the end of the file. One that fails half-way (the disk is full)
-    is cut off again, so that those before and after it can be read.
-
-    Parameters
-    ----------
-    path : Path
-        Of the new file.
-    schema : pyarrow.Schema
-        Of its batches.
-
-    Raises
-    ------
-    OSError
-        When it cannot be written.
+    A batch that fails half-way (the disk is full) is cut off again, so that those before and after
+    it can be read.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -46,17 +34,11 @@ class StreamPart:
             raise
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Write a batch.
-
-        Raises
-        ------
-        OSError
-            When it does not fit; nothing of it is in the file then.
-        """
+        """Write a batch; OSError when it does not fit, and nothing of it is in the file then."""
         self._write(batch.serialize())
 
     def sync(self) -> None:
-        """Have what was written on the disk: it outlives a power cut, too."""
+        """Flush to the disk, so that a power cut loses nothing."""
         os.fdatasync(self._file)
 
     def close(self) -> None:
@@ -81,21 +63,9 @@ class StreamPart:
 
 
 def turn_into_parquet(path: Path, schema: pa.Schema) -> Path:
-    """Make a Parquet file of a stream that was closed, then remove the stream.
+    """Convert a closed stream to Parquet with this schema's metadata, then remove the stream.
 
-    Whenever it breaks off, one of the two is whole.
-
-    Parameters
-    ----------
-    path : Path
-        Of the stream.
-    schema : pyarrow.Schema
-        With the stream's columns, and the metadata of the new file.
-
-    Raises
-    ------
-    OSError
-        When it cannot be written; the stream stays.
+    Whenever it breaks off, one of the two is whole. OSError when it cannot be written.
     """
     pa = require_pyarrow()
     from pyarrow import parquet

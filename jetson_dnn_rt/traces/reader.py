@@ -1,9 +1,9 @@
-"""Reads job traces of every version: folders of parts, Parquet, Arrow streams, lines of JSON.
+"""Reader of job traces: folders of parts, Parquet files, Arrow streams.
 
-A trace may be damaged, or made to do harm. Arrow reads offsets as they are in the file, so that
-every batch is validated before it is looked at. What takes far more memory than its file, which
-no writer of traces makes, is refused: compressed streams, columns of a stream in other types
-(dictionaries), row groups of more than a gibibyte.
+A trace may be damaged or hostile. Arrow takes offsets as they are in the file, so every batch is
+validated before it is used. What needs far more memory than its file is refused, as no writer of
+traces makes it: compressed streams, columns of a stream in other types (dictionaries), row groups
+of more than a gibibyte.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.schema import (
     METADATA_KEY,
-    OPTIONAL_COLUMNS,
     TracedJob,
     TraceMetadata,
     from_row,
     make_schema,
     require_pyarrow,
 )
-from jetson_dnn_rt.traces.trace import read_trace as read_json_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGES = "stages"
-PARQUET, STREAM, LINES = ".parquet", ".arrows", ".jsonl"
+PARQUET, STREAM = ".parquet", ".arrows"
 BATCH_ROWS = 4096
 """Jobs that are read at once, where the file leaves the choice."""
 
@@ -46,31 +42,20 @@ ROW_GROUP_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace on disk, read batch by batch: memory does not grow with it.
-
-    Attributes
-    ----------
-    path : Path
-        As it was asked for.
-    metadata : TraceMetadata
-        Of its first part; empty for version 1.
-    parts : tuple of Path
-        Its files, in the order of writing.
-    """
+    """A trace on disk, read batch by batch: memory does not grow with it."""
 
     path: Path
+    """As the caller gave it."""
     metadata: TraceMetadata
+    """Of its first part."""
     parts: tuple[Path, ...]
+    """Its files, in the order of writing."""
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of `make_schema`, part by part, or of some of its columns.
+        """Batches of `make_schema`, or of some of its columns, part by part.
 
-        A stream that broke off ends with its last whole batch, which is said in the log.
-
-        Raises
-        ------
-        ValueError
-            When a part is damaged elsewhere than at its end; the text names it.
+        A stream that broke off ends with its last whole batch, which is logged. ValueError when a
+        part is damaged elsewhere than at its end; the text names it.
         """
         schema = make_schema(self.metadata)
         if columns is not None:
@@ -81,15 +66,9 @@ class Trace:
                 yield _conform(batch, schema)
 
     def jobs(self) -> Iterator[TracedJob]:
-        """Row by row, for those that need all of a job; of version 1 without pyarrow, too."""
-        schema = None
-        for part in self.parts:
-            if part.suffix == LINES:
-                yield from map(TracedJob, read_json_lines(part))
-                continue
-            schema = schema or make_schema(self.metadata)
-            for batch in _read_part(part, None):
-                yield from map(from_row, _conform(batch, schema).to_pylist())
+        """Row by row, for those that need all of a job."""
+        for batch in self.batches():
+            yield from map(from_row, batch.to_pylist())
 
     def table(self) -> pa.Table:
         """All of it in memory."""
@@ -99,12 +78,9 @@ class Trace:
 
 
 def open_trace(path: Path) -> Trace:
-    """Open a trace: a folder of parts (or the output folder of a command), or one file.
+    """Open a trace: a folder of parts, the output folder of a command, or one file.
 
-    Raises
-    ------
-    ValueError
-        When there is no trace, or it is of a later version; the text names it.
+    ValueError when there is no trace, or one of a later version; the text names it.
     """
     if not path.exists():
         raise ValueError(f"{path}: No such file or folder")
@@ -126,7 +102,7 @@ def open_trace(path: Path) -> Trace:
         assert failure is not None
         raise failure
     if any(_settled(other) != _settled(metadata[0]) for other in metadata):
-        logger.warning("%s holds several runs; what is said of it is of the first", path)
+        logger.warning("%s holds several runs; machine and tasks are those of the first", path)
     lost, removed = (max(getattr(one, name) for one in metadata) for name in ("lost", "removed"))
     described = replace(metadata[0], lost=lost, removed=removed)
     if described.missing:
@@ -152,7 +128,7 @@ class UnreadablePartError(ValueError):
 
 def _find_parts(path: Path) -> list[Path]:
     if path.is_file():
-        return [path] if path.suffix in (PARQUET, STREAM, LINES) else []
+        return [path] if path.suffix in (PARQUET, STREAM) else []
     for folder in (path, path / "trace"):
         # A stream beside its Parquet file was being turned into it: the file is whole.
         whole = {file.stem: file for file in folder.glob(f"jobs-*{PARQUET}")}
@@ -160,15 +136,11 @@ def _find_parts(path: Path) -> list[Path]:
         found = open_ | whole
         if found:
             return [found[stem] for stem in sorted(found, key=lambda stem: (len(stem), stem))]
-        if (folder / "jobs.jsonl").is_file():
-            return [folder / "jobs.jsonl"]
     return []
 
 
 def _read_metadata(part: Path) -> TraceMetadata:
     """Metadata of a part; an ordinary ValueError when its version is too new."""
-    if part.suffix == LINES:
-        return TraceMetadata()
     pa = require_pyarrow()
     try:
         if part.suffix == PARQUET:
@@ -186,7 +158,7 @@ def _read_metadata(part: Path) -> TraceMetadata:
         metadata = TraceMetadata.from_json(text)
     except ValueError as error:
         raise ValueError(f"{part}: {error}") from error
-    missing = set(make_schema(metadata).names) - set(names) - OPTIONAL_COLUMNS
+    missing = set(make_schema(metadata).names) - set(names)
     if missing:
         raise ValueError(f"{part} is no job trace: it has no {', '.join(sorted(missing))}")
     return metadata
@@ -208,14 +180,8 @@ def _read_part(part: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordB
                     yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ValueError(f"{part} is damaged: {error}") from error
-    elif part.suffix == STREAM:
-        for batch in _read_stream(part):
-            if columns is None:
-                yield batch
-            else:
-                yield batch.select([name for name in columns if name in batch.schema.names])
     else:
-        for batch in _read_lines(part):
+        for batch in _read_stream(part):
             yield batch if columns is None else batch.select(list(columns))
 
 
@@ -286,26 +252,11 @@ def _check_sizes(metadata: Any) -> None:
             raise ValueError(f"row group {number} has more than {ROW_GROUP_BYTES:,} bytes")
 
 
-def _read_lines(part: Path) -> Iterator[pa.RecordBatch]:
-    schema = make_schema(TraceMetadata())
-    records = read_json_lines(part)
-    while rows := [TracedJob(record) for record in islice(records, BATCH_ROWS)]:
-        yield make_batch(rows, schema)
-
-
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of this release, in its order: those that others have added are passed over.
-
-    Those that this release has added are empty.
-    """
+    """The columns of this release, in its order and types; unknown ones are passed over."""
     pa = require_pyarrow()
     try:
-        arrays: list[Any] = [
-            pa.nulls(batch.num_rows, field.type)
-            if field.name in OPTIONAL_COLUMNS and field.name not in batch.schema.names
-            else batch.column(field.name).cast(field.type)
-            for field in schema
-        ]
+        arrays = [batch.column(field.name).cast(field.type) for field in schema]
         for field, array in zip(schema, arrays, strict=True):
             _check_whole(field, array)
     except (pa.ArrowException, KeyError) as error:

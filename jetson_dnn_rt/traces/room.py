@@ -11,20 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
+
 logger = logging.getLogger(__name__)
 
-LIMIT_MB = 2048
-"""Unless another limit is given: four days of two tasks at 30 Hz, as Parquet."""
-
-MAX_LIMIT_MB = 1_000_000
-
 FREE_BYTES, FREE_SHARE = 2**30, 0.05
-"""What stays free on the disk, the smaller of both: a gibibyte for the system's own logs and
-updates; of a small disk the twentieth that ext4, too, keeps back."""
+"""What stays free on the disk, the smaller of: a gibibyte for the system's logs and updates, and
+a twentieth of a small disk, which ext4 reserves too."""
 
 PART_BYTES = 256 * 2**20
 PARTS = 8
-"""A limit holds at least so many parts: what makes room is a small piece of the trace."""
+"""Parts that fit into a limit at least, so that what makes room is a small piece of the trace."""
 
 
 class NoRoomError(OSError):
@@ -41,10 +38,7 @@ class _ClosedPart:
 def describe_full_disk(place: Path | int, more_bytes: int = 0) -> str:
     """Why no more bytes should go to the disk of a folder or an open file; empty when they may.
 
-    Raises
-    ------
-    OSError
-        When the disk cannot be asked.
+    OSError when the disk cannot be asked.
     """
     disk = os.statvfs(place)
     floor_bytes = min(FREE_BYTES, int(FREE_SHARE * disk.f_blocks * disk.f_frsize))
@@ -54,13 +48,7 @@ def describe_full_disk(place: Path | int, more_bytes: int = 0) -> str:
 
 
 def check_disk(file: int) -> None:
-    """Check that the disk of an open file is not nearly full.
-
-    Raises
-    ------
-    OSError
-        When it is, or cannot be asked.
-    """
+    """Raise OSError when the disk of an open file is nearly full, or cannot be asked."""
     if lack := describe_full_disk(file):
         raise NoRoomError(errno.ENOSPC, lack)
 
@@ -72,17 +60,12 @@ class TraceRoom:
     the oldest part making room for the newest, and grow again when there is more. Used by one
     writer at a time, on its thread.
 
-    Parameters
-    ----------
-    limit_mb : int
-        In 10**6 bytes, of all traces of the run together; 0 = no limit but the disk's. May be
-        changed between two traces.
-    ring : bool
-        Whether older parts may be removed; for a command that needs the whole trace they stay,
-        and what comes after the limit is lost.
+    `limit_mb` (10**6 bytes; 0 = only the disk limits) is for all traces of the run together, and
+    may be changed between two traces. Without `ring`, for a command that needs the whole trace,
+    older parts stay, and what comes after the limit is lost.
     """
 
-    def __init__(self, limit_mb: int = LIMIT_MB, *, ring: bool = True) -> None:
+    def __init__(self, limit_mb: int = TRACE_LIMIT_MB, *, ring: bool = True) -> None:
         self.limit_mb = limit_mb
         self._ring = ring
         self._parts: deque[_ClosedPart] = deque()
@@ -98,12 +81,8 @@ class TraceRoom:
     def make(self, folder: Path, part_bytes: int, more_bytes: int) -> None:
         """Make room in a folder for `more_bytes` at the end of a part of `part_bytes`.
 
-        Raises
-        ------
-        NoRoomError
-            When there is none.
-        OSError
-            When the disk cannot be asked, or an older part cannot be removed.
+        NoRoomError when there is none; OSError when the disk cannot be asked, or an older part
+        cannot be removed.
         """
         while lack := self._find_lack(folder, part_bytes, more_bytes):
             if not self._parts:

@@ -1,4 +1,4 @@
-"""What a run was like, from its job records: counts, exact order statistics, variants."""
+"""Summary of a run from its job records: counts, exact order statistics, variants."""
 
 from __future__ import annotations
 
@@ -15,21 +15,9 @@ Number = TypeVar("Number", int, float)
 
 
 def order_statistic(ordered: Sequence[Number], quantile: float) -> Number:
-    """Smallest of the observed values that covers a share of them.
+    """Smallest of the ascending values that covers a share in (0, 1] of them.
 
     No interpolation: the p99 of a latency is a latency that occurred.
-
-    Parameters
-    ----------
-    ordered : sequence of int or float
-        Ascending, not empty.
-    quantile : float
-        In (0, 1].
-
-    Raises
-    ------
-    ValueError
-        When there is no value, or the quantile is out of its range.
     """
     if not ordered:
         raise ValueError("ordered must hold at least one value")
@@ -108,13 +96,7 @@ class TaskSummary:
 
 
 class RunSummary:
-    """`TaskSummary` of every task, made when the task is first seen.
-
-    Parameters
-    ----------
-    tasks : iterable of str
-        Known beforehand: a task that never got a frame is shown too, with zeros.
-    """
+    """`TaskSummary` of every task; of those named beforehand also when they never got a frame."""
 
     def __init__(self, tasks: Iterable[str] = ()) -> None:
         self.tasks: dict[str, TaskSummary] = {task: TaskSummary() for task in tasks}

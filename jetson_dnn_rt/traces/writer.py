@@ -1,8 +1,8 @@
-"""Writes a job trace on a thread of its own: a folder that a crash leaves readable.
+"""Writer of job traces, on a thread of its own: a folder that a crash leaves readable.
 
-While running a part is an Arrow IPC stream, complete up to its last batch whenever the process
-dies (a Parquet file has no footer then). When a part is closed it becomes Parquet, and the stream
-goes.
+While it is written a part is an Arrow IPC stream, complete up to its last batch whenever the
+process dies (a Parquet file would have no footer). When a part is closed it is converted to
+Parquet.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.safety.faults import start_thread
 from jetson_dnn_rt.tasks import JobRecord
-from jetson_dnn_rt.traces.columns import make_record_batch
 from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import (
     WARM_UP_JOBS,
     TraceMetadata,
+    make_record_batch,
     make_schema,
     require_pyarrow,
 )
@@ -36,20 +36,20 @@ logger = logging.getLogger(__name__)
 
 BATCH_JOBS = 256
 BATCH_SECONDS = 1.0
-"""A batch is written when so many jobs wait, or after so long: what a ``kill -9`` can cost."""
+"""A batch is written when so many jobs wait, or after so long: what a ``kill -9`` can lose."""
 
 SYNC_SECONDS = 5.0
-"""Between two calls of fdatasync: what a power cut can cost."""
+"""Between two calls of fdatasync: what a power cut can lose."""
 
 QUEUE_LIMIT = 16384
 """Jobs that wait for a slow disk: nine minutes of one task, 16 MB."""
 
 CLOSE_S, QUICK_CLOSE_S = 30.0, 0.3
-"""What `close` waits for the disk at most, with and without the conversion; the second is within
-what a node has from a signal to its end."""
+"""Longest wait of `close` for the disk, with and without the conversion; the second fits into what
+a node has from a signal to its end."""
 
 STALL_S = 60.0
-"""What a call of `write` that may wait waits for a disk that takes nothing."""
+"""Longest wait of a call of `write` that may wait for the disk."""
 
 PART_STEM = "jobs-"
 PARTIAL = ".partial"
@@ -59,46 +59,24 @@ _Item = tuple[JobRecord, "int | None", "bool | None"]
 
 
 def describe_no_clocks(time_ns: int) -> str:
-    """Nothing reads the clocks."""
+    """The clocks are unknown."""
     return ""
 
 
 class TraceWriter:
     """A folder of trace parts, ``jobs-0000.arrows`` while written, ``jobs-0000.parquet`` after.
 
-    `write` costs the caller less than a microsecond: columns are made on the writer's thread. When
-    the disk is slower than the jobs, what does not fit into the queue is counted in `lost`; so are
-    jobs that could not be written. A full disk ends nothing: when there is room again, the trace
-    goes on. At the limit of `room` the oldest parts make room for new ones.
+    `write` costs the caller less than a microsecond: columns are made on the writer's thread. Jobs
+    that do not fit into the queue of a slow disk, or could not be written, are counted in `lost`.
+    A full disk ends nothing: when there is room again, the trace goes on. At the limit of `room`,
+    which is for all traces of the process run, the oldest parts make room for new ones.
 
-    Parameters
-    ----------
-    folder : Path
-        Made when it is not there; parts that are there already are kept, the numbers go on.
-    metadata : TraceMetadata
-        Into every part; `trace_metadata.describe_run` makes it.
-    clocks : callable
-        Clock configuration that held at a steady time in ns, in words: `ClockLog.at`.
-    room : TraceRoom, optional
-        Of all traces of this process run; by default one for this trace.
-    part_bytes : int, optional
-        A part is closed and the next one begun at this size; by default that of `room`.
-    replace : bool
-        Remove the parts of an earlier trace first.
+    Parts that are in the folder already are kept, unless `replace` says otherwise, and the numbers
+    go on. `clocks` gives the clock configuration at a steady time in ns (`ClockLog.at`).
+    `part_bytes`, by default that of `room`, is the size at which a part is closed.
 
-    Attributes
-    ----------
-    removed : int
-        Of the jobs that are lost, those that were in parts that made room for newer ones.
-    error : Exception or None
-        The last thing that went wrong.
-
-    Raises
-    ------
-    ConfigurationError
-        When pyarrow is missing.
-    OSError
-        When the folder cannot be written.
+    `removed` counts those lost jobs whose parts made room; `error` is the last failure.
+    ConfigurationError when pyarrow is missing, OSError when the folder cannot be written.
     """
 
     def __init__(
@@ -155,17 +133,9 @@ class TraceWriter:
     ) -> None:
         """Take a job that ended; returns at once. Called by one thread at a time.
 
-        Parameters
-        ----------
-        record : JobRecord
-            The job.
-        stamp_ns : int, optional
-            Of its frame, in the source's clock.
-        warm_up : bool, optional
-            By default the first `WARM_UP_JOBS` started jobs of a task in a variant are.
-        wait : bool
-            Wait while the queue is full, `STALL_S` at most: for those who have no deadlines, and
-            must lose nothing.
+        `stamp_ns` is that of the frame, in the source's clock. By default the first `WARM_UP_JOBS`
+        started jobs of a task in a variant are marked as warm-up. With `wait` a full queue is
+        waited for, `STALL_S` at most: for callers without deadlines that must lose nothing.
         """
         pending = self._pending
         self._taken += 1
@@ -180,14 +150,9 @@ class TraceWriter:
     def close(self, *, convert: bool = True) -> None:
         """Write what is left and end the last part; a second call does nothing.
 
-        A disk that does not answer is waited for `CLOSE_S`, or `QUICK_CLOSE_S`: what it has not
-        taken by then is lost, and the thread is left behind.
-
-        Parameters
-        ----------
-        convert : bool
-            Turn it into Parquet; False where the process has to be gone at once. The stream is
-            read in its place.
+        A disk that does not answer is waited for `CLOSE_S`, or `QUICK_CLOSE_S` without `convert`
+        (for a process that has to be gone at once; the streams stay and can be read). What it has
+        not taken by then is lost, and the thread is left behind.
         """
         if self._closed:
             return
@@ -345,15 +310,9 @@ class TraceWriter:
 
 
 def load_libraries() -> None:
-    """Load what pyarrow loads on first use, pandas too: half a second that no job is to share.
+    """Load what pyarrow loads on first use, pandas too: half a second that no job should pay.
 
-    A writer does it when it is made. Whoever exempts what is alive from garbage collection before
-    that calls it earlier.
-
-    Raises
-    ------
-    ConfigurationError
-        When pyarrow is missing.
+    A new writer does it; call it earlier to have it exempted from garbage collection.
     """
     require_pyarrow()
     import pyarrow.parquet  # noqa: F401

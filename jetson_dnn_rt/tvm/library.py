@@ -1,38 +1,46 @@
-"""TVM's work in the library: what tuning found out, and the code that was compiled from it.
+"""TVM's variants: tuned within a budget, compiled, and kept in the library.
 
 One tuning database serves all parts of a variant, however the network is cut: kernels are found by
 their form, and most of a stage's kernels are those of the whole network. It says how code is made
-and is trusted as code is; from one board to another of the same kind it goes by
-`jetson_dnn_rt.variants.library.transfer`. The compiled library of a part is made here, and run
-only out of a checked entry.
+and is trusted as code is; `variants.library.transfer` takes it to another board of the same kind.
+The compiled library of a part is made here, and run only out of a checked entry. Tuning may be
+ended at any time (Ctrl-C, SIGTERM): what was measured is kept, and the next run continues there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import signal
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import require_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError, NotBuiltError
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
+from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.safety.trust import private_folder
+from jetson_dnn_rt.tvm import compile as tvm_compile
+from jetson_dnn_rt.tvm import measuring, tuning
+from jetson_dnn_rt.tvm.database import TuningDatabase
+from jetson_dnn_rt.tvm.lowering import lower
+from jetson_dnn_rt.tvm.records import DatabaseError
+from jetson_dnn_rt.tvm.runner import TvmRunner
+from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
+from jetson_dnn_rt.tvm.tuning import TuningBudget, TuningState
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
+from jetson_dnn_rt.variants.running.engines import PreparedVariant, TuningOptions
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
     import tvm
     from tvm import relax
-
-    from jetson_dnn_rt.tvm.database import TuningDatabase
-    from jetson_dnn_rt.tvm.target import TvmTarget
-    from jetson_dnn_rt.tvm.task_tuning import TvmTuner
-    from jetson_dnn_rt.tvm.tuning import TuningState
 
 logger = logging.getLogger(__name__)
 
@@ -41,33 +49,23 @@ _PARTS = "parts"
 
 # A process that compiles two networks at once is slower than one after the other.
 _compiling = threading.Lock()
-_said: set[str] = set()
+# Candidates are chosen by their times: two searches at once would measure each other.
+_tuning = threading.Lock()
+_logged: set[str] = set()
 
 
-class TvmVariant:
-    """A model's TVM variant: where its work is kept, and how a part of it is made ready.
+class TvmVariant(PreparedVariant):
+    """A model's TVM variant: tunes and compiles its parts, and loads them from the library.
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    spec : VariantSpec
-        Decomposition and precision.
-    threads : int
-        Of one inference.
-    library : Library
-        Where its work is kept.
-    amp_lists : str
-        File of what FP16 is for, see `read_colours`.
-    target : TvmTarget, optional
-        What it is for; this machine by default.
+    `tuning` is the whole budget; the target is the board that measures, or this machine.
 
     Raises
     ------
     BackendUnavailableError
-        When TVM is not here, with the install line, or does not compute in that precision.
+        When TVM is missing, with the install line, or does not compute in that precision, or the
+        board does not answer.
     ConfigurationError
-        When `amp_lists` cannot be read.
+        When ``tuning.amp_lists`` cannot be read.
     """
 
     def __init__(
@@ -77,38 +75,32 @@ class TvmVariant:
         *,
         threads: int,
         library: Library,
-        amp_lists: str = "",
+        tuning: TuningOptions | None = None,
         target: TvmTarget | None = None,
     ) -> None:
         self._version = require_backend(spec.backend, spec.precision).version
-        from jetson_dnn_rt.tvm.target import find_local_target
-
-        self.spec = spec
-        self.target = target or find_local_target(threads)
+        self.spec, self.tuning = spec, tuning or TuningOptions()
+        local, rpc = find_local_target(threads), self.tuning.rpc
+        if target is None:
+            target = measuring.find_remote_target(rpc, threads) if rpc else local
+        self.target = target
+        self.runs_here = target == local
         self._model, self._library = model, library
-        self._colours = read_colours(amp_lists if spec.precision == "fp16" else "")
+        self._colours = read_colours(self.tuning.amp_lists if spec.precision == "fp16" else "")
+        self._spent_s = 0.0
 
     # -- runners -------------------------------------------------------------------------------
 
-    def make(self, part: Part, tuner: TvmTuner | None) -> Runner:
+    def make(self, part: Part, *, build: bool) -> Runner:
         """Make a part ready: as it was compiled, or by tuning what is not tuned and compiling.
-
-        Parameters
-        ----------
-        part : Part
-            The network, or a run of its stages.
-        tuner : TvmTuner or None
-            How kernels are tuned; without it nothing is built.
 
         Raises
         ------
         NotBuiltError
-            Without a tuner, when it is not compiled, or not tuned to the end where code cannot be
-            kept; says of a database for another target.
-        UntunedError
-            When kernels are left without a schedule, with the figures.
+            When it is not to be built and not compiled, or not tuned to the end where code cannot
+            be kept; names databases for other targets.
         BackendUnavailableError
-            For several images at once.
+            When kernels are left without a schedule, with the figures; for several images at once.
         ModelError
             When TVM cannot read or compile the network.
         """
@@ -116,34 +108,36 @@ class TvmVariant:
             raise BackendUnavailableError(
                 f"{part.name}: tvm runs one image at a time, its kernels are tuned for that"
             )
-        from jetson_dnn_rt.tvm.compile import find_linker
-
         entry = self._library.load(self._code_key(part))
         if entry is not None and _CODE in entry.files:
             try:
                 return self._load(part, entry.files[_CODE])
             except ModelError as error:
                 logger.warning("library entry %s: %s; it is compiled anew", entry.path, error)
-        if tuner is not None:
-            tuner.tune(self, [part])
-        elif find_linker():
-            raise NotBuiltError(self.explain(part))
+        if build:
+            self.tune([part])
+        elif tvm_compile.find_linker():
+            raise NotBuiltError(self._explain_missing(part))
         return self.compile(part)
 
-    def is_built(self, part: Part, trials: int) -> bool:
-        """Whether a part is ready to be run, after so many trials of each kernel were asked for.
+    def is_built(self, parts: Sequence[Part]) -> bool:
+        """Whether all parts can be run, and had as many trials as `tuning` asks for.
 
-        Only the library is looked at: the network is not lowered.
+        Only the library is looked at: the networks are not lowered.
         """
-        from jetson_dnn_rt.tvm.compile import find_linker
+        trials = self.tuning.trials if self.tuning.tunes else 0
+        return self.runs_here and all(self._is_part_built(part, trials) for part in parts)
 
+    def _is_part_built(self, part: Part, trials: int) -> bool:
         facts = self._read_facts().get(self.id_of(part))
         if not isinstance(facts, dict) or facts.get("tuned") != facts.get("kernels"):
             return False
         asked = facts.get("asked")
         if not isinstance(asked, int) or asked < trials:
             return False
-        return not find_linker() or self._library.load(self._code_key(part)) is not None
+        return (
+            not tvm_compile.find_linker() or self._library.load(self._code_key(part)) is not None
+        )
 
     def compile(self, part: Part, module: tvm.IRModule | None = None) -> Runner:
         """Compile a part whose kernels are tuned, and keep the code where it can be linked.
@@ -162,18 +156,14 @@ class TvmVariant:
         ModelError
             When TVM cannot read or compile the network.
         """
-        from jetson_dnn_rt.tvm import compile as tvm_compile
-        from jetson_dnn_rt.tvm.runner import TvmRunner
-        from jetson_dnn_rt.tvm.tuning import count_tuned
-
         database = self.load_database()
         if database is None:
-            raise NotBuiltError(self.explain(part))
+            raise NotBuiltError(self._explain_missing(part))
         with _compiling:
             module = module or self.lower(part)
-            state = count_tuned(module, self.target, database)
+            state = tuning.count_tuned(module, self.target, database)
             if not state.complete:
-                raise NotBuiltError(f"{describe_rest(part, state)} ({self.spec})")
+                raise NotBuiltError(f"{_describe_rest(part, state)} ({self.spec})")
             scheduled = tvm_compile.schedule(module, self.target, database)
             executable = tvm_compile.compile_module(scheduled, self.target)
             code = self._link(executable)
@@ -192,27 +182,20 @@ class TvmVariant:
 
     def lower(self, part: Part) -> tvm.IRModule:
         """A part as TVM tunes and compiles it; errors as `tvm_lowering.lower` says."""
-        from jetson_dnn_rt.tvm.lowering import lower
-
         return lower(part, self.spec.precision, self.target, colours=self._colours)
 
     def _load(self, part: Part, code: bytes) -> Runner:
-        from jetson_dnn_rt.tvm.compile import load_library
-        from jetson_dnn_rt.tvm.runner import TvmRunner
-
         # What was checked is what is loaded, whatever becomes of the entry meanwhile.
         with private_folder() as folder:
             path = folder / _CODE
             path.write_bytes(code)
-            executable = load_library(path)
+            executable = tvm_compile.load_library(path)
         return TvmRunner(part, self.spec.precision, executable, self.target)
 
     def _link(self, executable: relax.VMExecutable) -> bytes | None:
-        from jetson_dnn_rt.tvm.compile import export_library, find_linker
-
-        if not find_linker():
-            if "linker" not in _said:
-                _said.add("linker")
+        if not tvm_compile.find_linker():
+            if "linker" not in _logged:
+                _logged.add("linker")
                 logger.warning(
                     "no C++ compiler to link with: TVM's code is not kept, and is compiled at "
                     "every start; sudo apt install g++"
@@ -220,15 +203,106 @@ class TvmVariant:
             return None
         with private_folder() as folder:
             path = folder / _CODE
-            export_library(executable, path)
+            tvm_compile.export_library(executable, path)
             return path.read_bytes()
 
-    # -- the tuning database -------------------------------------------------------------------
+    # -- tuning -------------------------------------------------------------------
+
+    def prepare(self, parts: Sequence[Part], progress: Progress = ignore_progress) -> None:
+        """Tune parts; where they run here, compile those with fewer trials than there are now."""
+        modules, states = self.tune(parts, progress)
+        if not self.runs_here:
+            return
+        for part, module, state in zip(parts, modules, states, strict=True):
+            if self.compiled_trials(part) != state.trials:
+                progress(f"compiling {part.name}", 0, 1)
+                self.compile(part, module).close()
+
+    def tune(
+        self, parts: Sequence[Part], progress: Progress = ignore_progress
+    ) -> tuple[list[tvm.IRModule], list[TuningState]]:
+        """Tune the kernels of parts, those of the first one first; goes on where the library ends.
+
+        Returns
+        -------
+        modules, states
+            The parts as lowered, and how far they are tuned.
+
+        Raises
+        ------
+        BackendUnavailableError
+            When the budget is spent and kernels are left without a schedule, with the figures; a
+            package is missing, or the board does not answer.
+        ModelError
+            When TVM cannot read the network.
+        KeyboardInterrupt
+            On SIGINT or SIGTERM, after what was measured was stored.
+        """
+        options = self.tuning
+        with _tuning, _catch_interrupts() as interrupted:
+            database = self.load_database()
+            if database is None:
+                if others := self._describe_others():
+                    logger.warning("%s: %s", self.spec, others)
+                database = TuningDatabase(self.target)
+            modules = []
+            for part in parts:
+                progress(f"reading {part.name}", 0, 1)
+                modules.append(self.lower(part))
+            # One batch for every kernel of every part first, so that none is left without a
+            # schedule when time is over; a single part is tuned in that order anyway.
+            first = min(tuning.BATCH, options.trials) if len(parts) > 1 else options.trials
+            if options.tunes:
+                for trials in dict.fromkeys([first, options.trials]):
+                    for part, module in zip(parts, modules, strict=True):
+                        self._search(part, module, database, trials, progress, interrupted)
+            states = [tuning.count_tuned(module, self.target, database) for module in modules]
+            if options.tunes:
+                self.store_database(database, parts, states)
+        for part, state in zip(parts, states, strict=True):
+            if not state.complete:
+                raise BackendUnavailableError(self._explain_untuned(part, state))
+        return modules, states
+
+    def _search(
+        self,
+        part: Part,
+        module: tvm.IRModule,
+        database: TuningDatabase,
+        trials: int,
+        progress: Progress,
+        interrupted: threading.Event,
+    ) -> None:
+        minutes = self.tuning.minutes
+        left_s = 60 * minutes - self._spent_s
+        if minutes and left_s <= 0:
+            return
+        begin_s = database.seconds
+        tuning.tune(
+            module,
+            self.target,
+            database,
+            TuningBudget(trials, left_s / 60 if minutes else 0.0),
+            progress=_count_anew(progress, part.name, minutes),
+            rpc=self.tuning.rpc,
+            stop=interrupted.is_set,
+            checkpoint=self.store_database,
+        )
+        self._spent_s += database.seconds - begin_s
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+
+    def _explain_untuned(self, part: Part, state: TuningState) -> str:
+        if self.tuning.tunes:
+            return f"{self.spec}: {_describe_rest(part, state)}"
+        return (
+            f"{self.spec}: {state.tuned} of {state.kernels} kernels of {part.name} are tuned for "
+            f"{self.target.text}; tuning measures, and needs a machine that does nothing else: "
+            "run jetson-dnn-rt build"
+        )
 
     def load_database(self) -> TuningDatabase | None:
         """What is known of the kernels; None where that is nothing, or refused, which is said."""
-        from jetson_dnn_rt.tvm.database import DatabaseError, TuningDatabase
-
         entry = self._library.load(self._tuning_key())
         if entry is None:
             return None
@@ -241,41 +315,35 @@ class TvmVariant:
     def store_database(
         self,
         database: TuningDatabase,
-        asked: int = 0,
-        states: dict[str, TuningState] | None = None,
+        parts: Sequence[Part] = (),
+        states: Sequence[TuningState] = (),
     ) -> None:
-        """Keep what is known of the kernels.
-
-        Parameters
-        ----------
-        database : TuningDatabase
-            All of it.
-        asked : int
-            Trials of each kernel that were asked for.
-        states : dict of str to TuningState, optional
-            Of parts, by `id_of`, that are tuned as far as was asked for.
-        """
-        parts = dict(self._read_facts())
-        for name, state in (states or {}).items():
-            parts[name] = {"kernels": state.kernels, "tuned": state.tuned, "asked": asked}
+        """Keep what is known of the kernels; `parts` were tuned as far as was asked for."""
+        known = dict(self._read_facts())
+        for part, state in zip(parts, states, strict=True):
+            known[self.id_of(part)] = {
+                "kernels": state.kernels,
+                "tuned": state.tuned,
+                "asked": self.tuning.trials,
+            }
         facts = {
             "target": self.target.text,
             "trials": database.trials,
             "seconds": round(database.seconds, 1),
-            "kernels": max((part["kernels"] for part in parts.values()), default=0),
-            "tuned": max((part["tuned"] for part in parts.values()), default=0),
-            _PARTS: parts,
+            "kernels": max((part["kernels"] for part in known.values()), default=0),
+            "tuned": max((part["tuned"] for part in known.values()), default=0),
+            _PARTS: known,
         }
         key = self._tuning_key()
         self._library.store(key, database.to_files(), facts, model=self._model.source)
 
-    def explain(self, part: Part) -> str:
+    def _explain_missing(self, part: Part) -> str:
         """Why a part cannot be run yet, and what to do; names databases that are of no use."""
         text = f"{part.name} for {self.spec} is not in the library: run jetson-dnn-rt build"
-        others = self.describe_others()
+        others = self._describe_others()
         return f"{text} ({others})" if others else text
 
-    def describe_others(self) -> str:
+    def _describe_others(self) -> str:
         """What there is for other targets, where there is nothing for this one; else empty."""
         if self._library.load(self._tuning_key()) is not None:
             return ""
@@ -332,9 +400,44 @@ class TvmVariant:
         )
 
 
-def describe_rest(part: Part, state: TuningState) -> str:
+def _describe_rest(part: Part, state: TuningState) -> str:
     """How far a part's kernels are tuned, and what to do about the rest."""
     return (
         f"{part.name}: {state.tuned} of {state.kernels} kernels are tuned, and untuned ones are "
         "never run: raise tvm_trials or tvm_minutes, or run jetson-dnn-rt build again: it goes on"
     )
+
+
+def _count_anew(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
+    """Report the trials of this time: what is left is reckoned from when a phase began."""
+    phase = f"tuning {name}" + (f" for at most {minutes:g} min" if minutes else "")
+    begin: list[int] = []
+
+    def report(_: str, done: int, total: int) -> None:
+        begin.append(done)
+        progress(phase, done - begin[0], total - begin[0])
+
+    return report
+
+
+@contextmanager
+def _catch_interrupts() -> Iterator[threading.Event]:
+    """Note SIGINT and SIGTERM instead of dying of them; a second one has its usual effect."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: object) -> None:
+        event.set()
+        signal.signal(number, before[signal.Signals(number)])
+        logger.warning("interrupted: ends after this batch, and what was measured is kept")
+
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,7 +17,7 @@ from jetson_dnn_rt.tvm.target import TvmTarget
 if TYPE_CHECKING:
     import tvm
 
-    from jetson_dnn_rt.models.graph.mixed_precision_lists import Colours
+    from jetson_dnn_rt.models.graph.mixed_precision import Colours
 
 PRECISIONS = ("fp32", "fp16")
 LAYOUTS = ("NHWC", "NCHW")

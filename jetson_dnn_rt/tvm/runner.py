@@ -9,22 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.backends.base import Array, Runner, as_host
-from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
-from jetson_dnn_rt.tvm.lowering import PRECISIONS
 from jetson_dnn_rt.tvm.target import TvmTarget
 
 if TYPE_CHECKING:
     from tvm import relax
 
-__all__ = ["PRECISIONS", "TvmRunner", "UntunedError"]
-
 ALIGNMENT = 64
 """Bytes that kernels take the start of every tensor to be a multiple of."""
-
-
-class UntunedError(BackendUnavailableError):
-    """A network whose kernels have no schedules: TVM would run it, twenty times too slow."""
 
 
 class TvmRunner(Runner):

@@ -1,4 +1,4 @@
-"""What TVM compiles kernels for: a CPU by LLVM's name of it, or a CUDA device with its host."""
+"""The release of TVM, and what it compiles kernels for: a CPU by LLVM's name, or a CUDA device."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 
 if TYPE_CHECKING:
     import tvm
+
+TVM_VERSION, TVM_FFI_VERSION = "0.27.0.post1", "0.1.14.post1"
+"""Tested together: with apache-tvm-ffi 0.1.15 the same TVM crashes while it tunes."""
+
+TUNING_PACKAGES = {
+    "cloudpickle": "cloudpickle",
+    "psutil": "psutil",
+    "tornado": "tornado",
+    "xgboost": "xgboost-cpu",
+}
+"""Import name -> wheel of what tuning imports besides."""
+
+TVM_FIX = (
+    f"pip install apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION} "
+    f"{' '.join(TUNING_PACKAGES.values())} (the extra tvm of this package)"
+)
 
 _TRIPLES = {"x86-64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")

@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.backends.registry import TVM_MEND
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.guesses import find_vector_unit, make_candidates
 from jetson_dnn_rt.tvm.measuring import LocalMeasurer, Measurer, RpcMeasurer
 from jetson_dnn_rt.tvm.records import check_scheduled
-from jetson_dnn_rt.tvm.target import TvmTarget
+from jetson_dnn_rt.tvm.target import TVM_FIX, TvmTarget
 
 if TYPE_CHECKING:
     import tvm
@@ -280,7 +279,7 @@ class _Session:
 
             self.cost_model = meta_schedule.cost_model.XGBModel(num_tuning_cores=1)
         except ImportError as error:
-            raise BackendUnavailableError(f"TVM cannot tune: {error}; {TVM_MEND}") from error
+            raise BackendUnavailableError(f"TVM cannot tune: {error}; {TVM_FIX}") from error
         tasks = sorted(_extract(module, target), key=_size_of, reverse=True)
         self.kernels = [
             _Kernel(task, number, target, database, budget.trials)

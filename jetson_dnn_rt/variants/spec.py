@@ -19,28 +19,17 @@ _DECOMPOSITION = re.compile(
 
 @dataclass(frozen=True)
 class DecompositionSpec:
-    """How a network is decomposed.
+    """How a network is decomposed; raises `ConfigurationError` when a part is out of range.
 
-    Attributes
-    ----------
-    method : str
-        ``tucker`` for convolutions larger than 1x1 (and linear layers by SVD), ``svd`` for all
-        convolutions and linear layers as products of two.
-    rule : str
-        What the ranks follow from: ``macs``, the share of the network's multiply-accumulates that
-        is kept; ``ratio`` of each rank; ``energy`` kept of each mode; ``evbmf`` weakened so much.
-    value : float
-        In (0, 1], of two decimals.
-
-    Raises
-    ------
-    ConfigurationError
-        When a part is unknown or out of range.
+    ``tucker`` is for convolutions larger than 1x1 (and linear layers by SVD), ``svd`` for all
+    convolutions and linear layers as products of two. The ranks follow from `rule`: ``macs``, the
+    share of the network's multiply-accumulates that is kept; ``ratio`` of each rank; ``energy``
+    kept of each mode; ``evbmf`` weakened so much.
     """
 
     method: str
     rule: str
-    value: float
+    value: float  # in (0, 1], of two decimals
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -56,13 +45,7 @@ class DecompositionSpec:
 
     @staticmethod
     def parse(text: str) -> DecompositionSpec:
-        """Read ``tucker-0.50`` (of the multiply-accumulates) or ``tucker-energy-0.95``.
-
-        Raises
-        ------
-        ConfigurationError
-            When the text has another form.
-        """
+        """Read ``tucker-0.50`` (of the multiply-accumulates) or ``tucker-energy-0.95``."""
         found = _DECOMPOSITION.fullmatch(text)
         if not found:
             raise ConfigurationError(
@@ -74,13 +57,7 @@ class DecompositionSpec:
 
     @staticmethod
     def parse_ranks(method: str, ranks: str) -> DecompositionSpec:
-        """Read the command line's form, ``tucker`` and ``macs:0.5``.
-
-        Raises
-        ------
-        ConfigurationError
-            When it has another form.
-        """
+        """Read the command line's form, ``tucker`` and ``macs:0.5``."""
         rule, colon, value = ranks.partition(":")
         try:
             number = float(value)
@@ -99,22 +76,9 @@ class DecompositionSpec:
 
 @dataclass(frozen=True)
 class VariantSpec:
-    """Decomposition x back end x precision.
+    """Decomposition x back end x precision; raises `ConfigurationError` for an unknown one."""
 
-    Attributes
-    ----------
-    decomposition : str
-        ``full``, or as `DecompositionSpec` writes itself.
-    backend, precision : str
-        As in `jetson_dnn_rt.backends.registry`.
-
-    Raises
-    ------
-    ConfigurationError
-        When a part is unknown.
-    """
-
-    decomposition: str
+    decomposition: str  # "full", or as `DecompositionSpec` writes itself
     backend: str
     precision: str = "fp32"
 
@@ -138,13 +102,7 @@ class VariantSpec:
 
     @staticmethod
     def parse(text: str) -> VariantSpec:
-        """Read a name; without a precision it is fp32.
-
-        Raises
-        ------
-        ConfigurationError
-            When the text is no name of a variant.
-        """
+        """Read a name; without a precision it is fp32."""
         decomposition, at, rest = text.partition("@")
         if not at or not rest:
             raise ConfigurationError(

@@ -17,8 +17,8 @@ from fake_cudart import FakeCudart
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
-from jetson_dnn_rt.backends.cuda.bindings import PythonCuda, import_runtime
-from jetson_dnn_rt.backends.cuda.device import CudaError, address_of, open_cuda
+from jetson_dnn_rt.backends.cuda.device import CudaError, address_of
+from jetson_dnn_rt.backends.cuda.owners import PythonCuda, import_runtime, open_cuda
 from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 from jetson_dnn_rt.errors import BackendUnavailableError
 

@@ -9,8 +9,8 @@ from fake_driver import FakeDriver
 
 from jetson_dnn_rt.backends.cuda import driver as cuda_driver
 from jetson_dnn_rt.backends.cuda import input as cuda_input
-from jetson_dnn_rt.backends.cuda.device import CudaError
-from jetson_dnn_rt.backends.cuda.driver import CudaDriver, DeviceProperties
+from jetson_dnn_rt.backends.cuda.device import CudaError, DeviceProperties
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.backends.cuda.device import Cuda, open_cuda
+from jetson_dnn_rt.backends.cuda.device import Cuda, regions
 from jetson_dnn_rt.backends.cuda.input import DevicePreprocessor, load_kernel
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import ENCODINGS

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from fake_cudart import FakeCudart
 
-from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
-from jetson_dnn_rt.backends.cuda.device import address_of
-from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
-from jetson_dnn_rt.backends.cuda.memory import MEMORY_KINDS, MappedRegions, choose_memory, regions
+from jetson_dnn_rt.backends.cuda.device import (
+    DeviceProperties,
+    MappedRegions,
+    address_of,
+    choose_memory,
+    regions,
+)
+from jetson_dnn_rt.backends.cuda.owners import PythonCuda
+from jetson_dnn_rt.config.task import MEMORY_KINDS
 from jetson_dnn_rt.errors import ConfigurationError
 
 ORIN = DeviceProperties(integrated=True, maps_host_memory=True, capability=(8, 7))

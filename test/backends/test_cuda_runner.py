@@ -10,9 +10,8 @@ from fake_cuda import FakeCuda, IntegratedCuda
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier, make_join
 
-from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
-from jetson_dnn_rt.backends.cuda.memory import regions
-from jetson_dnn_rt.backends.parts import Parts
+from jetson_dnn_rt.backends.base import Parts
+from jetson_dnn_rt.backends.cuda.device import DeviceProperties, regions
 from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 from jetson_dnn_rt.errors import ConfigurationError
 

@@ -15,8 +15,7 @@ from fake_cudart import FakeCudart
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
-from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
-from jetson_dnn_rt.backends.cuda.streams import POOL_SIZE, StreamPool, ThreadStreams
+from jetson_dnn_rt.backends.cuda.owners import POOL_SIZE, PythonCuda, StreamPool, ThreadStreams
 from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 
 

@@ -48,7 +48,7 @@ def test_a_fault_in_the_source_is_told_in_the_compilers_words(library: Nvrtc) ->
         library.compile("__device__ int f() { return nowhere; }", "bad.cu", (9, 0))
 
 
-def test_without_any_the_mend_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_the_fix_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "open_libraries", lambda: iter(()))
     with pytest.raises(BackendUnavailableError, match=r"not installed.*pip install"):
         next(compile_with_any("", "x.cu", (8, 7)))

@@ -17,8 +17,8 @@ from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, m
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.tensorrt.api import find_fix
 from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, find_node
-from jetson_dnn_rt.backends.tensorrt.errors import find_mend
 from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner, api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 
@@ -193,7 +193,7 @@ def test_an_operator_that_tensorrt_lacks(trt: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mend"),
+    ("said", "fix"),
     [
         (
             "10: Could not find any implementation for node {ForeignNode[/head/Conv]}.",
@@ -205,12 +205,12 @@ def test_an_operator_that_tensorrt_lacks(trt: Any) -> None:
         ),
     ],
 )
-def test_a_build_that_fails(trt: Any, said: str, mend: str) -> None:
+def test_a_build_that_fails(trt: Any, said: str, fix: str) -> None:
     trt.refuse = said
     with pytest.raises(ModelError, match="cannot be built by TensorRT") as caught:
         build_engine(make_classifier(), "fp16", module=trt)
     assert said in str(caught.value)
-    assert mend in str(caught.value)
+    assert fix in str(caught.value)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -225,8 +225,8 @@ def test_no_driver(version: str) -> None:
         create(make_classifier(), "fp32", trt, engine=b"any")
 
 
-def test_a_message_without_a_known_mend_stays_as_it_is() -> None:
-    assert find_mend("an error that nobody has seen") == ""
+def test_a_message_without_a_known_fix_stays_as_it_is() -> None:
+    assert find_fix("an error that nobody has seen") == ""
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
@@ -431,11 +431,11 @@ def test_an_installation_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_logger_for_the_process(trt: Any) -> None:
     """TensorRT takes the first one it is given, and warns of each other."""
-    assert api.messages_of(trt).logger is api.messages_of(trt).logger
+    assert api.log_of(trt).logger is api.log_of(trt).logger
 
 
 def test_messages_are_heard_while_listening(trt: Any) -> None:
-    messages = api.messages_of(trt)
+    messages = api.log_of(trt)
     severity = trt.ILogger.Severity
     with messages.listen() as heard:
         for level in ("ERROR", "INTERNAL_ERROR", "WARNING", "INFO", "VERBOSE"):

@@ -11,7 +11,7 @@ import pytest
 from fake_tensorrt import make_tensorrt
 from onnx_parts import make_classifier
 
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.backends.tensorrt.build import build_engine
 from jetson_dnn_rt.errors import BackendUnavailableError

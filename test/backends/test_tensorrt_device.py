@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx_parts import (
-    OnnxPart,
-    make_classifier,
-    make_exponential,
-    make_join,
-    make_list,
-    make_tail,
-)
+from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, make_list, make_tail
 
-from jetson_dnn_rt.backends.cuda.bindings import PythonCuda
 from jetson_dnn_rt.backends.cuda.device import Cuda
-from jetson_dnn_rt.backends.cuda.torch_graphs import TorchCuda
+from jetson_dnn_rt.backends.cuda.owners import PythonCuda, TorchCuda
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine
 from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner

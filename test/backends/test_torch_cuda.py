@@ -15,12 +15,10 @@ from fake_driver import FakeDriver
 from networks import BoxesAndScores, BrightColumns, Classifier
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
-from jetson_dnn_rt.backends.cuda.device import CudaError
-from jetson_dnn_rt.backends.cuda.driver import CudaDriver, DeviceProperties
-from jetson_dnn_rt.backends.cuda.memory import regions
-from jetson_dnn_rt.backends.cuda.torch_graphs import TorchCuda
-from jetson_dnn_rt.backends.torch.cpu import TorchRunner
-from jetson_dnn_rt.backends.torch.cuda import TorchCudaRunner, fold_norms
+from jetson_dnn_rt.backends.cuda.device import CudaError, DeviceProperties, regions
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
+from jetson_dnn_rt.backends.cuda.owners import TorchCuda
+from jetson_dnn_rt.backends.torch import TorchCudaRunner, TorchRunner, fold_norms
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 
 SIZE = (32, 48)

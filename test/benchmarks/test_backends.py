@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 from benchmarks.backends import bench as backends
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
-from benchmarks.harness.networks import Chain, Shown, find_error
-from benchmarks.harness.weights import make_plausible
+from benchmarks.harness.networks import Chain, Shown
+from benchmarks.harness.numerics import find_error, make_plausible
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification

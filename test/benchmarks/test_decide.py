@@ -8,7 +8,7 @@ from cohorts import make_clock_table, make_table
 from benchmarks import decide
 from benchmarks.decide import CohortWalk
 from jetson_dnn_rt.coordinator.cohort import Decision
-from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced
+from jetson_dnn_rt.coordinator.policies.neuos import NeuOSBalanced
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 
 

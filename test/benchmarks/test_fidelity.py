@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import benches
 import pytest
-from traced_jobs import write_lines
+from traced_jobs import write_part
 
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import load_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.reader import open_trace
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "config/scenarios"
 
@@ -31,7 +33,7 @@ def trace(tmp_path: Path) -> Path:
         "static",
         observer=lambda frame: records.append(frame.record),
     )
-    return write_lines(tmp_path / "jobs.jsonl", records)
+    return write_part(tmp_path / "jobs-0000.parquet", records)
 
 
 def test_a_replay_is_like_its_recording(trace: Path) -> None:
@@ -45,10 +47,10 @@ def test_a_replay_is_like_its_recording(trace: Path) -> None:
 
 def test_a_replay_that_is_not_like_its_recording_fails(trace: Path) -> None:
     """Here outcomes do not follow from the times."""
-    jobs = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
-    for job in jobs[::2]:
-        if job["outcome"] == "met":
-            job["outcome"] = "late"
-    trace.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
+    jobs = [job.record for job in open_trace(trace).jobs()]
+    for index in range(0, len(jobs), 2):
+        if jobs[index].outcome is Outcome.MET:
+            jobs[index] = replace(jobs[index], outcome=Outcome.LATE)
+    write_part(trace, jobs)
     code, _ = benches.run("fidelity", "--trace", str(trace), "--seeds", "3")
     assert code == 1

@@ -12,7 +12,7 @@ from fake_tensorrt import make_tensorrt
 
 from benchmarks import gpu
 from benchmarks.harness import main as harness
-from jetson_dnn_rt.backends.cuda.device import open_cuda
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 
@@ -22,7 +22,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = make_tensorrt("8.6.1")
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for name in ("jetson_dnn_rt.backends.cuda.input", "jetson_dnn_rt.backends.tensorrt.runner"):
+    for name in ("jetson_dnn_rt.backends.cuda.owners", "jetson_dnn_rt.backends.tensorrt.runner"):
         monkeypatch.setattr(f"{name}.open_cuda", FakeCuda)
     monkeypatch.setattr(gpu, "open_cuda", FakeCuda)
     return module

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.harness.networks import find_error
+from benchmarks.harness.numerics import find_error
 from benchmarks.multi_dnn import report as figures
 from benchmarks.multi_dnn.networks import (
     NetworkSpec,
@@ -45,8 +45,8 @@ from benchmarks.multi_dnn.processes import (
 )
 from benchmarks.multi_dnn.queue import JobQueue, QueuedNetwork
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.compress.layers import describe_layer
-from jetson_dnn_rt.lab.compress.macs import LayerCost
+from jetson_dnn_rt.variants.decomposition import describe_layer
+from jetson_dnn_rt.variants.measuring.macs import LayerCost
 
 MS = 1_000_000
 

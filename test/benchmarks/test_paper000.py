@@ -59,7 +59,7 @@ def test_two_networks(
     options = (
         "--models segmenter detector --runs 7 --layer-runs 4 --frames synthetic:3 --threads 1"
     )
-    _, written = benches.run("paper000", *options, "--figures", str(tmp_path))
+    _, written = benches.run("paper000", options, "--figures", str(tmp_path))
     assert list(written["models"]) == ["segmenter", "detector"]
     assert written["passed"] is None
     for entry in written["models"].values():

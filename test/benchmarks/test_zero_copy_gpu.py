@@ -20,7 +20,7 @@ from benchmarks.zero_copy.gpu import (
 )
 from benchmarks.zero_copy.ways import FUSED, make_message
 from benchmarks.zero_copy.ways import make_ways as make_ways_on_host
-from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
+from jetson_dnn_rt.backends.cuda.device import DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 

@@ -270,7 +270,7 @@ def test_no_room_for_an_unpacked_file_is_said(
         open_image_bag(path)
 
 
-def test_without_rosbags_or_zstandard_the_mend_is_said(
+def test_without_rosbags_or_zstandard_the_fix_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_bag(tmp_path / "bag", [make_image(0)])

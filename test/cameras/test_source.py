@@ -44,7 +44,7 @@ def test_a_source_that_cannot_be_opened_says_why(name: str, message: str) -> Non
         open_source(name)
 
 
-def test_gstreamer_without_support_names_the_mend() -> None:
+def test_gstreamer_without_support_names_the_fix() -> None:
     if cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER):
         pytest.skip("this OpenCV has GStreamer")
     with pytest.raises(SourceError, match="built without GStreamer: use the system's"):

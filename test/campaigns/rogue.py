@@ -59,20 +59,20 @@ except ImportError:  # Humble
 from lifecycle_msgs.srv import ChangeState
 from std_srvs.srv import SetBool
 
-from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
-    CoordinatorParameters,
-    CoordinatorProcessParameters,
+from jetson_dnn_rt.config.declaration import describe
+from jetson_dnn_rt.config.nodes import (
+    CoordinatorConfig,
+    CoordinatorProcessConfig,
 )
-from jetson_dnn_rt.nodes.process.declaration import describe
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process.running import Spinner
-from jetson_dnn_rt.nodes.tasks.host import HostParameters
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.tasks import Outcome
 
 TARGETS = {
-    "detector": (TaskNodeParameters, HostParameters),
-    "coordinator": (CoordinatorParameters, CoordinatorProcessParameters),
+    "detector": (TaskConfig, ProcessConfig),
+    "coordinator": (CoordinatorConfig, CoordinatorProcessConfig),
 }
 NUMBERS = (*BAD_NUMBERS, -1.0)
 START_LIMIT_S = 120.0

@@ -19,9 +19,9 @@ import pytest
 from jetson_dnn_rt.cli import build as build_command
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions
-from jetson_dnn_rt.variants.building import building
+from jetson_dnn_rt.variants import building
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
+from jetson_dnn_rt.variants.running.engines import TuningOptions
 
 PARAMS = """
 perception:
@@ -229,7 +229,7 @@ def test_a_refused_variant_is_no_failure(
     [
         (("variants: [full@null]", "variants: [fast]"), [], "detector: variant 'fast'"),
         (("threads: 1", "threads: many"), [], "threads must be a int"),
-        (("tasks: [detector, segmenter]", "workers: 0"), [], "workers must be a whole number"),
+        (("tasks: [detector, segmenter]", "workers: 0"), [], "workers must be in [1, 64]"),
         (("threads: 1", "engine_cache: none"), [], "nowhere to keep"),
         (("threads: 1", "engine_cache: /proc/none"), [], "cannot be written"),
         (("", ""), ["--task", "rear"], "no task rear"),
@@ -311,17 +311,17 @@ def test_options_of_tvm_stand_for_the_parameters(cache: Path, tmp_path: Path) ->
         "detector: {ros__parameters: {model: 'null:1', tvm_trials: 7, tvm_minutes: 2.0}}\n"
     )
 
-    def plan(*options: str) -> TvmOptions:
+    def plan(*options: str) -> TuningOptions:
         arguments = ["build", "--params", str(file), "--task", "detector", *options]
         (job,) = build_command._plan(main.build_parser("build").parse_args(arguments))
         assert job.builder is not None
-        return job.builder.plan.tvm
+        return job.builder.plan.tuning
 
-    assert plan() == TvmOptions(7, 2.0)
+    assert plan() == TuningOptions(7, 2.0)
     given = ["--tvm-trials", "9", "--tvm-minutes", "0.5", "--tvm-rpc", "orin:9090"]
-    assert plan(*given) == TvmOptions(9, 0.5, "orin:9090")
+    assert plan(*given) == TuningOptions(9, 0.5, "orin:9090")
     # Who compiles only asks no board.
-    assert plan(*given, "--no-tuning") == TvmOptions(9, 0.5, tunes=False)
+    assert plan(*given, "--no-tuning") == TuningOptions(9, 0.5, tunes=False)
 
 
 # -- library -----------------------------------------------------------------------------------

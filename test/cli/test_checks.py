@@ -43,12 +43,12 @@ def test_jetson_with_a_damaged_release_file(tmp_path: Path) -> None:
     write(tmp_path, "etc/nv_tegra_release", "nonsense")
     check = checks.check_jetson(tmp_path)
     assert not check.ok
-    assert "nv_tegra_release" in check.mend
+    assert "nv_tegra_release" in check.fix
 
 
 def test_a_pc_is_no_jetson_and_lacks_nothing(tmp_path: Path) -> None:
     check = checks.check_jetson(tmp_path)
-    assert (check.ok, check.mend, check.required) == (False, "", False)
+    assert (check.ok, check.fix, check.required) == (False, "", False)
 
 
 def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("governors", "jetson", "ok", "mend"),
+    ("governors", "jetson", "ok", "fix"),
     [
         (["performance", "performance"], False, True, ""),
         (["performance", "schedutil"], False, False, "cpupower"),
@@ -65,7 +65,7 @@ def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
         ([], False, True, ""),
     ],
 )
-def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, mend: str) -> None:
+def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, fix: str) -> None:
     for core, governor in enumerate(governors):
         path = f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"
         write(tmp_path, path, governor + "\n")
@@ -73,12 +73,12 @@ def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, 
         write(tmp_path, "etc/nv_tegra_release", R36)
     check = checks.check_governor(tmp_path)
     assert check.ok is ok
-    assert mend in check.mend
-    assert bool(check.mend) is not ok
+    assert fix in check.fix
+    assert bool(check.fix) is not ok
 
 
 @pytest.mark.parametrize(
-    ("environment", "ok", "text", "mend"),
+    ("environment", "ok", "text", "fix"),
     [
         ({}, True, "6 core(s): 1 x 6 (workers x threads) by default", ""),
         ({"OMP_WAIT_POLICY": "PASSIVE", "OMP_PROC_BIND": "false"}, True, "1 x 6, 2 x 3", ""),
@@ -92,10 +92,10 @@ def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, 
     ],
 )
 def test_threads_that_spin_or_stand_on_each_other(
-    environment: dict[str, str], ok: bool, text: str, mend: str
+    environment: dict[str, str], ok: bool, text: str, fix: str
 ) -> None:
     check = checks.check_threads(environment, cores=6)
-    assert (check.ok, check.mend) == (ok, mend)
+    assert (check.ok, check.fix) == (ok, fix)
     assert text in check.detail
 
 
@@ -106,13 +106,13 @@ def test_rights_are_tried_in_another_process() -> None:
     assert os.sched_getscheduler(0) == policy
 
 
-def test_refused_rights_come_with_the_mend() -> None:
+def test_refused_rights_come_with_the_fix() -> None:
     fifo, lock = checks.check_rights({"sched_fifo": "Operation not permitted", "mlockall": ""})
     assert not fifo.ok
     assert fifo.detail == "Operation not permitted"
-    assert "rtprio" in fifo.mend
+    assert "rtprio" in fifo.fix
     assert lock.ok
-    assert lock.mend == ""
+    assert lock.fix == ""
 
 
 def test_a_back_end_that_runs_networks_is_required() -> None:
@@ -121,7 +121,7 @@ def test_a_back_end_that_runs_networks_is_required() -> None:
     *_, verdict = checks.check_backends([null, missing])
     assert verdict.required
     assert not verdict.ok
-    assert verdict.mend
+    assert verdict.fix
     torch = BackendInfo("torch", "2.1", True, ("fp32",), "no bf16", "")
     first, verdict = checks.check_backends([torch])
     assert first.detail == "2.1: fp32 (no bf16)"
@@ -131,7 +131,7 @@ def test_a_back_end_that_runs_networks_is_required() -> None:
 def test_profile_of_this_package_not_set() -> None:
     check = checks.check_profile({})
     assert not check.ok
-    assert f"export {profile_variable()}={find_shared_file(PROFILE)}" in check.mend
+    assert f"export {profile_variable()}={find_shared_file(PROFILE)}" in check.fix
 
 
 def test_profile_of_this_package_set() -> None:
@@ -160,12 +160,12 @@ def test_profile_means_nothing_to_another_middleware() -> None:
 def test_no_shared_memory(tmp_path: Path) -> None:
     check = checks.check_shared_memory(tmp_path)
     assert not check.ok
-    assert "/dev/shm" in check.mend
+    assert "/dev/shm" in check.fix
 
 
 def test_module_that_is_missing() -> None:
     check = checks.check_module("no_such_module_here", "install it", required=True)
-    assert (check.ok, check.required, check.mend) == (False, True, "install it")
+    assert (check.ok, check.required, check.fix) == (False, True, "install it")
 
 
 def test_folder_named_launch_is_not_the_launch_system(

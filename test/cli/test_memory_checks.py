@@ -43,12 +43,12 @@ def test_on_an_integrated_gpu(have: Any) -> None:
 
 
 def test_on_a_discrete_gpu_without_nvrtc(have: Any) -> None:
-    have(DISCRETE, f"NVRTC cannot be used (it is not installed): {nvrtc.MEND}")
+    have(DISCRETE, f"NVRTC cannot be used (it is not installed): {nvrtc.FIX}")
     memory, frames = check_memory()
     assert "auto is pinned: the GPU is discrete" in memory.detail
     assert (frames.ok, frames.required) == (False, False)
     assert frames.detail.endswith("(it is not installed)")
-    assert frames.mend == nvrtc.MEND
+    assert frames.fix == nvrtc.FIX
 
 
 def test_on_an_old_board_the_cpu_does_it(have: Any) -> None:

@@ -41,7 +41,7 @@ def test_board_without_rights(board: Path, monkeypatch: pytest.MonkeyPatch) -> N
     check = look(board)["set clocks"]
     assert not check.ok
     assert "cannot be written" in check.detail
-    assert "docs/platforms.md" in check.mend
+    assert "docs/platforms.md" in check.fix
 
 
 def test_clock_that_cannot_be_read(board: Path) -> None:

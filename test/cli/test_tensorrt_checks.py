@@ -24,7 +24,7 @@ def equipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A machine with library and device."""
     module = make_tensorrt(request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.device.open_cuda", FakeCuda)
+    monkeypatch.setattr("jetson_dnn_rt.backends.cuda.owners.open_cuda", FakeCuda)
     monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
     monkeypatch.setattr(tensorrt_trial, "_RUNS", 3)
     return module
@@ -64,7 +64,7 @@ def test_wrong_results(
     assert code == 1
     assert not found["checks"]["trial fp16"]["ok"]
     assert "off by 1.0e-01" in found["checks"]["trial fp16"]["detail"]
-    assert "do not use it" in found["checks"]["trial fp16"]["mend"]
+    assert "do not use it" in found["checks"]["trial fp16"]["fix"]
 
 
 def test_a_build_that_fails(equipped: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +81,8 @@ def test_no_library(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert code == 1
     check = found["checks"]["tensorrt"]
     assert "cannot be imported" in check["detail"]
-    assert "tensorrt==8.5.3.1" in check["mend"]
-    assert check["mend"] not in check["detail"]
+    assert "tensorrt==8.5.3.1" in check["fix"]
+    assert check["fix"] not in check["detail"]
     assert found["checks"]["trial"]["detail"].startswith("not run, missing: tensorrt")
     assert main.main(["doctor", "--tensorrt"]) == 1
     assert "TensorRT does not work here: tensorrt" in capsys.readouterr().out

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from virtual_drive import drive, make_task, make_work
 
-from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, StageSample
+from jetson_dnn_rt.coordinator.cohort import Decision, FrameSample, SlowdownWindow, StageSample
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
 STAGES = ("inference-1", "inference-2")
@@ -233,7 +236,7 @@ def test_a_machine_slower_than_its_profile_shows_in_the_slowdown():
     # The first stage takes 40 in place of 20, the second 35 in place of 30.
     times = iter([40, 35, 20])
     drive(bench.engine, [(0, "a"), (200, "a")], lambda job: next(times, 30))
-    assert bench.cohort.members[0].slowdown.maximum == 1.5
+    assert bench.cohort.members[0].slowdown.quantile(1.0) == 1.5
     assert paces == [1.0, 2.0, 1.5, 1.0, 1.0, 1.0]
 
 
@@ -369,3 +372,25 @@ def test_a_batch_says_nothing_about_the_pace():
     assert a.last_stage is None
     # What is behind is seen all the same: the sub-deadlines are 80 and 120.
     assert (a.lag_ns, b.lag_ns) == (55, 55)
+
+
+ratios = st.lists(st.floats(0.1, 50.0), min_size=1, max_size=40)
+
+
+def test_nothing_seen_means_as_profiled():
+    window = SlowdownWindow()
+    assert (len(window), window.mean, window.latest) == (0, 1.0, 1.0)
+    assert window.quantile(0.99) == 1.0
+
+
+@given(ratios, st.integers(1, 12), st.floats(0.0, 1.0))
+def test_it_is_the_statistics_of_the_last_frames(seen, frames, share):
+    window = SlowdownWindow(frames)
+    for ratio in seen:
+        window.observe(ratio)
+    last = seen[-frames:]
+    assert len(window) == len(last)
+    assert window.mean == pytest.approx(sum(last) / len(last))
+    assert window.latest == last[-1]
+    rank = max(1, math.ceil(share * len(last)))
+    assert window.quantile(share) == sorted(last)[rank - 1]

@@ -21,18 +21,20 @@ from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests
-from jetson_dnn_rt.coordinator.policies.horizon.ladder import (
+from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     LEVELS,
     STEP,
+    USUAL,
     build_ladder,
     plan_costs,
 )
-from jetson_dnn_rt.coordinator.policies.horizon.outlook import USUAL
 from jetson_dnn_rt.coordinator.policies.horizon.policy import HYSTERESIS, Horizon
-from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
-from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced
-from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
-from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy
+from jetson_dnn_rt.coordinator.policies.neuos import (
+    NeuOS,
+    NeuOSBalanced,
+    NeuOSMaxAccuracy,
+    NeuOSMinEnergy,
+)
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 
 

@@ -19,12 +19,12 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
     make_task_table,
 )
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import (
     measurement_key,
@@ -140,7 +140,7 @@ def test_what_nobody_compared_is_left_out_and_said(caplog: pytest.LogCaptureFixt
         make_table({REDUCED: profiles[REDUCED]})
 
 
-def test_what_was_never_timed_is_refused_with_the_mend() -> None:
+def test_what_was_never_timed_is_refused_with_the_fix() -> None:
     profile = VariantProfile.of(VariantSpec.parse(FULL), make_runs(1, 3, 1), [], None)
     with pytest.raises(ConfigurationError, match="warmup_runs above 0"):
         make_table({FULL: profile})
@@ -175,7 +175,6 @@ def test_fixed_clocks_are_one_configuration() -> None:
 
 def test_without_a_library_the_warm_up_is_what_is_known() -> None:
     profiles = load_profiles(
-        STAGES,
         {FULL: make_runs(1, 3, 1), REDUCED: make_runs(1, 1, 1, 1, 1)},
         {FULL: [(1, 6, 1), (2, 9, 2)], REDUCED: [(1, 1, 1, 1, 1)]},
     )
@@ -217,7 +216,7 @@ def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
         runs = {name: pipeline.stages for name, pipeline in loaded.pipelines.items()}
         assert set(runs) == set(names)
         warm_up = {name: [(1,) * len(stages)] for name, stages in runs.items()}
-        profiles = load_profiles(loaded.stage_names, runs, warm_up, **with_library)
+        profiles = load_profiles(runs, warm_up, **with_library)
         table = make_task_table(
             "detector", loaded.stage_names, profiles, deadline_ns=10**8, period_ns=10**8
         )
@@ -228,14 +227,13 @@ def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
         np.testing.assert_array_equal(table.times_ns[1], columns)
         # Cut otherwise than it was measured: the warm-up is of what runs.
         assert load_profiles(
-            ("preprocess", "inference", "decode"),
             {FULL: make_runs(1, 1, 1)},
             {FULL: [(1, 2, 1)]},
             **with_library,
         )[FULL].times_ns.tolist() == [[1, 2, 1]]
 
         store_measurement(library, key, found.refuse("slower"), model)
-        assert set(load_profiles(loaded.stage_names, runs, warm_up, **with_library)) == {FULL}
+        assert set(load_profiles(runs, warm_up, **with_library)) == {FULL}
     finally:
         loaded.close()
 

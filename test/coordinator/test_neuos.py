@@ -20,10 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.policies.neuos import NeuOS, SpeedUpTable
-from jetson_dnn_rt.coordinator.policies.neuos_balanced import NeuOSBalanced, group_of
-from jetson_dnn_rt.coordinator.policies.neuos_max_accuracy import NeuOSMaxAccuracy
-from jetson_dnn_rt.coordinator.policies.neuos_min_energy import NeuOSMinEnergy
+from jetson_dnn_rt.coordinator.policies.neuos import (
+    NeuOS,
+    NeuOSBalanced,
+    NeuOSMaxAccuracy,
+    NeuOSMinEnergy,
+    SpeedUpTable,
+    group_of,
+)
 
 MODES = [NeuOSMinEnergy, NeuOSMaxAccuracy, NeuOSBalanced]
 
@@ -269,7 +273,8 @@ def test_delta_covers_at_the_least_power(cohort: Cohort) -> None:
     for candidate in policy.clock_candidates(cohort):
         member = cohort.members[candidate.member]
         stage = member.stage if member.active else 0
-        speeds, powers = member.table.speed_up[0, stage], member.table.power_up[0, stage]
+        slowdown, power_w = member.table.slowdown[0, stage], member.table.power_w[0, stage]
+        speeds, powers = slowdown[0] / slowdown, power_w / power_w[0]
         # Not more than a whole deadline is owed from the frame before.
         in_frame = member.active and member.stage > 0
         lag_ns = member.lag_ns if in_frame else max(-member.deadline_ns, member.lag_ns)

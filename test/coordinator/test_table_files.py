@@ -137,7 +137,7 @@ def change(path: Path, *keys: Any, to: Any) -> None:
         (("clocks", "domains", 0, "delay_ns"), -1, "delay_ns must be a whole number in [0,"),
     ],
 )
-def test_an_error_names_the_file_the_place_and_the_mend(
+def test_an_error_names_the_file_the_place_and_the_fix(
     keys: tuple[Any, ...], to: Any, text: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "tables.json"
@@ -168,7 +168,7 @@ def test_what_is_no_json_is_said(data: bytes, text: str, tmp_path: Path) -> None
         load_tables(path)
 
 
-def test_a_file_that_is_not_there_has_a_mend(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_has_a_fix(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"No such file.*jetson-dnn-rt profile"):
         load_tables(tmp_path / "none.json")
 

@@ -66,12 +66,6 @@ def test_a_part_of_a_clock_table_keeps_its_presets():
     assert make_clock_table().take([0, 2], keep_presets=False).max_n == 1
 
 
-def test_speed_and_power_are_relative_to_the_slowest():
-    table = make_table()
-    assert table.speed_up[0, 0].tolist() == [1.0, 2.0, 4.0]
-    assert table.power_up[1, 1].tolist() == [1.0, 1.5, 3.0]
-
-
 def test_quantiles_are_times_that_occurred():
     table = make_table()
     assert table.median_ns.tolist() == [[11, 21], [6, 9]]

@@ -18,7 +18,7 @@ from jetson_dnn_rt.demo.scenes import (
     training_seed,
 )
 from jetson_dnn_rt.demo.scenes.classes import MASK_OF, SMALLEST_BOX_PX, Kind, Surface
-from jetson_dnn_rt.models.heads.nms import iou_matrix
+from jetson_dnn_rt.models.heads.boxes import iou_matrix
 
 FRAME_NS = 33_333_333
 SOME_SEEDS = range(24)
@@ -123,10 +123,7 @@ def test_boxes_are_tight_around_the_pixels_of_their_kind(scenes):
 
 @pytest.mark.parametrize(
     ("surface", "kinds"),
-    [
-        (Surface.VEHICLE, (Kind.CAR, Kind.TRUCK)),
-        (Surface.PERSON, (Kind.PEDESTRIAN, Kind.CYCLIST)),
-    ],
+    [(Surface.VEHICLE, (Kind.CAR, Kind.TRUCK)), (Surface.PERSON, (Kind.PEDESTRIAN, Kind.CYCLIST))],
 )
 def test_nearly_all_vehicles_and_people_of_the_mask_have_a_box(scenes, surface, kinds):
     boxed = total = 0

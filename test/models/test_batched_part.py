@@ -13,7 +13,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from jetson_dnn_rt.errors import ModelError  # noqa: E402
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch  # noqa: E402
-from jetson_dnn_rt.models.sources.onnx import convert_to_torch  # noqa: E402
+from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch  # noqa: E402
 from jetson_dnn_rt.models.sources.torch import export_onnx  # noqa: E402
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jetson_dnn_rt.models.heads.decoders import create_decoder
-from jetson_dnn_rt.models.heads.kinds import Head, count_cells
+from jetson_dnn_rt.models.heads.base import DecoderSettings, count_cells
+from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification, Detections
 
 SIZE = (128, 160)
@@ -78,12 +77,9 @@ OUTPUTS = {
 
 
 def decode(
-    name: str,
-    outputs: list[np.ndarray],
-    geometry: Geometry = GEOMETRY,
-    **settings: float,
+    name: str, outputs: list[np.ndarray], geometry: Geometry = GEOMETRY, **settings: float
 ) -> Detections:
-    decoder = create_decoder(Head(name, N_CLASSES, ""), SIZE)
+    decoder = Head(name, N_CLASSES, "").create_decoder(SIZE)
     result = decoder(outputs, geometry, DecoderSettings(**settings))
     assert isinstance(result, Detections)
     return result
@@ -201,7 +197,7 @@ def test_torchvision_outputs_in_any_order() -> None:
 
 def test_classification_is_softmax_best_first() -> None:
     logits = np.array([[1.0, 3.0, 2.0, -50.0, 88.0]], np.float32)
-    decoder = create_decoder(Head("classification", 5, ""), SIZE)
+    decoder = Head("classification", 5, "").create_decoder(SIZE)
     result = decoder([logits], GEOMETRY, DecoderSettings(top_k=3))
     assert isinstance(result, Classification)
     np.testing.assert_array_equal(result.class_ids, [4, 1, 2])
@@ -231,7 +227,7 @@ def test_bad_settings_are_refused_and_change_nothing(name: str, value: float) ->
 
 
 def test_settings_work_while_the_decoder_runs() -> None:
-    decoder = create_decoder(Head("yolov8", N_CLASSES, ""), SIZE)
+    decoder = Head("yolov8", N_CLASSES, "").create_decoder(SIZE)
     settings = DecoderSettings(confidence=0.3)
     counts = []
     for confidence in (0.3, 0.7, 0.3):

@@ -9,7 +9,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from jetson_dnn_rt.lab.compress.decomposition import decompose
-from jetson_dnn_rt.models.graph.modules import lift_modules
+from jetson_dnn_rt.models.graph.layers import lift_modules
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 

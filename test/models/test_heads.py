@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads.kinds import KNOWN_HEADS, recognise_head
+from jetson_dnn_rt.models.heads.registry import LAYOUTS, recognise_head
 
 
 def zeros(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -55,7 +55,7 @@ def test_recognised(
     head = recognise_head(outputs, size)
     assert (head.name, head.classes) == (name, classes)
     assert head.reason
-    assert recognise_head(outputs, size, name, KNOWN_HEADS[name][0]).name == name
+    assert recognise_head(outputs, size, name, LAYOUTS[name].kind).name == name
 
 
 def test_raw_or_decoded_can_be_settled_by_name() -> None:
@@ -81,9 +81,9 @@ def test_raw_or_decoded_can_be_settled_by_name() -> None:
 def test_unknown_lists_the_known(outputs: list[np.ndarray]) -> None:
     with pytest.raises(ModelError, match="fit no known head") as raised:
         recognise_head(outputs, (640, 640))
-    for name, (_, shape) in KNOWN_HEADS.items():
+    for name, layout in LAYOUTS.items():
         assert name in str(raised.value)
-        assert shape in str(raised.value)
+        assert layout.form in str(raised.value)
 
 
 def test_wrong_task_is_named() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.models.heads.masks import MaskDecoder
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.heads.logits import MaskDecoder
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 
 
 def decode(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
@@ -41,12 +41,7 @@ def decode_plainly(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]
     seed=st.integers(0, 100),
 )
 def test_every_pixel_takes_the_cell_under_its_centre(
-    mode: str,
-    size: tuple[int, int],
-    stride: int,
-    source: tuple[int, int],
-    classes: int,
-    seed: int,
+    mode: str, size: tuple[int, int], stride: int, source: tuple[int, int], classes: int, seed: int
 ) -> None:
     cells = tuple(-(-side // stride) for side in size)
     logits = np.random.default_rng(seed).standard_normal((1, classes, *cells), np.float32)

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from jetson_dnn_rt.models.input.memory_format import to_channels_last  # noqa: E402
+from jetson_dnn_rt.models.graph.layers import to_channels_last  # noqa: E402
 
 
 def test_only_what_has_four_dimensions_is_laid_out_anew() -> None:

@@ -12,8 +12,12 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
-from jetson_dnn_rt.models.graph.mixed_precision_lists import DEFAULT, Colours, read_colours
+from jetson_dnn_rt.models.graph.mixed_precision import (
+    DEFAULT,
+    Colours,
+    convert_to_fp16,
+    read_colours,
+)
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "amp.yaml"
 GOOD = {"allow": ["Conv"], "follow": ["Relu", "Add"], "deny": ["Exp"]}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.models.heads.nms import iou_matrix, nms
+from jetson_dnn_rt.models.heads.boxes import iou_matrix, nms
 
 
 def boxes_of(*rows):

@@ -14,7 +14,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 import torch  # noqa: E402
 
-from jetson_dnn_rt.models.graph.onnx_graph import bypass_copies  # noqa: E402
+from jetson_dnn_rt.models.graph.from_onnx import bypass_copies  # noqa: E402
 from jetson_dnn_rt.models.sources.onnx import OnnxOrigin  # noqa: E402
 
 

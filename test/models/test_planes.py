@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
-from jetson_dnn_rt.models.input.planes import make_reader
+from jetson_dnn_rt.models.input.input_pass import make_reader
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 
 IN_BLOCKS = [name for name, encoding in ENCODINGS.items() if encoding.layout != "packed"]

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from networks import make_onnx
 
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.sources import files
 from jetson_dnn_rt.models.sources.null import NullOrigin, NullScript
-from jetson_dnn_rt.models.sources.registry import builtin, files, load_model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 
 @pytest.mark.parametrize("source", ["", "yolo", "tensorflow:x", "onnx:", ":x", "onnx"])

@@ -16,7 +16,7 @@ from jetson_dnn_rt.models.sources.torchvision_modules import (
     OneStageModule,
     SegmentationModule,
     TwoStageModule,
-    wrap_detector,
+    wrap,
 )
 
 DETECTORS = {
@@ -60,7 +60,7 @@ def test_one_stage_detectors_are_bit_for_bit_torchvisions(
     network = build(name)
     network.score_thresh = 1e-3  # random weights are sure of nothing
     original = TwoStageModule(copy.deepcopy(network))  # torchvision's own forward
-    module = wrap_detector(network, size)
+    module = wrap(network, "detection", size)
     assert isinstance(module, OneStageModule)
     image = make_image(size)
     with torch.inference_mode():
@@ -75,7 +75,7 @@ def test_one_stage_detectors_are_bit_for_bit_torchvisions(
 
 
 def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
-    module = wrap_detector(build("ssdlite320_mobilenet_v3_large"), (320, 320))
+    module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     assert [name for name, _ in suppression.named_buffers()] == ["anchors"]
     assert not list(suppression.parameters())
@@ -86,7 +86,7 @@ def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
 
 
 def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
-    module = wrap_detector(build("ssdlite320_mobilenet_v3_large"), (320, 320))
+    module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     anchors = suppression.anchors
     boxes = torch.zeros(1, len(anchors), 4, dtype=torch.bfloat16)
@@ -100,7 +100,7 @@ def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
 
 def test_two_stage_detectors_run_whole() -> None:
     network = build("fasterrcnn_mobilenet_v3_large_320_fpn")
-    module = wrap_detector(network, (128, 192))
+    module = wrap(network, "detection", (128, 192))
     assert isinstance(module, TwoStageModule)
     with torch.inference_mode():
         boxes, labels, scores = module(make_image((128, 192)))
@@ -138,7 +138,7 @@ def test_an_exported_detector_finds_the_same_boxes() -> None:
     import onnxruntime
 
     network = calibrate(build("ssdlite320_mobilenet_v3_large"), (320, 320), as_list=True)
-    module = wrap_detector(network, (320, 320)).eval()
+    module = wrap(network, "detection", (320, 320)).eval()
     image = make_image((320, 320))
     with torch.inference_mode():
         expected = [output.numpy() for output in module(image)]

@@ -22,13 +22,13 @@ from ros_graph import Ros
 from jetson_dnn_rt.backends.base import Array, RunnerClosedError
 from jetson_dnn_rt.backends.onnxruntime import OnnxRuntimeRunner
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks import loading
 from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.results import Detections
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
@@ -72,7 +72,7 @@ class Tasks:
     def load(self, name: str, **values: Any) -> LoadedTask:
         values = {"variants": (ONNX,), "warmup_runs": 1, "threads": 1, **values}
         self.loaded[name] = LoadedTask(
-            TaskNodeParameters(engine_cache=str(self._library), **values),
+            TaskConfig(engine_cache=str(self._library), **values),
             (48, 64),
             threads=values["threads"],
             clock=SteadyClock(),
@@ -101,7 +101,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) 
     models: dict[str, Model] = {}
     real = loading.load_task_model
 
-    def load_small(values: TaskNodeParameters) -> Model:
+    def load_small(values: TaskConfig) -> Model:
         if values.model.startswith("null:"):
             return real(values)
         made = dataclasses.replace(SMALL, model_hash=f"{len(models):064x}")
@@ -128,7 +128,7 @@ def test_tasks_of_one_model_are_a_group_and_others_are_not(tasks: Tasks) -> None
     assert tasks.log == [f"a, b: {tasks.groups.reports_of('a')[0]}"]
     assert "batches of 2 in full@onnxruntime-fp32" in tasks.log[0]
     # One buffer, a slot each.
-    images = [tasks.loaded[n].variants.pipelines[ONNX].envelope.image for n in ("a", "b")]
+    images = [tasks.loaded[n].variants.pipelines[ONNX].processor.image for n in ("a", "b")]
     assert images[0].base is images[1].base is not None
     assert not np.shares_memory(*images)
     assert tasks.groups.reports_of("other") == []
@@ -310,7 +310,7 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: No
         np.testing.assert_allclose(result.scores, alone.scores, atol=1e-4)
         found += len(result.scores)
         # Both slots lie side by side: nothing but what preprocessing writes.
-        image = task.variants.pipelines[ONNX].envelope.image
+        image = task.variants.pipelines[ONNX].processor.image
         assert record.copied_bytes < 1.5 * image.nbytes
     assert found > 0
     ros.call(node.trigger_cleanup)

@@ -18,13 +18,13 @@ from ros_graph import Ros
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig, wants_trial
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks import core_split, host, loading
 from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
 from jetson_dnn_rt.nodes.tasks.loading import load_task_model
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters, wants_trial
 from jetson_dnn_rt.nodes.tasks.task_status import host_values
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 
@@ -56,7 +56,7 @@ def count_workers() -> int:
 def test_one_word_of_anybody_asks_for_the_trial(
     process: int | str, tasks: tuple[int | str, ...], wanted: bool
 ) -> None:
-    given = (TaskNodeParameters(threads=threads) for threads in tasks)
+    given = (TaskConfig(threads=threads) for threads in tasks)
     assert wants_trial(process, given) is wanted
 
 
@@ -65,7 +65,7 @@ def test_the_trial_decides_on_workers_and_threads(
 ) -> None:
     loads: list[str] = []
 
-    def load(values: TaskNodeParameters) -> Any:
+    def load(values: TaskConfig) -> Any:
         loads.append("segmenter" if "segmentation" in values.model else "detector")
         return load_task_model(values)
 
@@ -119,11 +119,11 @@ def test_what_is_set_is_taken_without_a_trial(
     ros: Ros, workers: int, process: int, task: int | str, split: CoreSplit, threads: int
 ) -> None:
     owner = host.Host(ros.probe)
-    owner.start(host.HostParameters(workers=workers), process)
+    owner.start(host.ProcessConfig(workers=workers), process)
     try:
         assert owner.split == split
         assert count_workers() == owner.workers == workers
-        assert owner.count_threads(TaskNodeParameters(threads=task)) == threads
+        assert owner.count_threads(TaskConfig(threads=task)) == threads
     finally:
         owner.stop()
 
@@ -135,7 +135,7 @@ def test_cores_that_the_workers_may_not_use_are_not_shared(
     before = os.sched_getaffinity(0)
     core = min(before)
     owner = host.Host(ros.probe)
-    owner.start(host.HostParameters(cpu_affinity=(core,)))
+    owner.start(host.ProcessConfig(cpu_affinity=(core,)))
     try:
         assert owner.split == CoreSplit(1, 1)
         assert os.sched_getaffinity(0) == before
@@ -218,7 +218,7 @@ def test_one_task_or_one_worker_has_nobody_beside() -> None:
 
 def test_a_task_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     given = {
-        name: TrialTask(TaskNodeParameters(model=model, engine_cache="none"), (8, 8), 10**7, 10**7)
+        name: TrialTask(TaskConfig(model=model, engine_cache="none"), (8, 8), 10**7, 10**7)
         for name, model in (("front", "null:1"), ("rear", f"onnx:{tmp_path}/none.onnx"))
     }
     with pytest.raises(ModelError, match=r"^task rear: .*none\.onnx"):

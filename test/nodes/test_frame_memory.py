@@ -20,7 +20,7 @@ from ros_graph import TIMEOUT_S, Ros
 
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
-from jetson_dnn_rt.variants.running import input_memory
+from jetson_dnn_rt.variants.running import frame_processor
 
 TENSORRT = "full@tensorrt-fp32"
 
@@ -51,9 +51,14 @@ def test_frames_of_the_camera_are_converted_on_the_device(
     ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Any, fetched: bool
 ) -> None:
     kernel = HostKernel(compile_for_host(tmp_path))
-    monkeypatch.setattr(input_memory, "load_kernel", lambda: kernel)
+    monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
-    for name in ("backends.cuda", "backends.tensorrt", "backends.memory", "variants.input_memory"):
+    for name in (
+        "backends.cuda.device",
+        "backends.tensorrt.runner",
+        "backends.memory",
+        "variants.running.frame_processor",
+    ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", device)
     seen = Seen(5)
     task, camera = "front/detector", "front/camera"
@@ -77,7 +82,7 @@ def test_frames_of_the_camera_are_converted_on_the_device(
     ended = seen.wait()
     ros.call(node.trigger_deactivate)
     assert kernel.launches >= measured + len(ended)
-    image = loaded.variants.pipelines[TENSORRT].envelope.image
+    image = loaded.variants.pipelines[TENSORRT].processor.image
     results = 0
     for record, work in ended:
         assert work.frame.device_address

@@ -15,10 +15,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.nodes.tasks import loading
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
 FIRST, SECOND, MISSING = "full@torch-fp32", "full@onnxruntime-fp32", "tucker-0.50@torch-fp32"
 
@@ -29,9 +29,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(library: Path, *variants: str, **values: Any) -> LoadedTask:
-    parameters = TaskNodeParameters(
-        variants=variants, warmup_runs=1, engine_cache=str(library), **values
-    )
+    parameters = TaskConfig(variants=variants, warmup_runs=1, engine_cache=str(library), **values)
     return LoadedTask(
         parameters, (48, 64), threads=1, clock=SteadyClock(), log=lambda text: None
     )  # fmt: skip
@@ -45,7 +43,7 @@ def loaded(library: Path) -> Iterator[LoadedTask]:
 
 
 def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask) -> None:
-    image = loaded._variants.pipelines[FIRST].envelope.image
+    image = loaded._variants.pipelines[FIRST].processor.image
     image[:] = 7.0
     loaded.add(SECOND)
     assert np.all(image == 7.0)
@@ -53,7 +51,7 @@ def test_one_more_is_warmed_up_without_a_trace_in_the_others(loaded: LoadedTask)
     assert list(loaded.stages) == [FIRST, SECOND]
     assert len(loaded.warm_up_times_ns[SECOND]) == 1
     # From now on it reads what the others read.
-    assert loaded._variants.pipelines[SECOND].envelope.image is image
+    assert loaded._variants.pipelines[SECOND].processor.image is image
 
 
 def test_one_that_fails_its_warm_up_is_closed(
@@ -139,7 +137,7 @@ def test_nothing_is_added_after_the_end(library: Path) -> None:
 
 def test_memory_of_a_device_is_of_no_effect_on_the_cpu_and_that_is_said(library: Path) -> None:
     lines: list[str] = []
-    parameters = TaskNodeParameters(
+    parameters = TaskConfig(
         variants=(FIRST,), warmup_runs=1, engine_cache=str(library), memory="pinned", camera="c"
     )
     task = LoadedTask(parameters, (48, 64), threads=1, clock=SteadyClock(), log=lines.append)

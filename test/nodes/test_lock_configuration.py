@@ -16,48 +16,48 @@ from rclpy.parameter import Parameter
 from ros_graph import Ros
 from task_bench import make_parameters
 
+from jetson_dnn_rt.config.declaration import Item, describe
+from jetson_dnn_rt.config.nodes import (
+    CoordinatorConfig,
+    CoordinatorProcessConfig,
+)
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.nodes.cameras.camera import (
+    CameraConfig,
     CameraNode,
-    CameraParameters,
-    CameraProcessParameters,
+    CameraProcessConfig,
 )
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
-    CoordinatorParameters,
-    CoordinatorProcessParameters,
-)
-from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionParameters
-from jetson_dnn_rt.nodes.process.declaration import Item, describe
+from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionNodeConfig
 from jetson_dnn_rt.nodes.process.session import run_session
-from jetson_dnn_rt.nodes.tasks.host import HostParameters
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.safety.faults import FAULTS
 
 LOCK = {"lock_configuration": True}
 NULL = {"model": "null:1", "warmup_runs": 1, "deadline_ms": 500.0}
 
 NODES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
-    "detector": (DetectorNode, NULL, (TaskNodeParameters, HostParameters)),
+    "detector": (DetectorNode, NULL, (TaskConfig, ProcessConfig)),
     "segmenter": (
         SegmenterNode,
         {**NULL, "kind": "detection"},
-        (TaskNodeParameters, HostParameters),
+        (TaskConfig, ProcessConfig),
     ),
     "camera": (
         CameraNode,
         {"source": "synthetic:64x64"},
-        (CameraParameters, CameraProcessParameters),
+        (CameraConfig, CameraProcessConfig),
     ),
     "coordinator": (
         CoordinatorNode,
         {"tasks": ["detector"]},
-        (CoordinatorParameters, CoordinatorProcessParameters),
+        (CoordinatorConfig, CoordinatorProcessConfig),
     ),
     "perception": (
         PerceptionNode,
         {"tasks": [""], "cameras": [""], "coordinator": False},
-        (PerceptionParameters,),
+        (PerceptionNodeConfig,),
     ),
 }
 

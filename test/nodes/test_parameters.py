@@ -14,10 +14,11 @@ from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.parameter import Parameter
 from ros_graph import Ros
 
+from jetson_dnn_rt.config.declaration import describe, parameter
+from jetson_dnn_rt.config.nodes import CameraConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.cameras.camera import CameraParameters
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet, describe, parameter
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def test_a_value_that_cannot_be_is_refused(field: str, given: Any, text: str) ->
 
 NAMES_OF_TIMES = {
     (declaration, item.field)
-    for declaration in (TaskNodeParameters, CameraParameters)
+    for declaration in (TaskConfig, CameraConfig)
     for item in describe(declaration)
     if item.unit in ("ms", "Hz") and item.limits and item.limits[0] == 0.0
 }
@@ -102,7 +103,7 @@ NAMES_OF_TIMES = {
 
 def test_a_time_is_nothing_or_a_nanosecond_at_least() -> None:
     """A deadline of 1e-9 ms was taken, and became 0 ns: one period."""
-    assert (TaskNodeParameters, "deadline_ms") in NAMES_OF_TIMES
+    assert (TaskConfig, "deadline_ms") in NAMES_OF_TIMES
     assert len(NAMES_OF_TIMES) >= 8
     for declaration, field in NAMES_OF_TIMES:
         item = next(item for item in describe(declaration) if item.field == field)

@@ -135,7 +135,7 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros: Ros) -> None:
 
 HOLDING = """
 import sys, threading
-from jetson_dnn_rt.nodes import runtime
+from jetson_dnn_rt.nodes.process import running as runtime
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 def hold():

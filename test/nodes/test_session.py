@@ -134,11 +134,10 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     """Every key of the file exists, every parameter is in the file, and the values are equal."""
     import yaml
 
-    from jetson_dnn_rt.nodes.cameras.camera import CameraParameters
-    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import CoordinatorParameters
-    from jetson_dnn_rt.nodes.perception import PerceptionParameters
-    from jetson_dnn_rt.nodes.process.parameters import CommonParameters, describe
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
+    from jetson_dnn_rt.config.declaration import describe
+    from jetson_dnn_rt.config.nodes import CameraConfig, CoordinatorConfig, PerceptionNodeConfig
+    from jetson_dnn_rt.config.process import CommonConfig
+    from jetson_dnn_rt.config.task import TaskConfig
 
     def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         flat: dict[str, Any] = {}
@@ -150,13 +149,13 @@ def test_the_shipped_parameter_file_is_the_code() -> None:
     root = Path(__file__).resolve().parents[2]
     content = yaml.safe_load((root / "config" / "perception.param.yaml").read_text())
     assert content["/**"]["ros__parameters"] == {
-        item.name: item.default for item in describe(CommonParameters)
+        item.name: item.default for item in describe(CommonConfig)
     }
     declared = {
-        "perception": PerceptionParameters,
-        "camera": CameraParameters,
-        "coordinator": CoordinatorParameters,
-        "detector": TaskNodeParameters,
+        "perception": PerceptionNodeConfig,
+        "camera": CameraConfig,
+        "coordinator": CoordinatorConfig,
+        "detector": TaskConfig,
     }
     for node, declaration in declared.items():
         items = {item.name: item.to_ros(item.default) for item in describe(declaration)}

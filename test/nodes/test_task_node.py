@@ -243,7 +243,7 @@ def test_a_bad_model_leaves_the_node_unconfigured_with_the_reason(
     assert reason in bench.node.fault
     found = diagnostics_of(inbox, "detector: processing_time_status", b"\x02")
     assert found[""] == bench.node.fault
-    # The mend is one parameter away.
+    # The fix is one parameter away.
     for name, value in {"model": "null:1", "kind": "detection"}.items():
         assert ros.set(bench.node, **{name: value}).successful
     assert ros.call(bench.node.autostart), bench.node.fault

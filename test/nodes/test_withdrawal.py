@@ -18,7 +18,7 @@ from task_bench import Bench, diagnostics_of, make_image
 
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.variants.running import covering, variant_set
+from jetson_dnn_rt.variants.running import network, variant_set
 
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 
@@ -53,7 +53,7 @@ class Illness:
 def illness(monkeypatch: pytest.MonkeyPatch) -> Illness:
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", 120.0)
     # The finest cover, however fast: every stage can be entered.
-    monkeypatch.setattr(covering, "TOLERANCE", 1e9)
+    monkeypatch.setattr(network, "TOLERANCE", 1e9)
     return Illness(monkeypatch)
 
 

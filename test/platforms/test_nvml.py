@@ -129,19 +129,19 @@ def test_pc_with_a_gpu_meters_both(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("module", "mend"),
+    ("module", "fix"),
     [(None, "pip install nvidia-ml-py"), (FakeNvml(driver=False), "no driver")],
 )
 def test_what_is_missing_is_said(
-    root: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, mend: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, fix: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    with pytest.raises(PlatformError, match=mend):
+    with pytest.raises(PlatformError, match=fix):
         load_nvml()
     platform = detect(root)
     assert platform.name == "fixed"
-    assert mend in platform.reason
+    assert fix in platform.reason
     write_policy(root, [0], [800, 1600])
     platform = detect(root)
     assert platform.name == "linux"
-    assert [note for note in platform.notes if mend in note]
+    assert [note for note in platform.notes if fix in note]

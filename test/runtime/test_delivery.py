@@ -13,8 +13,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime import delivery as delivery_module
 from jetson_dnn_rt.runtime.delivery import Delivery
 from jetson_dnn_rt.safety.faults import FAULTS
-from jetson_dnn_rt.scheduling.ending import Ending
-from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 

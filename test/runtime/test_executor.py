@@ -202,7 +202,7 @@ def test_variants_come_back_in_other_runs_of_stages_or_not_at_all(bench):
     bench.run_to(60)
     snapshot = bench.executor.snapshot("a")
     assert snapshot.suspended == ""
-    assert snapshot.withdrawn == {"w": "it could not be made anew"}
+    assert snapshot.withdrawn == {"w": "it could not be rebuilt"}
     assert snapshot.budgets_ms["v"] == (0.0, 0.0, 0.0)  # to be learned again
     assert snapshot.budgets_ms["x"] == (1.0, 1.0, 1.0)
     bench.submit("a", 1)

@@ -1,20 +1,18 @@
 """Batches in the executor on the virtual clock: real threads, exact times."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
 
 MS = 1_000_000
 HANG_NS = 10**15
 IMAGE = np.zeros((2, 2, 3), np.uint8)
-PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 NAMES = ("preprocess", "inference", "decode")
 
 
@@ -164,31 +162,6 @@ def test_a_batch_that_hangs_restarts_every_member():
     }
     assert [inference(record)[2] for record in records[1]] == [1, 1, 1]
     assert {record.outcome for record in records[1]} == {Outcome.MET}
-
-
-def test_batches_can_be_forgotten_when_none_runs():
-    bench = Bench()
-    assert bench.executor.tasks_of("g") == ("a", "b", "c")
-    bench.submit(0)
-    bench.clock.run_until(5 * MS)
-    forgotten_ns = []
-
-    def forget():
-        bench.executor.forget_batches("g")
-        forgotten_ns.append(bench.clock.now_ns())
-        bench.clock.leave()
-
-    bench.clock.participate()
-    thread = threading.Thread(target=forget)
-    thread.start()
-    bench.clock.run_until(50 * MS)
-    thread.join(5.0)
-    assert forgotten_ns == [17 * MS], "the batch that ran was waited for"
-    bench.submit(1)
-    bench.clock.run_until(150 * MS)
-    records = bench.finish()
-    assert [inference(record)[2] for record in records[0]] == [3, 3, 3]
-    assert [inference(record)[2] for record in records[1]] == [1, 1, 1]
 
 
 def test_an_unknown_stage_has_no_batches():

@@ -10,7 +10,7 @@ from executor_bench import HANG_NS, MS, Bench, frame, parameters
 from raising import InjectedError, RaisingSelector, Saboteur, spoil_engine
 
 from jetson_dnn_rt.errors import StillRunningError
-from jetson_dnn_rt.runtime.restarts import MAX_HUNG, MAX_TASK_RETRIED, RETRY_NS, Restarts
+from jetson_dnn_rt.runtime.executor import MAX_HUNG, MAX_TASK_RETRIED, RETRY_NS, Restarts
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome, Stage

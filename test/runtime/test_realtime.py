@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
-from jetson_dnn_rt.runtime.realtime import RIGHTS_MEND, Realtime, RealtimeParameters
+from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.runtime.realtime import RIGHTS_FIX, Realtime
 
 pytestmark = pytest.mark.freezes
 
@@ -27,7 +29,7 @@ def settings(realtime):
 
 
 def test_everything_off_changes_nothing(restored):
-    realtime = Realtime(RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0))
+    realtime = Realtime(RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0))
     before = sys.getswitchinterval()
     realtime.apply_to_process()
     realtime.apply_to_worker()
@@ -38,7 +40,7 @@ def test_everything_off_changes_nothing(restored):
 
 
 def test_process_items_are_applied_and_said(restored):
-    realtime = Realtime(RealtimeParameters(switch_interval_us=700))
+    realtime = Realtime(RealtimeConfig(switch_interval_us=700))
     realtime.apply_to_process()
     realtime.freeze()
     said = settings(realtime)
@@ -48,23 +50,23 @@ def test_process_items_are_applied_and_said(restored):
     assert sys.getswitchinterval() == pytest.approx(700e-6)
 
 
-def test_refused_rights_are_reported_with_the_mend(restored, monkeypatch):
+def test_refused_rights_are_reported_with_the_fix(restored, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    realtime = Realtime(RealtimeParameters(sched_fifo=True))
+    realtime = Realtime(RealtimeConfig(sched_fifo=True))
     realtime.apply_to_worker()
     realtime.apply_to_worker()
     setting = settings(realtime)["sched_fifo"]
     assert not setting.applied
-    assert RIGHTS_MEND in setting.detail
+    assert RIGHTS_FIX in setting.detail
     assert len(realtime.settings) == 1
 
 
 def test_as_worker_is_undone(restored):
     core = min(os.sched_getaffinity(0))
-    realtime = Realtime(RealtimeParameters(cpu_affinity=(core,)))
+    realtime = Realtime(RealtimeConfig(cpu_affinity=(core,)))
     before = os.sched_getaffinity(0)
     with realtime.as_worker():
         assert os.sched_getaffinity(0) == {core}
@@ -72,7 +74,7 @@ def test_as_worker_is_undone(restored):
 
 
 def test_fifo_where_the_rights_exist(restored):
-    realtime = Realtime(RealtimeParameters(sched_fifo=True, priority=10))
+    realtime = Realtime(RealtimeConfig(sched_fifo=True, priority=10))
     with realtime.as_worker():
         if not settings(realtime)["sched_fifo"].applied:
             pytest.skip("this process may not use SCHED_FIFO")
@@ -91,13 +93,13 @@ def test_fifo_where_the_rights_exist(restored):
     ],
 )
 def test_bad_parameters_are_named(bad, name):
-    with pytest.raises(ValueError, match=name):
-        RealtimeParameters(**bad)
+    with pytest.raises(ConfigurationError, match=name):
+        RealtimeConfig(**bad)
 
 
 def test_threads_that_start_in_the_background_become_workers(restored):
     cores = sorted(os.sched_getaffinity(0))[:1]
-    realtime = Realtime(RealtimeParameters(cpu_affinity=tuple(cores)))
+    realtime = Realtime(RealtimeConfig(cpu_affinity=tuple(cores)))
     end = threading.Event()
     threads = []
 

@@ -10,20 +10,20 @@ import torch
 from networks import calibrate, make_model
 
 from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 SIZE = builtin.INPUT_SIZE["segmenter"]
 DEADLINE_NS = 20_000_000_000
 EXACT, OTHER, SHORT = "full@torch-fp32", "full@onnxruntime-fp32", "full@torch-bf16"
@@ -120,9 +120,9 @@ def test_any_sequence_equals_the_same_stages_alone(make_task) -> None:
 
 
 def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import covering
+    from jetson_dnn_rt.variants.running import network
 
-    monkeypatch.setattr(covering, "TOLERANCE", float("inf"))
+    monkeypatch.setattr(network, "TOLERANCE", float("inf"))
     task = make_task([EXACT, OTHER], 3)
     expected = task.run_alone((EXACT,) * 5, 0)
     plans = [
@@ -140,9 +140,9 @@ def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch)
 
 
 def test_a_cover_is_one_stage_of_the_record(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import covering
+    from jetson_dnn_rt.variants.running import network
 
-    monkeypatch.setattr(covering, "measure_segments", lambda segments: float(len(segments)))
+    monkeypatch.setattr(network, "measure_segments", lambda segments: float(len(segments)))
     task = make_task([OTHER, EXACT], 4)
     record, _work = task.run(0)
     names = [stage.name for stage in record.stages]
@@ -190,7 +190,7 @@ def poison(task: Task, variant: str, stage: int) -> None:
     segment = pipeline.segments[stage]
     bad = type(segment)(segment.piece, Poisoned(segment.runner))
     segments = [bad if other is segment else other for other in pipeline.segments]
-    made = type(pipeline)(pipeline.spec, pipeline.envelope, segments, task.variants.stage_names)
+    made = type(pipeline)(pipeline.spec, pipeline.processor, segments, task.variants.stage_names)
     task.executor.add_variant("a", variant, made.stages, [])
 
 
@@ -205,9 +205,9 @@ def test_nan_withdraws_the_variant_after_two_frames(make_task) -> None:
 
 
 def test_of_several_variants_the_one_that_gives_nan_is_blamed(make_task, monkeypatch) -> None:
-    from jetson_dnn_rt.variants.running import covering
+    from jetson_dnn_rt.variants.running import network
 
-    monkeypatch.setattr(covering, "TOLERANCE", float("inf"))
+    monkeypatch.setattr(network, "TOLERANCE", float("inf"))
     task = make_task([EXACT, OTHER], 3)
     poison(task, OTHER, 1)
     plan = (EXACT, EXACT, OTHER, EXACT, EXACT)

@@ -12,18 +12,18 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 DEADLINE_NS = 20_000_000_000
 TORCH, ONNX = "full@torch-fp32", "full@onnxruntime-fp32"
 NAMES = (TORCH, VARIANT, ONNX)

@@ -101,12 +101,12 @@ def build_in_the_background() -> None:
     from types import SimpleNamespace
     from typing import cast
 
+    from jetson_dnn_rt.config.task import TaskConfig
     from jetson_dnn_rt.nodes.tasks.background_build import BackgroundBuild
     from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
     from jetson_dnn_rt.runtime.realtime import Realtime
 
-    parameters = TaskNodeParameters(model="null:1", variants=("full@null",))
+    parameters = TaskConfig(model="null:1", variants=("full@null",))
     loaded = cast(LoadedTask, SimpleNamespace(batch_tasks=1, threads=1, missing=("full@null",)))
     realtime = cast(Realtime, None)  # of what is loaded later
     build = BackgroundBuild(

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_drive import drive, make_task
 
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, analyse, blocking_ns, demand_ns
 from jetson_dnn_rt.scheduling.engine import Engine
@@ -84,21 +85,20 @@ def task_sets(draw):
 
 @given(sample=task_sets())
 @settings(max_examples=400, deadline=None)
-def test_what_is_called_schedulable_meets_every_deadline(sample, request):
+def test_what_is_called_schedulable_meets_every_deadline(sample):
     """Any sporadic arrivals, every stage as long as its budget, through the real engine."""
-    harness = request.getfixturevalue("harness")
     tasks, gaps, offsets, workers = sample
     if analyse(tasks, workers).schedulable is not True:
         return
     engine, arrivals = Engine(workers), []
     for task, task_gaps, offset in zip(tasks, gaps, offsets, strict=True):
         names = tuple(f"s{i}" for i in range(task.stages))
-        engine.add_task(harness.task(task.name, task.deadline_ns, task.period_ns, stages=names))
+        engine.add_task(make_task(task.name, task.deadline_ns, task.period_ns, stages=names))
         engine.seed_budgets(task.name, "full@null", [(task.longest_stage_ns,) * task.stages])
         time_ns = offset
         for gap in task_gaps:
             arrivals.append((time_ns, task.name))
             time_ns += task.period_ns + gap
     stage_ns = {task.name: task.longest_stage_ns for task in tasks}
-    records = harness.drive(engine, sorted(arrivals), lambda job: stage_ns[job.task])
+    records = drive(engine, sorted(arrivals), lambda job: stage_ns[job.task])
     assert {record.outcome for record in records} == {Outcome.MET}

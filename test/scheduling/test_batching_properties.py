@@ -9,9 +9,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.runs import Run
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 NAMES = "abcdef"
@@ -35,12 +36,12 @@ def frames_at_hand(draw):
     }
 
 
-def run(harness, load, *, grouped, at_budget=True, workers=1):
+def run(load, *, grouped, at_budget=True, workers=1):
     engine = Engine(workers)
     names = tuple(f"s{index}" for index in range(len(load["singles"])))
     for name, deadline, member in zip(NAMES, load["deadlines"], load["grouped"], strict=False):
         group = "g" if grouped and member else ""
-        task = harness.task(name, deadline, stages=names, batch_group=group)
+        task = make_task(name, deadline, stages=names, batch_group=group)
         runs = [Run(batches=each) for each in load["batches"]]
         engine.add_task(task, {"full@null": runs})
         engine.seed_budgets(name, "full@null", [tuple(load["singles"])])
@@ -62,8 +63,8 @@ def run(harness, load, *, grouped, at_budget=True, workers=1):
     tasks = NAMES[: len(load["deadlines"])]
     # All are released before a worker takes one, as the frames of one instant are.
     for name in tasks:
-        engine.release(name, 0, 0, harness.work())
-    records = harness.drive(engine, [], execution_ns, begin_ns=0)
+        engine.release(name, 0, 0, make_work())
+    records = drive(engine, [], execution_ns, begin_ns=0)
     assert len(records) == len(tasks)
     return {record.task: record for record in records}
 
@@ -74,27 +75,24 @@ def met(records):
 
 @given(load=frames_at_hand())
 @settings(max_examples=150, deadline=None)
-def test_no_frame_is_lost_by_a_batch(load, request):
-    harness = request.getfixturevalue("harness")
-    alone, grouped = (run(harness, load, grouped=batch) for batch in (False, True))
+def test_no_frame_is_lost_by_a_batch(load):
+    alone, grouped = (run(load, grouped=batch) for batch in (False, True))
     assert met(alone) <= met(grouped)
 
 
 @given(load=frames_at_hand())
 @settings(max_examples=150, deadline=None)
-def test_what_is_admitted_makes_it(load, request):
+def test_what_is_admitted_makes_it(load):
     """Also where the stages take less than their budgets, each as it likes."""
-    harness = request.getfixturevalue("harness")
-    records = run(harness, load, grouped=True, at_budget=False)
+    records = run(load, grouped=True, at_budget=False)
     admitted = {n for n, record in records.items() if record.admission is Admission.BUDGET}
     assert admitted <= met(records)
 
 
 @given(load=frames_at_hand(), workers=st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
-def test_batches_tell_a_consistent_story(load, workers, request):
-    harness = request.getfixturevalue("harness")
-    records = run(harness, load, grouped=True, workers=workers)
+def test_batches_tell_a_consistent_story(load, workers):
+    records = run(load, grouped=True, workers=workers)
     sizes = {}
     for name, record in records.items():
         assert record.overhead_ns >= 0
@@ -108,7 +106,7 @@ def test_batches_tell_a_consistent_story(load, workers, request):
     assert all(len(members) % key[3] == 0 for key, members in sizes.items())
 
 
-def on_one_gpu(harness, seed, workers, *, grouped):
+def on_one_gpu(seed, workers, *, grouped):
     """Three to six frames at hand; the network, on a GPU, is what takes time."""
     draw = random.Random(seed)
     tasks = draw.randint(3, 6)
@@ -119,7 +117,7 @@ def on_one_gpu(harness, seed, workers, *, grouped):
     }
     engine = Engine(workers, max_inflight={"cuda": 1})
     for name in NAMES[:tasks]:
-        task = harness.task(
+        task = make_task(
             name,
             draw.randint(10, 90),
             stages=("s0", "s1", "s2"),
@@ -130,8 +128,8 @@ def on_one_gpu(harness, seed, workers, *, grouped):
         for size, time_ns in cost.items() if task.batch_group else ():
             engine.seed_batch_budgets(name, "full@null", 1, size, [time_ns])
     for name in NAMES[:tasks]:
-        engine.release(name, 0, 0, harness.work())
-    records = harness.drive(
+        engine.release(name, 0, 0, make_work())
+    records = drive(
         engine,
         [],
         lambda job: cost[1 + len(job.mates)] if job.mates else alone[job.next_stage],
@@ -141,7 +139,7 @@ def on_one_gpu(harness, seed, workers, *, grouped):
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_no_frame_is_lost_beside_a_device_with_a_limit(harness, workers):
+def test_no_frame_is_lost_beside_a_device_with_a_limit(workers):
     """Of the same 200 sets each time: with several workers it is no theorem.
 
     Shorter stages may then lead to later ends (Graham, Bounds on multiprocessing timing
@@ -149,8 +147,8 @@ def test_no_frame_is_lost_beside_a_device_with_a_limit(harness, workers):
     """
     batches = gained = 0
     for seed in range(200):
-        alone = on_one_gpu(harness, seed, workers, grouped=False)
-        grouped = on_one_gpu(harness, seed, workers, grouped=True)
+        alone = on_one_gpu(seed, workers, grouped=False)
+        grouped = on_one_gpu(seed, workers, grouped=True)
         assert met(alone) <= met(grouped), seed
         gained += len(met(grouped)) - len(met(alone))
         batches += any(s.batch > 1 for record in grouped.values() for s in record.stages)

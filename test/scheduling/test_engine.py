@@ -1,13 +1,14 @@
 """The rules, each by an example solved by hand; times are plain nanoseconds."""
 
 import pytest
+from virtual_drive import drive, make_task, make_work
 
+from jetson_dnn_rt.scheduling.admission import PROBE_INTERVAL
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.probes import PROBE_INTERVAL
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 
-def seeded(harness, *tasks, workers=1, discipline="edf", budget=10):
+def seeded(*tasks, workers=1, discipline="edf", budget=10):
     engine = Engine(workers, discipline)
     for task in tasks:
         engine.add_task(task)
@@ -20,41 +21,39 @@ def outcomes(records):
     return [(record.task, record.sequence, record.outcome.value) for record in records]
 
 
-def test_a_job_that_ends_at_its_deadline_met_it(harness):
-    engine = seeded(harness, harness.task("a", 10))
-    [record] = harness.drive(engine, [(5, "a")], lambda job: 10)
+def test_a_job_that_ends_at_its_deadline_met_it():
+    engine = seeded(make_task("a", 10))
+    [record] = drive(engine, [(5, "a")], lambda job: 10)
     assert (record.outcome, record.lateness_ns, record.response_time_ns) == (Outcome.MET, 0, 10)
 
 
-def test_one_nanosecond_more_is_late(harness):
-    engine = seeded(harness, harness.task("a", 10))
-    [record] = harness.drive(engine, [(5, "a")], lambda job: 11)
+def test_one_nanosecond_more_is_late():
+    engine = seeded(make_task("a", 10))
+    [record] = drive(engine, [(5, "a")], lambda job: 11)
     assert (record.outcome, record.tardiness_ns) == (Outcome.LATE, 1)
 
 
-def test_edf_runs_the_earlier_deadline_first(harness):
-    engine = seeded(harness, harness.task("slow", 100), harness.task("fast", 50))
-    records = harness.drive(engine, [(0, "slow"), (0, "fast")], lambda job: 10)
+def test_edf_runs_the_earlier_deadline_first():
+    engine = seeded(make_task("slow", 100), make_task("fast", 50))
+    records = drive(engine, [(0, "slow"), (0, "fast")], lambda job: 10)
     # `slow` arrived first and had the idle worker; the second round shows the order.
     assert outcomes(records) == [("slow", 0, "met"), ("fast", 0, "met")]
-    engine = seeded(
-        harness, harness.task("x", 100), harness.task("slow", 90), harness.task("fast", 50)
-    )
-    records = harness.drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
+    engine = seeded(make_task("x", 100), make_task("slow", 90), make_task("fast", 50))
+    records = drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
     assert [record.task for record in records] == ["x", "fast", "slow"]
 
 
-def test_fifo_runs_in_order_of_readiness(harness):
-    tasks = [harness.task("x", 100), harness.task("slow", 90), harness.task("fast", 50)]
-    engine = seeded(harness, *tasks, discipline="fifo")
-    records = harness.drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
+def test_fifo_runs_in_order_of_readiness():
+    tasks = [make_task("x", 100), make_task("slow", 90), make_task("fast", 50)]
+    engine = seeded(*tasks, discipline="fifo")
+    records = drive(engine, [(0, "x"), (1, "slow"), (2, "fast")], lambda job: 10)
     assert [record.task for record in records] == ["x", "slow", "fast"]
 
 
-def test_preemption_happens_at_a_boundary_only(harness):
-    long = harness.task("long", 200, stages=("first", "second"))
-    engine = seeded(harness, long, harness.task("urgent", 40))
-    records = harness.drive(engine, [(0, "long"), (3, "urgent")], lambda job: 10)
+def test_preemption_happens_at_a_boundary_only():
+    long = make_task("long", 200, stages=("first", "second"))
+    engine = seeded(long, make_task("urgent", 40))
+    records = drive(engine, [(0, "long"), (3, "urgent")], lambda job: 10)
     assert [record.task for record in records] == ["urgent", "long"]
     urgent, long_record = records
     assert (urgent.start_ns, urgent.waiting_ns) == (10, 7)
@@ -63,13 +62,13 @@ def test_preemption_happens_at_a_boundary_only(harness):
     assert long_record.overhead_ns == 0
 
 
-def test_equal_deadlines_take_turns(harness):
+def test_equal_deadlines_take_turns():
     """Two tasks on one camera, room for one: neither starves."""
-    engine = seeded(harness, harness.task("a", 15), harness.task("b", 15))
+    engine = seeded(make_task("a", 15), make_task("b", 15))
     arrivals = [(frame * 20, task) for frame in range(4) for task in ("a", "b")]
     # Both of a frame are released before the worker takes one.
     for time_ns, task in arrivals:
-        engine.release(task, time_ns, time_ns, harness.work(time_ns // 20))
+        engine.release(task, time_ns, time_ns, make_work(time_ns // 20))
         if task == "b":
             job = engine.next(time_ns)
             engine.boundary(job, time_ns + 10, time_ns, time_ns + 10)
@@ -79,15 +78,15 @@ def test_equal_deadlines_take_turns(harness):
     assert met == ["a", "b", "a", "b"]
 
 
-def test_precedence_decides_among_equals(harness):
+def test_precedence_decides_among_equals():
     """`b` goes first while nobody misses; after a miss of `a` it is `a`'s turn once."""
-    tasks = [harness.task("a", 25, precedence=1), harness.task("b", 25, precedence=0)]
-    engine = seeded(harness, harness.task("x", 100), *tasks)
+    tasks = [make_task("a", 25, precedence=1), make_task("b", 25, precedence=0)]
+    engine = seeded(make_task("x", 100), *tasks)
     arrivals = [
         (i * 100 + j, task) for i in range(4) for j, task in ((0, "x"), (1, "a"), (1, "b"))
     ]
     time_ns = {"x": 2, "a": 10, "b": 10}
-    records = harness.drive(
+    records = drive(
         engine,
         arrivals,
         lambda job: 20 if (job.task, job.sequence) == ("b", 1) else time_ns[job.task],
@@ -105,83 +104,83 @@ def test_precedence_decides_among_equals(harness):
     ]
 
 
-def test_a_started_job_goes_on_among_equal_deadlines(harness):
+def test_a_started_job_goes_on_among_equal_deadlines():
     """Else both jobs of a frame would be begun, and the second one aborted at the end."""
-    tasks = [harness.task(name, 35, stages=("one", "two")) for name in "ab"]
-    engine = seeded(harness, *tasks)
-    records = harness.drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
+    tasks = [make_task(name, 35, stages=("one", "two")) for name in "ab"]
+    engine = seeded(*tasks)
+    records = drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
     assert outcomes(records) == [("a", 0, "met"), ("b", 0, "skipped")]
     assert records[0].completion_ns == 20
 
 
-def test_newest_frame_supersedes_the_waiting_one(harness):
-    engine = seeded(harness, harness.task("a", 100))
-    records = harness.drive(engine, [(0, "a"), (1, "a"), (2, "a")], lambda job: 10)
+def test_newest_frame_supersedes_the_waiting_one():
+    engine = seeded(make_task("a", 100))
+    records = drive(engine, [(0, "a"), (1, "a"), (2, "a")], lambda job: 10)
     assert outcomes(records) == [("a", 1, "superseded"), ("a", 0, "met"), ("a", 2, "met")]
 
 
-def test_release_counts_blocking_by_the_running_stage(harness):
+def test_release_counts_blocking_by_the_running_stage():
     """Budget 10 each: at 1 the worker is busy until 10, so 19 is one too early, 20 is enough."""
     for deadline, expected in [(18, "skipped"), (19, "met")]:
-        engine = seeded(harness, harness.task("a", 100), harness.task("b", deadline))
-        records = harness.drive(engine, [(0, "a"), (1, "b")], lambda job: 10)
+        engine = seeded(make_task("a", 100), make_task("b", deadline))
+        records = drive(engine, [(0, "a"), (1, "b")], lambda job: 10)
         assert ("b", 0, expected) in outcomes(records)
 
 
-def test_release_counts_the_predecessor_of_the_same_task(harness):
-    engine = seeded(harness, harness.task("a", 20, stages=("one", "two")), workers=2)
-    records = harness.drive(engine, [(0, "a"), (5, "a")], lambda job: 10)
+def test_release_counts_the_predecessor_of_the_same_task():
+    engine = seeded(make_task("a", 20, stages=("one", "two")), workers=2)
+    records = drive(engine, [(0, "a"), (5, "a")], lambda job: 10)
     assert outcomes(records) == [("a", 1, "skipped"), ("a", 0, "met")]
     assert records[0].reason == "blocking"
 
 
-def test_start_checks_again_and_wastes_nothing(harness):
+def test_start_checks_again_and_wastes_nothing():
     """The job ahead overruns its budget: the one behind is skipped without having run."""
-    engine = seeded(harness, harness.task("a", 100), harness.task("b", 30))
-    records = harness.drive(engine, [(0, "a"), (1, "b")], lambda job: 25)
+    engine = seeded(make_task("a", 100), make_task("b", 30))
+    records = drive(engine, [(0, "a"), (1, "b")], lambda job: 25)
     assert outcomes(records) == [("a", 0, "met"), ("b", 0, "skipped")]
     assert records[1].stages == ()
     assert records[1].reason == "budget"
 
 
-def test_abort_at_the_boundary_when_the_rest_does_not_fit(harness):
-    engine = seeded(harness, harness.task("a", 30, stages=("one", "two")))
-    records = harness.drive(engine, [(0, "a")], lambda job: 21)
+def test_abort_at_the_boundary_when_the_rest_does_not_fit():
+    engine = seeded(make_task("a", 30, stages=("one", "two")))
+    records = drive(engine, [(0, "a")], lambda job: 21)
     assert outcomes(records) == [("a", 0, "aborted")]
     assert [stage.name for stage in records[0].stages] == ["one"]
-    engine = seeded(harness, harness.task("a", 30, stages=("one", "two")))
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 20 if job.next_stage == 0 else 10)
+    engine = seeded(make_task("a", 30, stages=("one", "two")))
+    [record] = drive(engine, [(0, "a")], lambda job: 20 if job.next_stage == 0 else 10)
     assert record.outcome is Outcome.MET
 
 
-def test_stale_frames_are_skipped(harness):
-    engine = seeded(harness, harness.task("a", 30, max_age_ns=5))
-    engine.release("a", 100, 94, harness.work(0))
-    engine.release("a", 100, 95, harness.work(1))
+def test_stale_frames_are_skipped():
+    engine = seeded(make_task("a", 30, max_age_ns=5))
+    engine.release("a", 100, 94, make_work(0))
+    engine.release("a", 100, 95, make_work(1))
     assert engine.next(100).sequence == 1
     [(record, _)] = engine.take_ended()
     assert (record.sequence, record.outcome, record.reason) == (0, Outcome.SKIPPED, "stale")
 
 
-def test_deadline_and_variant_change_with_the_next_frame(harness):
-    task = harness.task("a", 30, variants=("full", "small"), variant="full")
-    engine = seeded(harness, task)
-    engine.release("a", 0, 0, harness.work(0))
+def test_deadline_and_variant_change_with_the_next_frame():
+    task = make_task("a", 30, variants=("full", "small"), variant="full")
+    engine = seeded(task)
+    engine.release("a", 0, 0, make_work(0))
     running = engine.next(0)
     engine.set_variant("a", "small")
     engine.set_deadline("a", 50)
-    engine.release("a", 1, 1, harness.work(1))
+    engine.release("a", 1, 1, make_work(1))
     engine.boundary(running, 10, 0, 10)
     second = engine.next(10)
     assert (running.variant, second.variant) == ("full", "small")
     assert second.absolute_deadline_ns == 51
 
 
-def test_a_hopeless_task_probes_and_recovers(harness):
+def test_a_hopeless_task_probes_and_recovers():
     """Its budget says 50, its deadline 20: one frame in PROBE_INTERVAL runs and finds 10."""
-    engine = seeded(harness, harness.task("a", 20), budget=50)
+    engine = seeded(make_task("a", 20), budget=50)
     count = PROBE_INTERVAL + 5
-    records = harness.drive(engine, [(i * 100, "a") for i in range(count)], lambda job: 10)
+    records = drive(engine, [(i * 100, "a") for i in range(count)], lambda job: 10)
     skipped = [record.outcome for record in records[: PROBE_INTERVAL - 1]]
     assert skipped == [Outcome.SKIPPED] * (PROBE_INTERVAL - 1)
     assert records[PROBE_INTERVAL - 1].admission is Admission.PROBE
@@ -189,21 +188,21 @@ def test_a_hopeless_task_probes_and_recovers(harness):
     assert [r.outcome for r in records[PROBE_INTERVAL - 1 :]] == [Outcome.MET] * 6
 
 
-def test_an_outlier_does_not_keep_a_task_out_for_ever(harness):
+def test_an_outlier_does_not_keep_a_task_out_for_ever():
     """Behind `a` only 20 are left of each frame, and the budget of `b` says 25: it takes 10."""
-    engine = seeded(harness, harness.task("a", 29), harness.task("b", 30))
+    engine = seeded(make_task("a", 29), make_task("b", 30))
     engine.seed_budgets("b", "full@null", [(25,)])
     arrivals = [(i * 100, task) for i in range(PROBE_INTERVAL + 5) for task in "ab"]
-    records = [r for r in harness.drive(engine, arrivals, lambda job: 10) if r.task == "b"]
+    records = [r for r in drive(engine, arrivals, lambda job: 10) if r.task == "b"]
     probes = [r.sequence for r in records if r.admission is Admission.PROBE]
     assert probes == [PROBE_INTERVAL - 1]
     assert {r.outcome for r in records[: probes[0]]} == {Outcome.SKIPPED}
     assert {r.outcome for r in records[probes[0] :]} == {Outcome.MET}
 
 
-def jittery(harness, *tasks, budget, usual):
+def jittery(*tasks, budget, usual):
     """Tasks whose budget is more than their usual time."""
-    engine = seeded(harness, *tasks)
+    engine = seeded(*tasks)
     for task in tasks:
         runs = [tuple(time for _ in task.stages) for time in (usual, usual, budget)]
         for variant in task.variants:
@@ -211,17 +210,17 @@ def jittery(harness, *tasks, budget, usual):
     return engine
 
 
-def test_what_fits_as_usual_only_runs_on_spare_time(harness):
-    engine = jittery(harness, harness.task("a", 30), budget=50, usual=10)
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 10)
+def test_what_fits_as_usual_only_runs_on_spare_time():
+    engine = jittery(make_task("a", 30), budget=50, usual=10)
+    [record] = drive(engine, [(0, "a")], lambda job: 10)
     assert (record.outcome, record.admission) == (Outcome.MET, Admission.SPARE)
 
 
-def test_admitted_jobs_go_before_spare_time(harness):
+def test_admitted_jobs_go_before_spare_time():
     """`a` has the earlier deadline, but 35 are too few for its budget of 40."""
-    tasks = [harness.task("x", 100), harness.task("a", 40), harness.task("b", 90)]
-    engine = jittery(harness, *tasks, budget=40, usual=10)
-    records = harness.drive(engine, [(0, "x"), (1, "a"), (2, "b")], lambda job: 10)
+    tasks = [make_task("x", 100), make_task("a", 40), make_task("b", 90)]
+    engine = jittery(*tasks, budget=40, usual=10)
+    records = drive(engine, [(0, "x"), (1, "a"), (2, "b")], lambda job: 10)
     assert [(r.task, r.admission.value) for r in records] == [
         ("x", "budget"),
         ("b", "budget"),
@@ -229,11 +228,11 @@ def test_admitted_jobs_go_before_spare_time(harness):
     ]
 
 
-def test_an_admitted_job_stays_admitted(harness):
+def test_an_admitted_job_stays_admitted():
     """After its first stage the budget of the second does not fit any more: it goes on."""
-    task = harness.task("a", 80, stages=("one", "two"))
-    engine = jittery(harness, task, harness.task("b", 90), budget=40, usual=10)
-    records = harness.drive(
+    task = make_task("a", 80, stages=("one", "two"))
+    engine = jittery(task, make_task("b", 90), budget=40, usual=10)
+    records = drive(
         engine,
         [(0, "a"), (1, "b")],
         lambda job: 45 if job.next_stage == 0 and job.task == "a" else 10,
@@ -244,20 +243,20 @@ def test_an_admitted_job_stays_admitted(harness):
     ]
 
 
-def test_a_failure_ends_that_frame_only(harness):
-    engine = seeded(harness, harness.task("a", 30))
-    records = harness.drive(
+def test_a_failure_ends_that_frame_only():
+    engine = seeded(make_task("a", 30))
+    records = drive(
         engine, [(0, "a"), (40, "a")], lambda job: 10, fails=lambda job: job.sequence == 0
     )
     assert outcomes(records) == [("a", 0, "failed"), ("a", 1, "met")]
     assert records[0].reason == "made to fail"
 
 
-def test_a_variant_that_fails_twice_is_withdrawn(harness):
-    task = harness.task("a", 30, variants=("bad", "good"), variant="bad")
-    engine = seeded(harness, task)
+def test_a_variant_that_fails_twice_is_withdrawn():
+    task = make_task("a", 30, variants=("bad", "good"), variant="bad")
+    engine = seeded(task)
     arrivals = [(i * 40, "a") for i in range(4)]
-    records = harness.drive(engine, arrivals, lambda job: 10, lambda job: job.variant == "bad")
+    records = drive(engine, arrivals, lambda job: 10, lambda job: job.variant == "bad")
     assert [(r.variant, r.outcome.value) for r in records] == [
         ("bad", "failed"),
         ("bad", "failed"),
@@ -268,18 +267,18 @@ def test_a_variant_that_fails_twice_is_withdrawn(harness):
         engine.set_variant("a", "bad")
 
 
-def test_the_last_variant_is_never_withdrawn(harness):
-    engine = seeded(harness, harness.task("a", 30))
+def test_the_last_variant_is_never_withdrawn():
+    engine = seeded(make_task("a", 30))
     arrivals = [(i * 40, "a") for i in range(5)]
-    records = harness.drive(engine, arrivals, lambda job: 10, lambda job: job.sequence < 4)
+    records = drive(engine, arrivals, lambda job: 10, lambda job: job.sequence < 4)
     assert [r.outcome.value for r in records] == ["failed"] * 4 + ["met"]
 
 
-def test_flush_ends_what_waits_and_cancels_what_runs(harness):
-    engine = seeded(harness, harness.task("a", 100, stages=("one", "two")))
-    engine.release("a", 0, 0, harness.work(0))
+def test_flush_ends_what_waits_and_cancels_what_runs():
+    engine = seeded(make_task("a", 100, stages=("one", "two")))
+    engine.release("a", 0, 0, make_work(0))
     running = engine.next(0)
-    engine.release("a", 1, 1, harness.work(1))
+    engine.release("a", 1, 1, make_work(1))
     engine.flush("a", 2, "deactivated")
     assert not engine.is_idle("a")
     engine.boundary(running, 10, 0, 10)
@@ -289,29 +288,29 @@ def test_flush_ends_what_waits_and_cancels_what_runs(harness):
     engine.remove_task("a")
 
 
-def test_suspended_tasks_skip(harness):
-    engine = seeded(harness, harness.task("a", 100))
+def test_suspended_tasks_skip():
+    engine = seeded(make_task("a", 100))
     engine.suspend("a", "restarting")
-    assert engine.release("a", 0, 0, harness.work()).ended
+    assert engine.release("a", 0, 0, make_work()).ended
     engine.resume("a")
-    assert not engine.release("a", 1, 1, harness.work()).ended
+    assert not engine.release("a", 1, 1, make_work()).ended
     [(record, _)] = engine.take_ended()
     assert (record.outcome, record.reason) == (Outcome.SKIPPED, "restarting")
 
 
-def test_a_boundary_after_the_end_changes_nothing(harness):
+def test_a_boundary_after_the_end_changes_nothing():
     """The watchdog gave the job up; later its stage returns all the same."""
-    engine = seeded(harness, harness.task("a", 100))
-    engine.release("a", 0, 0, harness.work())
+    engine = seeded(make_task("a", 100))
+    engine.release("a", 0, 0, make_work())
     job = engine.next(0)
     engine.fail(job, 50, "hangs")
     engine.boundary(job, 60, 0, 60)
     assert [record.outcome for record, _ in engine.take_ended()] == [Outcome.FAILED]
 
 
-def test_rejected_frames_count(harness):
-    engine = seeded(harness, harness.task("a", 100))
-    engine.reject("a", 7, 7, harness.work(3), "unknown encoding")
+def test_rejected_frames_count():
+    engine = seeded(make_task("a", 100))
+    engine.reject("a", 7, 7, make_work(3), "unknown encoding")
     [(record, _)] = engine.take_ended()
     assert (record.outcome, record.reason, record.sequence) == (
         Outcome.FAILED,
@@ -321,19 +320,19 @@ def test_rejected_frames_count(harness):
     assert engine.tasks["a"].released == 1
 
 
-def test_lag_is_sub_deadline_minus_measured(harness):
+def test_lag_is_sub_deadline_minus_measured():
     """Profile 10 and 30 of a deadline of 80: sub-deadlines 20 and 60."""
-    task = harness.task("a", 80, stages=("one", "two"))
+    task = make_task("a", 80, stages=("one", "two"))
     engine = Engine()
     engine.add_task(task)
     engine.seed_budgets("a", "full@null", [(10, 30)] * 3)
-    [record] = harness.drive(engine, [(0, "a")], lambda job: (12, 30)[job.next_stage])
+    [record] = drive(engine, [(0, "a")], lambda job: (12, 30)[job.next_stage])
     assert record.lag_ns == 80 - 42
 
 
-def test_two_workers_run_two_tasks_at_once(harness):
-    engine = seeded(harness, harness.task("a", 15), harness.task("b", 15), workers=2)
-    records = harness.drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
+def test_two_workers_run_two_tasks_at_once():
+    engine = seeded(make_task("a", 15), make_task("b", 15), workers=2)
+    records = drive(engine, [(0, "a"), (0, "b")], lambda job: 10)
     assert [(r.outcome, r.start_ns) for r in records] == [(Outcome.MET, 0)] * 2
 
 

@@ -5,10 +5,11 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_drive import drive, make_task
 
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
-from jetson_dnn_rt.scheduling.runs import Run
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 NAMES = ("a", "b", "c")
@@ -40,11 +41,11 @@ def workloads(draw):
     }
 
 
-def run(harness, load, on_start=lambda engine, job, now: None):
+def run(load, on_start=lambda engine, job, now: None):
     engine = Engine(load["workers"], load["discipline"], {"cuda": 1})
     for name, deadline, stages in zip(NAMES, load["deadlines"], load["stages"], strict=False):
         names = tuple(f"s{i}" for i in range(stages))
-        task = harness.task(
+        task = make_task(
             name,
             deadline,
             stages=names,
@@ -64,7 +65,7 @@ def run(harness, load, on_start=lambda engine, job, now: None):
                 engine.seed_batch_budgets(name, "v", stage, size, times)
     times = load["times"]
     arrivals = [(time_ns, NAMES[index]) for time_ns, index in load["arrivals"]]
-    records = harness.drive(
+    records = drive(
         engine,
         sorted(arrivals),
         lambda job: times[(job.sequence + job.next_stage) % len(times)],
@@ -76,9 +77,8 @@ def run(harness, load, on_start=lambda engine, job, now: None):
 
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
-def test_every_frame_ends_exactly_once(load, request):
-    harness = request.getfixturevalue("harness")
-    engine, records = run(harness, load)
+def test_every_frame_ends_exactly_once(load):
+    engine, records = run(load)
     frames = Counter((record.task, record.sequence) for record in records)
     assert set(frames.values()) == {1}
     arrived = Counter(NAMES[index] for _, index in load["arrivals"])
@@ -112,9 +112,7 @@ def rivals(engine, job):
 
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
-def test_no_stage_starts_that_the_rules_forbid(load, request):
-    harness = request.getfixturevalue("harness")
-
+def test_no_stage_starts_that_the_rules_forbid(load):
     load["on_gpu"] = False
 
     def check(engine, job, now_ns):
@@ -126,17 +124,16 @@ def test_no_stage_starts_that_the_rules_forbid(load, request):
             for state, other, variant in rivals(engine, job):
                 assert not all(fits(state, other, variant, now_ns))
 
-    run(harness, load, check)
+    run(load, check)
 
 
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
-def test_edf_order(load, request):
+def test_edf_order(load):
     """No admitted job runs while another one with an earlier deadline is ready.
 
     Unless that one waits for a mate, or for its device.
     """
-    harness = request.getfixturevalue("harness")
     load["discipline"] = "edf"
     load["batches"] = load["on_gpu"] = False
 
@@ -147,14 +144,13 @@ def test_edf_order(load, request):
             if all(fits(state, other, variant, now_ns)):
                 assert job.absolute_deadline_ns <= other.absolute_deadline_ns
 
-    run(harness, load, check)
+    run(load, check)
 
 
 @given(load=workloads())
 @settings(max_examples=300, deadline=None)
-def test_records_tell_a_consistent_story(load, request):
-    harness = request.getfixturevalue("harness")
-    _, records = run(harness, load)
+def test_records_tell_a_consistent_story(load):
+    _, records = run(load)
     for record in records:
         done = record.outcome in (Outcome.MET, Outcome.LATE)
         assert done == (len(record.stages) == load["stages"][NAMES.index(record.task)])
@@ -176,9 +172,8 @@ def test_records_tell_a_consistent_story(load, request):
 
 @given(load=workloads())
 @settings(max_examples=200, deadline=None)
-def test_never_more_stages_than_workers(load, request):
-    harness = request.getfixturevalue("harness")
-    _, records = run(harness, load)
+def test_never_more_stages_than_workers(load):
+    _, records = run(load)
     edges = [
         edge
         for record in records
@@ -198,6 +193,5 @@ def test_never_more_stages_than_workers(load, request):
 
 @given(load=workloads())
 @settings(max_examples=100, deadline=None)
-def test_the_same_workload_gives_the_same_records(load, request):
-    harness = request.getfixturevalue("harness")
-    assert run(harness, load)[1] == run(harness, load)[1]
+def test_the_same_workload_gives_the_same_records(load):
+    assert run(load)[1] == run(load)[1]

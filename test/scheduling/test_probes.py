@@ -2,8 +2,8 @@
 
 from virtual_drive import drive, make_task
 
+from jetson_dnn_rt.scheduling.admission import PROBE_INTERVAL
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.probes import PROBE_INTERVAL
 from jetson_dnn_rt.tasks import Admission, Outcome
 
 COST, PERIOD, DEADLINE = 1000, 3300, 1500

@@ -13,8 +13,8 @@ from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.runs import Run
 from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector
+from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 
 STAGES = ("first", "second", "third")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector, Unconcerned
+from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector
 from jetson_dnn_rt.tasks import Admission, Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
 STAGES = ("preprocess", "inference-1", "inference-2", "inference-3", "decode")
 
 
-class DeadlineSelector(Unconcerned):
+class DeadlineSelector(StaticSelector):
     """Slow while it fits, else fast: the least of what a coordinator does."""
 
     def choose(self, state, job, now_ns):
@@ -23,10 +24,10 @@ class DeadlineSelector(Unconcerned):
         return (SLOW, FAST)
 
 
-def make(harness, deadline, spans=None, slow=10, fast=4, **changes):
+def make(deadline, spans=None, slow=10, fast=4, **changes):
     engine = Engine()
     engine.add_task(
-        harness.task("a", deadline, stages=STAGES, variants=(SLOW, FAST), variant=SLOW, **changes),
+        make_task("a", deadline, stages=STAGES, variants=(SLOW, FAST), variant=SLOW, **changes),
         spans,
     )
     for variant, time_ns in ((SLOW, slow), (FAST, fast)):
@@ -39,24 +40,24 @@ def path(record):
     return [(stage.name, stage.variant) for stage in record.stages]
 
 
-def test_the_static_choice_holds_for_the_whole_frame(harness):
-    engine = make(harness, 100)
+def test_the_static_choice_holds_for_the_whole_frame():
+    engine = make(100)
 
     def change(job, now_ns):
         if job.next_stage == 2:
             engine.set_variant("a", FAST)
 
-    first, second = harness.drive(engine, [(0, "a"), (200, "a")], lambda job: 10, on_start=change)
+    first, second = drive(engine, [(0, "a"), (200, "a")], lambda job: 10, on_start=change)
     assert {stage.variant for stage in first.stages} == {SLOW}
     assert {stage.variant for stage in second.stages} == {FAST}
     assert (first.variant, second.variant) == (SLOW, FAST)
 
 
-def test_a_plan_switches_at_boundaries(harness):
-    engine = make(harness, 100)
+def test_a_plan_switches_at_boundaries():
+    engine = make(100)
     plan = (SLOW, FAST, SLOW, FAST, SLOW)
     engine.selector = PlannedSelector({"a": plan})
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 10 if job.variant == SLOW else 4)
+    [record] = drive(engine, [(0, "a")], lambda job: 10 if job.variant == SLOW else 4)
     assert path(record) == list(zip(STAGES, plan, strict=True))
     assert record.variant == f"{SLOW}+{FAST}"
     assert record.execution_time_ns == 3 * 10 + 2 * 4
@@ -64,91 +65,91 @@ def test_a_plan_switches_at_boundaries(harness):
     assert record.lag_ns == 100 - 38
 
 
-def test_each_variant_learns_from_its_own_stages(harness):
-    engine = make(harness, 100)
+def test_each_variant_learns_from_its_own_stages():
+    engine = make(100)
     engine.selector = PlannedSelector({"a": (SLOW, FAST, FAST, FAST, SLOW)})
-    harness.drive(engine, [(0, "a")], lambda job: 12 if job.variant == SLOW else 6)
+    drive(engine, [(0, "a")], lambda job: 12 if job.variant == SLOW else 6)
     budgets = engine.tasks["a"].budgets
     assert [estimator.budget_ns for estimator in budgets[SLOW]] == [12, 10, 10, 10, 12]
     assert [estimator.budget_ns for estimator in budgets[FAST]] == [4, 6, 6, 6, 4]
 
 
-def test_a_late_frame_is_saved_by_switching_not_aborted(harness):
+def test_a_late_frame_is_saved_by_switching_not_aborted():
     # 45 to go: slow needs 50, so fast from the start; without it the frame would be skipped.
-    engine = make(harness, 45)
+    engine = make(45)
     engine.selector = DeadlineSelector()
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 10 if job.variant == SLOW else 4)
+    [record] = drive(engine, [(0, "a")], lambda job: 10 if job.variant == SLOW else 4)
     assert record.outcome is Outcome.MET
     assert path(record)[0] == ("preprocess", FAST)
     # Once ahead it can afford the slow one again: 4 + 4 * 10 = 44 <= 45.
     assert [variant for _, variant in path(record)] == [FAST, SLOW, SLOW, SLOW, SLOW]
 
 
-def test_hopeless_is_what_no_allowed_variant_can_save(harness):
-    engine = make(harness, 60)
+def test_hopeless_is_what_no_allowed_variant_can_save():
+    engine = make(60)
     engine.selector = DeadlineSelector()
     # The first stage takes 45 instead of 10: 15 are left, fast needs 4 * 4 = 16.
     times = {0: 45}
-    [record] = harness.drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
+    [record] = drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
     assert (record.outcome, record.reason) == (Outcome.ABORTED, "budget")
-    engine = make(harness, 61)
+    engine = make(61)
     engine.selector = DeadlineSelector()
-    [record] = harness.drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
+    [record] = drive(engine, [(0, "a")], lambda job: times.get(job.next_stage, 4))
     assert record.outcome is Outcome.MET
 
 
-def test_a_variant_that_covers_several_stages(harness):
-    engine = make(harness, 100, {FAST: (1, 2, 1, 1)})
+def test_a_variant_that_covers_several_stages():
+    engine = make(100, {FAST: (1, 2, 1, 1)})
     engine.set_variant("a", FAST)
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 4)
+    [record] = drive(engine, [(0, "a")], lambda job: 4)
     assert [stage.name for stage in record.stages] == [
         "preprocess", "inference-1..2", "inference-3", "decode"
     ]  # fmt: skip
     assert engine.tasks["a"].remaining_budget_ns(FAST) == 16
 
 
-def test_nothing_enters_in_the_middle_of_a_cover(harness):
-    engine = make(harness, 100, {FAST: (1, 2, 1, 1)})
+def test_nothing_enters_in_the_middle_of_a_cover():
+    engine = make(100, {FAST: (1, 2, 1, 1)})
     engine.selector = PlannedSelector({"a": (SLOW, SLOW, FAST, FAST, FAST)})
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 4)
+    [record] = drive(engine, [(0, "a")], lambda job: 4)
     assert [variant for _, variant in path(record)] == [SLOW, SLOW, SLOW, FAST, FAST]
 
 
 @pytest.mark.parametrize("spans", [(1, 2, 1), (1, 2, 2, 1), (0, 3, 1, 1), (5, 0)])
-def test_runs_must_do_every_stage_once(harness, spans):
+def test_runs_must_do_every_stage_once(spans):
     with pytest.raises(ValueError, match="the task has 5"):
-        make(harness, 100, {FAST: spans})
+        make(100, {FAST: spans})
 
 
-def test_a_withdrawn_variant_is_left_at_the_next_boundary(harness):
-    engine = make(harness, 100)
+def test_a_withdrawn_variant_is_left_at_the_next_boundary():
+    engine = make(100)
     engine.selector = PlannedSelector({"a": (SLOW, SLOW, FAST, FAST, SLOW)})
     fails = lambda job: job.variant == FAST  # noqa: E731
-    records = harness.drive(engine, [(0, "a"), (200, "a"), (400, "a")], lambda job: 4, fails)
+    records = drive(engine, [(0, "a"), (200, "a"), (400, "a")], lambda job: 4, fails)
     assert [record.outcome.value for record in records] == ["failed", "failed", "met"]
     assert FAST in engine.tasks["a"].withdrawn
     assert {variant for _, variant in path(records[2])} == {SLOW}
 
 
-def test_a_frame_inside_a_withdrawn_cover_ends(harness):
+def test_a_frame_inside_a_withdrawn_cover_ends():
     """Between its runs a frame may find its own variant withdrawn and no other that can go on."""
-    engine = make(harness, 100, {SLOW: (1, 3, 1)}, slow=4)
+    engine = make(100, {SLOW: (1, 3, 1)}, slow=4)
     engine.selector = PlannedSelector({"a": (FAST,) * 5})
 
     def withdraw(job, now_ns):
         if job.next_stage == 1:
             engine.tasks["a"].withdrawn[FAST] = "by hand"
 
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 4, on_start=withdraw)
+    [record] = drive(engine, [(0, "a")], lambda job: 4, on_start=withdraw)
     assert (record.outcome, record.reason) == (Outcome.ABORTED, "withdrawn")
 
 
-def test_a_variant_can_be_added_and_made_anew(harness):
-    engine = make(harness, 100)
+def test_a_variant_can_be_added_and_made_anew():
+    engine = make(100)
     engine.add_variant("a", "full@torch-bf16", (1, 3, 1))
     engine.seed_budgets("a", "full@torch-bf16", [(1, 5, 1)])
     engine.set_variant("a", "full@torch-bf16")
-    [record] = harness.drive(engine, [(0, "a")], lambda job: 1)
+    [record] = drive(engine, [(0, "a")], lambda job: 1)
     assert [stage.name for stage in record.stages] == ["preprocess", "inference-1..3", "decode"]
     engine.tasks["a"].withdrawn["full@torch-bf16"] = "by hand"
     with pytest.raises(ValueError, match="was withdrawn"):
@@ -158,9 +159,9 @@ def test_a_variant_can_be_added_and_made_anew(harness):
     assert engine.tasks["a"].parameters.variants == (SLOW, FAST, "full@torch-bf16")
 
 
-def test_the_choice_before_the_start_follows_the_task(harness):
-    engine = make(harness, 100)
-    job = engine.release("a", 0, 0, harness.work())
+def test_the_choice_before_the_start_follows_the_task():
+    engine = make(100)
+    job = engine.release("a", 0, 0, make_work())
     engine.set_variant("a", FAST)
     assert StaticSelector().choose(engine.tasks["a"], job, 0) == FAST
     assert engine.next(0).variant == FAST
@@ -171,13 +172,13 @@ def test_names_of_runs() -> None:
     assert stage_name(STAGES, 1, 3) == "inference-1..3"
 
 
-def test_a_frame_is_admitted_by_the_budget_of_the_fastest_variant_it_may_choose(harness):
-    engine = make(harness, deadline=60, slow=10, fast=4)
+def test_a_frame_is_admitted_by_the_budget_of_the_fastest_variant_it_may_choose():
+    engine = make(deadline=60, slow=10, fast=4)
     # The budget of the slow variant is 5 * 18, its usual time 5 * 10.
     engine.seed_budgets("a", SLOW, [(time,) * len(STAGES) for time in (10, 10, 18)])
     engine.selector = DeadlineSelector()
-    (record,) = harness.drive(engine, [(0, "a")], lambda job: 4)
+    (record,) = drive(engine, [(0, "a")], lambda job: 4)
     assert record.admission is Admission.BUDGET
     engine.selector = StaticSelector()
-    (record,) = harness.drive(engine, [(1000, "a")], lambda job: 10)
+    (record,) = drive(engine, [(1000, "a")], lambda job: 10)
     assert record.admission is Admission.SPARE

@@ -48,7 +48,7 @@ while True:
 NODE = """
 import random, sys, time
 from pathlib import Path
-from jetson_dnn_rt.nodes import cohort_tables
+from jetson_dnn_rt.nodes.coordinator import cohort_tables
 from jetson_dnn_rt.nodes.process.running import run_node
 from jetson_dnn_rt.platforms.detect import detect
 

@@ -3,15 +3,15 @@
 import numpy as np
 
 from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import Stage, TaskParameters
 
 MS = 1_000_000
 HANG_NS = 10**15
 IMAGE = np.zeros((2, 2, 3), np.uint8)
-PLAIN = RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 
 
 def frame(sequence):

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.cuda.driver import DeviceProperties
-from jetson_dnn_rt.backends.cuda.memory import ALIGNMENT, regions
+from jetson_dnn_rt.backends.cuda.device import ALIGNMENT, DeviceProperties, regions
 
 
 class FakeArray:

@@ -14,11 +14,11 @@ import numpy as np
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.runtime.executor import Executor, Stages
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 
 RATE_HZ = 20.0
@@ -62,7 +62,7 @@ class Victim:
 def load(name: str) -> LoadedTask:
     """A small network on ONNX Runtime."""
     return LoadedTask(
-        TaskNodeParameters(
+        TaskConfig(
             model=name,
             variants=("full@onnxruntime-fp32",),
             warmup_runs=20,
@@ -81,7 +81,7 @@ def load(name: str) -> LoadedTask:
 def run(minutes: float) -> dict[str, Any]:
     """The campaign; returns its figures."""
     loaded = {name: load(name) for name in ("victim", "other")}
-    executor = Executor(2, realtime=RealtimeParameters(gc_freeze=False))
+    executor = Executor(2, realtime=RealtimeConfig(gc_freeze=False))
     outcomes: dict[str, Counter[Outcome]] = {name: Counter() for name in loaded}
 
     def observe(record: JobRecord, work: Work) -> None:

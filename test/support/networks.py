@@ -9,7 +9,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from jetson_dnn_rt.models.heads.kinds import recognise_head
+from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.torch import TorchOrigin

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from traced_jobs import METADATA, write_parquet_trace
 
+from jetson_dnn_rt.lab.report.recording import Recording, read_recording
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 PERIOD_NS = 33_333_333
@@ -89,3 +92,8 @@ def write_trace_of(folder: Path, jobs: list[JobRecord], interference: str = "non
     """`folder`, with a trace of these jobs in it."""
     write_parquet_trace(folder / "trace", jobs, make_metadata(interference))
     return folder
+
+
+def read_made(folder: Path, **changes: Any) -> Recording:
+    """A recording of made-up jobs."""
+    return read_recording("x", [open_trace(write_trace_of(folder, make_jobs(**changes)))])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
+from pyarrow import parquet
+
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
+from jetson_dnn_rt.traces.schema import (
+    TracedJob,
+    TracedTask,
+    TraceMetadata,
+    make_batch,
+    make_schema,
+)
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 METADATA = TraceMetadata(
@@ -76,14 +83,11 @@ def write_parquet_trace(
     return folder
 
 
-def format_job(record: JobRecord) -> str:
-    """A line of a trace of version 1."""
-    return json.dumps(asdict(record), separators=(",", ":"))
-
-
-def write_lines(path: Path, records: Iterable[JobRecord]) -> Path:
-    """A trace of version 1."""
-    path.write_text("".join(format_job(record) + "\n" for record in records), encoding="utf-8")
+def write_part(path: Path, records: Iterable[JobRecord]) -> Path:
+    """One file of a trace, nothing of it marked as warm-up."""
+    schema = make_schema(TraceMetadata())
+    batch = make_batch([TracedJob(record) for record in records], schema)
+    parquet.write_table(pa.Table.from_batches([batch]), path)
     return path
 
 

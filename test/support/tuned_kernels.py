@@ -10,8 +10,8 @@ from networks import make_model
 
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.tvm.library import TvmVariant
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.network import Network
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -61,7 +61,7 @@ def open_variant(model: Model, library: Library, **options: object) -> TvmVarian
 
 def tune(model: Model, library: Library, parts: Sequence[Part], trials: int = TRIALS) -> None:
     """Tune and compile parts."""
-    TvmTuner(TvmOptions(trials)).tune(open_variant(model, library), parts, compiles=True)
+    open_variant(model, library, tuning=TuningOptions(trials)).prepare(parts)
 
 
 def run(runner: object, shape: tuple[int, ...] = (1, 3, *SIZE)) -> np.ndarray:

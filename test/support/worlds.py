@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
+from jetson_dnn_rt.lab.simulate.session import Source, simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame, Simulation
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
@@ -99,3 +103,16 @@ def run(
         simulation.request_clocks(position, round(time_ms * MS))
     simulation.run()
     return simulation, frames
+
+
+@cache
+def laboratory(name: str) -> Laboratory:
+    """The laboratory of one of the package's scenarios."""
+    return Laboratory(open_scenario(name))
+
+
+def simulate_frames(source: Source, policy: str, **options: Any) -> list[SimulatedFrame]:
+    """The frames of one seed under a policy."""
+    frames: list[SimulatedFrame] = []
+    simulate(source, policy, observer=frames.append, **options)
+    return frames

@@ -6,19 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from traced_jobs import METADATA, damage, make_record, write_lines, write_parquet_trace
+from traced_jobs import METADATA, damage, make_record, write_parquet_trace
 
 from jetson_dnn_rt.traces import reader as trace_reader
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import METADATA_KEY, TracedJob, make_schema
-from jetson_dnn_rt.traces.trace import LINE_BYTES
+from jetson_dnn_rt.traces.schema import METADATA_KEY, TracedJob, make_batch, make_schema
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -41,15 +38,12 @@ def make_trace(kind: str, folder: Path) -> Path:
     """The only file of a good trace."""
     if kind == "stream":
         return write_stream(folder / "jobs-0000.arrows")
-    if kind == "parquet":
-        return write_parquet_trace(folder, RECORDS) / "jobs-0000.parquet"
-    folder.mkdir()
-    return write_lines(folder / "jobs.jsonl", RECORDS[:6])
+    return write_parquet_trace(folder, RECORDS) / "jobs-0000.parquet"
 
 
 def read_damaged(kind: str, folder: Path, seeds: range) -> int:
     """Read damaged traces; how many could be read. Run by a process of its own, too."""
-    from jetson_dnn_rt.lab.report.export.csv import write_csv
+    from jetson_dnn_rt.lab.report.export.tables import write_csv
     from jetson_dnn_rt.lab.wcet.samples import read_samples
 
     file = make_trace(kind, folder / "trace")
@@ -70,7 +64,7 @@ def read_damaged(kind: str, folder: Path, seeds: range) -> int:
     return whole
 
 
-@pytest.mark.parametrize("kind", ["stream", "parquet", "lines"])
+@pytest.mark.parametrize("kind", ["stream", "parquet"])
 def test_damage_is_an_error_of_the_reader(tmp_path: Path, kind: str) -> None:
     """EDGES 20: offsets of a damaged stream led out of its memory; the process died of it.
 
@@ -194,39 +188,3 @@ def test_nested_without_end(tmp_path: Path) -> None:
     parquet.write_table(schema.empty_table(), tmp_path / "jobs-0000.parquet")
     with pytest.raises(ValueError, match="no metadata of a job trace"):
         open_trace(tmp_path)
-    (tmp_path / "jobs.jsonl").write_bytes(deep + b"\n")
-    with pytest.raises(ValueError, match="line 1: not a job record"):
-        list(open_trace(tmp_path / "jobs.jsonl").jobs())
-
-
-def test_a_line_without_end_is_not_read(tmp_path: Path) -> None:
-    write_lines(tmp_path / "jobs.jsonl", RECORDS[:2])
-    with (tmp_path / "jobs.jsonl").open("r+b") as file:
-        file.seek(0, 2)
-        file.truncate(file.tell() + 2**32)  # a hole: no byte of it is on the disk
-    jobs = open_trace(tmp_path).jobs()
-    assert [next(jobs).record, next(jobs).record] == RECORDS[:2]
-    with pytest.raises(ValueError, match=f"line 3 has more than {LINE_BYTES:,} bytes"):
-        next(jobs)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("task", 5),
-        ("sequence", "5"),
-        ("sequence", True),
-        ("release_ns", 2**63),
-        ("release_ns", 1e400),
-        ("completion_ns", 0.5),
-        ("start_ns", "now"),
-        ("stages", [{"name": "a", "variant": "b", "start_ns": None, "end_ns": 1}]),
-        ("stages", 7),
-        ("outcome", "splendid"),
-    ],
-)
-def test_a_line_of_other_kinds_is_refused(tmp_path: Path, name: str, value: object) -> None:
-    path = write_lines(tmp_path / "jobs.jsonl", [replace(RECORDS[0])])
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}) + "\n")
-    with pytest.raises(ValueError, match="line 1: not a job record"):
-        list(open_trace(tmp_path).batches())

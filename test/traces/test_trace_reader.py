@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from traced_jobs import METADATA, make_record, write_lines, write_parquet_trace
+from traced_jobs import METADATA, make_record, write_parquet_trace
 
 from jetson_dnn_rt.traces import reader as trace_reader
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.part import StreamPart
 from jetson_dnn_rt.traces.reader import open_trace, open_traces
 from jetson_dnn_rt.traces.schema import (
@@ -18,8 +16,8 @@ from jetson_dnn_rt.traces.schema import (
     TRACE_VERSION,
     TracedJob,
     TraceMetadata,
+    make_batch,
     make_schema,
-    to_row,
 )
 
 pa = pytest.importorskip("pyarrow")
@@ -116,39 +114,15 @@ def test_runs_that_were_put_together_are_said_to_be(
     assert "several runs" in caplog.text
 
 
-def test_version_1(tmp_path: Path) -> None:
-    write_lines(tmp_path / "jobs.jsonl", RECORDS)
-    trace = open_trace(tmp_path)
-    assert trace.metadata == TraceMetadata()
-    assert [job.record for job in trace.jobs()] == RECORDS
-    assert not any(job.warm_up for job in trace.jobs())
-    assert sum(batch.num_rows for batch in trace.batches()) == 20
-
-
 def test_columns_of_other_releases_are_passed_over(tmp_path: Path) -> None:
     """And types of other writers of Parquet are made those of this release."""
     schema = make_schema(METADATA)
-    table = pa.Table.from_pylist([to_row(TracedJob(r)) for r in RECORDS], schema=schema)
+    table = pa.Table.from_batches([make_batch(list(map(TracedJob, RECORDS)), schema)])
     table = table.append_column("weather", pa.array(["rain"] * 20))
     index = table.schema.get_field_index("sequence")
     table = table.set_column(index, "sequence", table["sequence"].cast(pa.int32()))
     parquet.write_table(table, tmp_path / "jobs-0000.parquet")
     assert [job.record for job in open_trace(tmp_path).jobs()] == RECORDS
-
-
-def test_traces_of_releases_that_counted_no_copies(tmp_path: Path) -> None:
-    schema = make_schema(METADATA)
-    table = pa.Table.from_pylist([to_row(TracedJob(r)) for r in RECORDS], schema=schema)
-    older = table.drop(["copied_bytes", "batch"])
-    parquet.write_table(older, tmp_path / "jobs-0000.parquet")
-    with pa.ipc.new_stream(tmp_path / "jobs-0001.arrows", older.schema) as stream:
-        stream.write_table(older)
-    trace = open_trace(tmp_path)
-    expected = [replace(record, copied_bytes=0) for record in RECORDS]
-    assert [job.record for job in trace.jobs()] == 2 * expected
-    assert [batch.num_rows for batch in trace.batches(["copied_bytes", "task"])] == [20, 20]
-    assert [batch.num_rows for batch in trace.batches(["copied_bytes"])] == [20, 20]
-    assert trace.table()["copied_bytes"].null_count == 40
 
 
 def write_with_metadata(path: Path, text: bytes) -> None:

@@ -21,10 +21,9 @@ from jetson_dnn_rt.lab.evaluate.trace_parts import TraceParts
 from jetson_dnn_rt.traces import part as trace_part
 from jetson_dnn_rt.traces import room as trace_room
 from jetson_dnn_rt.traces import writer as trace_writer
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.room import FREE_SHARE, TraceRoom
-from jetson_dnn_rt.traces.schema import TracedJob, make_schema
+from jetson_dnn_rt.traces.schema import TracedJob, make_batch, make_schema
 from jetson_dnn_rt.traces.writer import BATCH_JOBS, TraceWriter
 
 pa = pytest.importorskip("pyarrow")

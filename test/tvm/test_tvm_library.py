@@ -35,13 +35,11 @@ from jetson_dnn_rt.tvm import library as tvm_library
 from jetson_dnn_rt.tvm import measuring as tvm_measuring
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.library import TvmVariant
-from jetson_dnn_rt.tvm.runner import UntunedError
 from jetson_dnn_rt.tvm.target import TvmTarget
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.library.library import Library, Listing
 from jetson_dnn_rt.variants.library.transfer import export_entries, import_entries
 from jetson_dnn_rt.variants.running import variant_set
-from jetson_dnn_rt.variants.running.engines import make_runner_factory
+from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner_factory
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 BOARD = TvmTarget("llvm", "cortex-a78ae", "aarch64-linux-gnu")
@@ -134,28 +132,33 @@ def test_what_was_tuned_is_not_tuned_again(
     model: Model, library: Library, measured: list[int]
 ) -> None:
     parts = list_parts(model, library, 2)
-    variant = open_variant(model, library)
-    assert all(variant.is_built(part, TRIALS) for part in parts)
+    variant, larger = (
+        open_variant(model, library, tuning=TuningOptions(trials))
+        for trials in (TRIALS, TRIALS + 2)
+    )
+    assert variant.is_built(parts)
     before = {header.created for header in find(library, "artefact")}
     tune(model, library, parts)
     assert measured == []
     assert {header.created for header in find(library, "artefact")} == before
     # A larger budget is another matter: it goes on, and compiles what came of it.
-    assert not variant.is_built(parts[0], TRIALS + 2)
+    assert not larger.is_built(parts[:1])
     trials = variant.compiled_trials(parts[0])
     tune(model, library, parts[:1], TRIALS + 2)
     assert sum(measured) == variant.compiled_trials(parts[0]) - trials > 0
-    assert variant.is_built(parts[0], TRIALS + 2)
+    assert larger.is_built(parts[:1])
 
 
 def test_untuned_kernels_are_never_run(model: Model, empty: Library, measured: list[int]) -> None:
     with pytest.raises(NotBuiltError, match="not in the library: run jetson-dnn-rt build"):
         make(model, model.part, empty, build=False)
-    with pytest.raises(UntunedError, match="run jetson-dnn-rt build"):
+    with pytest.raises(BackendUnavailableError, match="run jetson-dnn-rt build"):
         make(model, model.part, None)
-    compiling_only = TvmTuner(TvmOptions(TRIALS, tunes=False))
-    with pytest.raises(UntunedError, match=r"0 of \d kernels .* a machine that does nothing else"):
-        make(model, model.part, empty, tuner=compiling_only)
+    compiling_only = TuningOptions(TRIALS, tunes=False)
+    with pytest.raises(
+        BackendUnavailableError, match=r"0 of \d kernels .* a machine that does nothing else"
+    ):
+        make(model, model.part, empty, tuning=compiling_only)
     assert measured == []
     assert find(empty, "artefact") == []
 
@@ -167,13 +170,15 @@ def test_nobody_takes_tvm_unasked(model: Model, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_when_time_is_over_the_figures_are_said(model: Model, empty: Library) -> None:
-    tuner = TvmTuner(TvmOptions(TRIALS, minutes=1e-9))
-    with pytest.raises(UntunedError, match=r"0 of \d kernels are tuned.*raise tvm_trials or"):
-        make(model, model.part, empty, tuner=tuner)
+    tuning = TuningOptions(TRIALS, minutes=1e-9)
+    with pytest.raises(
+        BackendUnavailableError, match=r"0 of \d kernels are tuned.*raise tvm_trials or"
+    ):
+        make(model, model.part, empty, tuning=tuning)
     with pytest.raises(NotBuiltError):
         make(model, model.part, empty, build=False)
     # The next time goes on.
-    assert run(make(model, model.part, empty, tuner=TvmTuner(TvmOptions(TRIALS)))).shape == (1, 5)
+    assert run(make(model, model.part, empty, tuning=TuningOptions(TRIALS))).shape == (1, 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -187,9 +192,9 @@ def test_interrupted_tuning_goes_on_where_it_was(
         if phase.startswith("tuning") and done and signal.getsignal(number) is not before:
             os.kill(os.getpid(), number)
 
-    variant = open_variant(model, empty)
+    variant = open_variant(model, empty, tuning=TuningOptions(TRIALS))
     with pytest.raises(KeyboardInterrupt):
-        TvmTuner(TvmOptions(TRIALS), interrupt).tune(variant, [model.part])
+        variant.tune([model.part], interrupt)
     assert signal.getsignal(number) is before
     (header,) = find(empty, "tuning")
     first = sum(measured)
@@ -212,8 +217,8 @@ def test_interrupted_tuning_goes_on_where_it_was(
 
 def test_progress_tells_the_trials_of_this_time(model: Model, empty: Library) -> None:
     told: list[tuple[str, int, int]] = []
-    tuner = TvmTuner(TvmOptions(TRIALS, 60.0), lambda *step: told.append(step))
-    tuner.tune(open_variant(model, empty), [model.part])
+    variant = open_variant(model, empty, tuning=TuningOptions(TRIALS, 60.0))
+    variant.tune([model.part], lambda *step: told.append(step))
     tuning = [step for step in told if step[0] == "tuning test:network for at most 60 min"]
     assert tuning[0][1] == 0
     assert tuning[-1][1] == tuning[-1][2] > 0
@@ -226,11 +231,11 @@ def test_a_database_goes_to_another_board_of_the_same_kind(
     copy_tuning(library, empty, tmp_path)
     with pytest.raises(NotBuiltError, match="not in the library"):
         make(model, model.part, empty, build=False)
-    tuner = TvmTuner(TvmOptions(TRIALS, tunes=False))
-    copied = run(make(model, model.part, empty, tuner=tuner))
+    tuning = TuningOptions(TRIALS, tunes=False)
+    copied = run(make(model, model.part, empty, tuning=tuning))
     assert measured == []
     np.testing.assert_array_equal(copied, run(make(model, model.part, library, build=False)))
-    assert open_variant(model, empty).is_built(model.part, TRIALS)
+    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model.part])
 
 
 def test_a_database_for_another_target_is_refused(
@@ -243,9 +248,9 @@ def test_a_database_for_another_target_is_refused(
         make(model, model.part, empty, build=False)
     assert f"there is a tuning database for {BOARD.text}, which is not used" in str(caught.value)
     assert f"here is {here.target.text}" in str(caught.value)
-    compiling_only = TvmTuner(TvmOptions(TRIALS, tunes=False))
-    with pytest.raises(UntunedError), caplog.at_level(logging.WARNING):
-        make(model, model.part, empty, tuner=compiling_only)
+    compiling_only = TuningOptions(TRIALS, tunes=False)
+    with pytest.raises(BackendUnavailableError), caplog.at_level(logging.WARNING):
+        make(model, model.part, empty, tuning=compiling_only)
     assert f"there is a tuning database for {BOARD.text}, which is not used" in caplog.text
     # Under this machine's name it is no better: the file itself says what it is for.
     (header,) = find(empty, "tuning")
@@ -271,7 +276,7 @@ def test_without_a_linker_code_is_made_at_every_start(
     expected = run(make(model, model.part, library, build=False))
     copy_tuning(library, empty, tmp_path)
     monkeypatch.setattr(tvm_compile, "find_linker", lambda: "")
-    monkeypatch.setattr(tvm_library, "_said", set())
+    monkeypatch.setattr(tvm_library, "_logged", set())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             np.testing.assert_array_equal(
@@ -279,7 +284,7 @@ def test_without_a_linker_code_is_made_at_every_start(
             )
     assert caplog.text.count("sudo apt install g++") == 1
     assert find(empty, "artefact") == []
-    assert open_variant(model, empty).is_built(model.part, TRIALS)
+    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model.part])
 
 
 def test_code_that_does_not_load_is_made_anew(
@@ -291,8 +296,8 @@ def test_code_that_does_not_load_is_made_anew(
     with pytest.raises(NotBuiltError), caplog.at_level(logging.WARNING):
         make(model, model.part, library, build=False)
     assert "cannot be loaded by TVM" in caplog.text
-    tuner = TvmTuner(TvmOptions(TRIALS, tunes=False))
-    np.testing.assert_array_equal(run(make(model, model.part, library, tuner=tuner)), expected)
+    tuning = TuningOptions(TRIALS, tunes=False)
+    np.testing.assert_array_equal(run(make(model, model.part, library, tuning=tuning)), expected)
     np.testing.assert_array_equal(run(make(model, model.part, library, build=False)), expected)
     assert measured == []
 
@@ -304,7 +309,7 @@ def test_lists_of_fp16_make_other_code_of_the_same_kernels(
     file.write_text("allow: [Conv]\nfollow: [Relu]\ndeny: []\n")
     spec = VariantSpec.parse("full@tvm-fp16")
     plain, own = (
-        TvmVariant(model, spec, threads=1, library=empty, amp_lists=lists)
+        TvmVariant(model, spec, threads=1, library=empty, tuning=TuningOptions(amp_lists=lists))
         for lists in ("", str(file))
     )
     assert plain._tuning_key() == own._tuning_key()
@@ -312,9 +317,11 @@ def test_lists_of_fp16_make_other_code_of_the_same_kernels(
     assert plain.id_of(model.part) != own.id_of(model.part)
     # They are for FP16 alone.
     file.write_text("nonsense")
-    assert open_variant(model, empty, amp_lists=str(file))._code_key(model.part).options == (
-        open_variant(model, empty)._code_key(model.part).options
+    first, second = (
+        open_variant(model, empty, tuning=TuningOptions(amp_lists=lists))._code_key(model.part)
+        for lists in ("", str(file))
     )
+    assert first.options == second.options
 
 
 def test_batches_are_refused(model: Model, library: Library) -> None:

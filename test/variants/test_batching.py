@@ -14,10 +14,10 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.kinds import Head
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Work
@@ -381,5 +381,5 @@ def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model) -> None:
 def spoil(cameras: Cameras) -> Work:
     """A frame of the first task that is no number in the input buffer."""
     work = cameras.work(0, TORCH)
-    next(iter(cameras.sets.values())).pipelines[TORCH].envelope.image[:] = np.nan
+    next(iter(cameras.sets.values())).pipelines[TORCH].processor.image[:] = np.nan
     return work

@@ -20,11 +20,12 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.building.building import BuildSettings, TaskBuilder, TaskPlan, building
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running import batching
 from jetson_dnn_rt.variants.running.batching import BatchGroup
@@ -42,7 +43,7 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
     module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    for name in ("cuda", "tensorrt"):
+    for name in ("cuda.device", "tensorrt.runner"):
         monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
     return module
 
@@ -118,12 +119,12 @@ def test_of_mapped_memory_a_full_batch_copies_nothing(
     model: Model, monkeypatch: pytest.MonkeyPatch, slots: tuple[int, ...], copied: int
 ) -> None:
     """An integrated GPU reads the buffer of all slots in place."""
-    for name in ("backends.cuda", "backends.tensorrt"):
+    for name in ("backends.cuda.device", "backends.tensorrt.runner"):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
     with closing(Cameras(model, 3)) as cameras:
         assert all(report.used for report in cameras.group.prepare(FRAME, 1))
         alone = [cameras.run((slot,), together=False)[0] for slot in slots]
-        image = cameras.sets[0].pipelines[NAME].envelope.image
+        image = cameras.sets[0].pipelines[NAME].processor.image
         for one, work in zip(alone, cameras.run(slots, together=True), strict=True):
             # Besides the input the outputs, which the next batch of that size writes over.
             more = copied * (image.nbytes + 7 * 4)

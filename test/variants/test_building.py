@@ -15,15 +15,15 @@ from networks import Classifier, make_model
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.lab.compress import compression
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
-from jetson_dnn_rt.variants.building.building import (
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import (
     BuildReport,
     BuildSettings,
     TaskBuilder,
     TaskPlan,
-    building,
 )
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
@@ -122,6 +122,17 @@ def test_what_was_built_is_found(
     found = load_measurement(library, model, VariantSpec.parse(ONNX), threads=1, stages=2)
     assert found == first[ONNX].measurement
     assert load_measurement(library, model, VariantSpec.parse(ONNX), threads=2, stages=2) is None
+
+
+def test_without_the_lab_a_decomposed_variant_fails_with_what_to_do(
+    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "collect", lambda table: {})
+    builder = make_builder(model, library, frames, "tucker-0.50@torch-fp32")
+    report = builder.build(builder.plan.variants[0])
+    assert (report.state, report.measurement) == ("failed", None)
+    assert "jetson_dnn_rt.lab is not installed; fix: " in report.reason
+    assert "jetson-dnn-rt library import" in report.reason
 
 
 def test_a_decomposed_variant_is_compressed_once(

@@ -15,20 +15,20 @@ pytest.importorskip("tvm", reason="TVM is not installed")
 from tuned_kernels import SIZE, TRIALS, VARIANT, make_tiny
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tvm import measuring as tvm_measuring
 from jetson_dnn_rt.tvm import tuning as tvm_tuning
 from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions
-from jetson_dnn_rt.variants.building.building import (
+from jetson_dnn_rt.variants import building
+from jetson_dnn_rt.variants.building import (
     BuildReport,
     BuildSettings,
     TaskBuilder,
     TaskPlan,
-    building,
 )
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -59,7 +59,13 @@ def build(
     model: Model, library: Library, frames: str, stages: int = 1, **options: Any
 ) -> dict[VariantSpec, BuildReport]:
     plan = TaskPlan(
-        "task", model, (SPEC,), DecoderSettings(), 1, stages, tvm=TvmOptions(TRIALS, **options)
+        "task",
+        model,
+        (SPEC,),
+        DecoderSettings(),
+        1,
+        stages,
+        tuning=TuningOptions(TRIALS, **options),
     )
     builder = TaskBuilder(plan, library, BuildSettings(frames, runs=3), SteadyClock())
     return {spec: builder.build(spec) for spec in builder.order}

@@ -14,15 +14,14 @@ from fake_tensorrt import make_tensorrt
 from host_kernel import HostKernel, compile_for_host
 from networks import Classifier, make_model
 
-from jetson_dnn_rt.backends.cuda.device import CudaError
-from jetson_dnn_rt.backends.cuda.memory import regions
+from jetson_dnn_rt.backends.cuda.device import CudaError, regions
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.running import input_memory
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS, ROWS
+from jetson_dnn_rt.variants.running import frame_processor
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, ROWS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 VARIANTS = ("full@tensorrt-fp32", "full@tensorrt-fp16")
@@ -40,7 +39,7 @@ def function(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def kernel(function: Any, monkeypatch: pytest.MonkeyPatch) -> HostKernel:
     kernel = HostKernel(function)
-    monkeypatch.setattr(input_memory, "load_kernel", lambda: kernel)
+    monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     return kernel
 
 
@@ -52,7 +51,12 @@ def model() -> Model:
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
-    for name in ("backends.cuda", "backends.tensorrt", "backends.memory", "variants.input_memory"):
+    for name in (
+        "backends.cuda.device",
+        "backends.tensorrt.runner",
+        "backends.memory",
+        "variants.running.frame_processor",
+    ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
 
     def create(memory: str = "auto", names: tuple[str, ...] = VARIANTS[:1]) -> VariantSet:
@@ -131,7 +135,7 @@ def test_without_a_kernel_the_cpu_converts_and_it_is_said(
     def fail() -> Any:
         raise BackendUnavailableError("NVRTC cannot be used")
 
-    monkeypatch.setattr(input_memory, "load_kernel", fail)
+    monkeypatch.setattr(frame_processor, "load_kernel", fail)
     assert load("mapped").read_frames_on_device() is None
     assert "the CPU converts the frames" in caplog.text
     assert "NVRTC cannot be used" in caplog.text
@@ -149,7 +153,10 @@ def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu
     monkeypatch.setattr(IntegratedCuda, "view", refuse)
     variants = load("mapped")
     assert variants.read_frames_on_device() is None
-    assert f"{input_memory.ON_THE_CPU}: the pointer is not registered" in caplog.text
+    assert (
+        "the CPU converts the frames, though there is a CUDA device: the pointer is not registered"
+        in caplog.text
+    )
     run(variants, Frame(make_pixels(), "bgr8", 0, 0))
 
 
@@ -166,7 +173,7 @@ def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(
     kernel.error = CudaError("cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED (719)")
     for _ in range(2):
         np.testing.assert_array_equal(run(variants, frame)[0], reference)
-    errors = [record for record in caplog.records if "any more, the CPU does" in record.message]
+    errors = [record for record in caplog.records if "stopped converting frames" in record.message]
     assert len(errors) == 1
     assert "CUDA_ERROR_LAUNCH_FAILED" in errors[0].getMessage()
     assert variants.describe_input().endswith("by the CPU: " + str(kernel.error))
@@ -216,7 +223,7 @@ def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(
     variants, late = load("mapped"), VARIANTS[1]
     frame = Frame(make_pixels(), "bgr8", 0, 0)
     run(variants, frame)
-    image = variants.pipelines[VARIANTS[0]].envelope.image
+    image = variants.pipelines[VARIANTS[0]].processor.image
     before = image.copy()
     variants.add(late)
     rehearsal = variants.rehearse(late)

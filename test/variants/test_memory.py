@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jetson_dnn_rt.variants.measuring.memory import MemoryUse, measure_memory
+from jetson_dnn_rt.variants.measuring.measurement import MemoryUse, measure_memory
 
 MIB = 1 << 20
 

@@ -14,11 +14,12 @@ from networks import calibrate, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import builtin, load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages
@@ -153,7 +154,7 @@ def test_builtin_networks_agree(kind: str, name: str) -> None:
         assert np.mean(one.mask == two.mask) >= (0.9 if short else 0.999)
         return
     (boxes, scores), (other_boxes, other_scores) = (
-        p.segments[0].runner.run([p.envelope.image]) for p in pipelines
+        p.segments[0].runner.run([p.processor.image]) for p in pipelines
     )
     np.testing.assert_allclose(other_scores, scores, atol=0.02 if short else 1e-5)
     # Around x = 300 bf16 has steps of 2: the corners must be added up in fp32.
@@ -308,7 +309,7 @@ def test_variant_set(classifier: Model) -> None:
         assert isinstance(result, Classification)
         assert len(result.scores) == 2
     one, other = variants.pipelines.values()
-    assert one.envelope is other.envelope  # a switch between them moves no picture
+    assert one.processor is other.processor  # a switch between them moves no picture
     assert variants.memory_bytes == one.memory_bytes + other.memory_bytes
     variants.close()
     variants.close()

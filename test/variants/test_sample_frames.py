@@ -16,8 +16,7 @@ from rosbags.typesys import Stores, get_typestore
 from jetson_dnn_rt.demo.scenes import random_scene, training_seed
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs, spread
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
 HEIGHT, WIDTH = 8, 12
@@ -140,7 +139,7 @@ def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path: Path) -> N
         list(open_frames(f"bag:{damaged}", 3))
 
 
-def test_without_rosbags_the_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rosbags_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)

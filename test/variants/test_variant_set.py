@@ -12,15 +12,16 @@ import torch
 from networks import calibrate, make_model
 
 from jetson_dnn_rt.backends import memory
+from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import builtin, load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.running import covering, network, variant_set
+from jetson_dnn_rt.variants.running import network, variant_set
 from jetson_dnn_rt.variants.running.variant_set import LeftOutError, VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -61,7 +62,7 @@ def test_stage_names_are_those_of_all_variants(model: Model) -> None:
 def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> None:
     """Four runs 6 % slower than one, two runs 4 %: two."""
     times = {4: 106.0, 2: 104.0, 1: 100.0}
-    monkeypatch.setattr(covering, "measure_segments", lambda segments: times[len(segments)])
+    monkeypatch.setattr(network, "measure_segments", lambda segments: times[len(segments)])
     with closing(make_set(model, [ONNX], stages=4)) as variants:
         names = [stage.name for stage in variants.pipelines[ONNX].stages]
     assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
@@ -69,7 +70,7 @@ def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> Non
 
 def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch) -> None:
     """Nothing is measured: another cover could give other bits."""
-    monkeypatch.setattr(covering, "measure_segments", pytest.fail)
+    monkeypatch.setattr(network, "measure_segments", pytest.fail)
     for runs in (4, 2, 1):
         with closing(make_set(model, [ONNX], stages=4, runs={ONNX: runs})) as variants:
             assert len(variants.pipelines[ONNX].segments) == runs
@@ -77,7 +78,7 @@ def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch) -> No
 
 def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch) -> None:
     # One run alone would be much the fastest.
-    monkeypatch.setattr(covering, "measure_segments", lambda segments: len(segments) ** 2)
+    monkeypatch.setattr(network, "measure_segments", lambda segments: len(segments) ** 2)
     with closing(make_set(model, [ONNX], stages=4, finest=True)) as variants:
         assert [stage.span for stage in variants.pipelines[ONNX].stages] == [1] * 6
 
@@ -191,7 +192,7 @@ def test_a_variant_can_be_added_and_dropped(model: Model) -> None:
         assert variants.add(ONNX) is pipeline
         assert list(before) == [TORCH]  # whoever goes through it is not disturbed
         rehearsal = variants.rehearse(ONNX)
-        assert rehearsal.envelope.image is not pipeline.envelope.image
+        assert rehearsal.processor.image is not pipeline.processor.image
         variants.drop(ONNX, "of no use")
         assert list(variants.pipelines) == [TORCH]
         assert variants.left_out == {ONNX: "of no use"}

@@ -15,9 +15,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from benchmarks.zero_copy.ways import make_message
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline
@@ -64,7 +64,7 @@ def test_from_the_message_to_the_first_layer(
         hook.remove()
     assert sources
     assert all(sources)
-    assert layers[0] == pipeline.envelope.image.ctypes.data
+    assert layers[0] == pipeline.processor.image.ctypes.data
     assert work.copied_bytes == INPUT_BYTES
     assert work.result is not None
 
@@ -73,12 +73,12 @@ def test_from_the_message_to_the_first_layer(
 def test_nothing_of_the_frames_size_is_made(pipeline: Pipeline, encoding: str) -> None:
     message = make_message(encoding, HEIGHT, WIDTH)
     for _ in range(2):
-        pipeline.envelope.preprocess(Work(view_image(message, 0)))
+        pipeline.processor.preprocess(Work(view_image(message, 0)))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        pipeline.envelope.preprocess(Work(view_image(message, 0)))
+        pipeline.processor.preprocess(Work(view_image(message, 0)))
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
@@ -93,7 +93,7 @@ def test_a_decoded_picture_counts(pipeline: Pipeline) -> None:
     frame = decode_image(message, 0)
     assert frame.copied_bytes == picture.nbytes
     work = Work(frame)
-    pipeline.envelope.preprocess(work)
+    pipeline.processor.preprocess(work)
     assert work.copied_bytes == picture.nbytes + INPUT_BYTES
 
 
@@ -101,6 +101,6 @@ def test_every_frame_counts_for_itself(pipeline: Pipeline) -> None:
     counts = []
     for height in (432, 576, 432):
         work = Work(Frame(np.zeros((height, WIDTH, 3), np.uint8), "bgr8", 0, 0))
-        pipeline.envelope.preprocess(work)
+        pipeline.processor.preprocess(work)
         counts.append(work.copied_bytes)
     assert counts == [INPUT_BYTES, 4 * 3 * 240 * 320, INPUT_BYTES]

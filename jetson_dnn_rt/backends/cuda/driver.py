@@ -8,10 +8,9 @@ the one of the runtime, and so of torch and cuda-python.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
-from jetson_dnn_rt.backends.cuda.device import CudaError
+from jetson_dnn_rt.backends.cuda.device import CudaError, DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 _LIBRARY = "libcuda.so.1"
@@ -25,39 +24,11 @@ Launch = tuple[int, int, int]
 """Blocks, or threads of a block, along x, y, z."""
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
-    """What decides which memory a device reads frames from.
-
-    Attributes
-    ----------
-    integrated : bool
-        Whether it shares the memory of the host, as on a Jetson.
-    maps_host_memory : bool
-        Whether its kernels can read page-locked host memory in place.
-    capability : tuple of int
-        Compute capability, e.g. (8, 7).
-    """
-
-    integrated: bool
-    maps_host_memory: bool
-    capability: tuple[int, int]
-
-
 class CudaDriver:
-    """The driver, in the primary context of one device.
+    """The driver in the primary context of one device; a `CudaError` says what it refused.
 
-    Parameters
-    ----------
-    library : object, optional
-        The driver's functions; ``libcuda.so.1`` by default.
-    device : int
-        Number of the device.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no driver, or no device.
+    `library` has the driver's functions, those of ``libcuda.so.1`` by default.
+    `BackendUnavailableError` where there is no driver, or no device.
     """
 
     def __init__(self, library: Any = None, device: int = 0) -> None:
@@ -84,65 +55,33 @@ class CudaDriver:
             raise CudaError(f"{name}: {(text.value or b'error').decode()} ({status})")
 
     def enter(self) -> None:
-        """Make the context the calling thread's current one, which a new thread has not.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
+        """Make the context the calling thread's current one: a new thread has none."""
         self._call("cuCtxSetCurrent", self._context)
 
     def properties(self) -> DeviceProperties:
-        """What kind of device it is.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
+        """What kind of device it is."""
         found = []
         for kind in (_INTEGRATED, _CAN_MAP_HOST_MEMORY, _MAJOR, _MINOR):
             value = ctypes.c_int()
-            self._call(
-                "cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(kind), self._device
-            )
+            arguments = (ctypes.byref(value), ctypes.c_int(kind), self._device)
+            self._call("cuDeviceGetAttribute", *arguments)
             found.append(value.value)
         integrated, maps, major, minor = found
         return DeviceProperties(bool(integrated), bool(maps), (major, minor))
 
     def device_address(self, host_address: int) -> int:
-        """Where kernels find page-locked host memory, given its first byte.
-
-        Raises
-        ------
-        CudaError
-            When it is not mapped.
-        """
+        """Where kernels find page-locked host memory; `CudaError` where it is not mapped."""
         self.enter()
         found = ctypes.c_void_p()
-        self._call(
-            "cuMemHostGetDevicePointer_v2",
-            ctypes.byref(found),
-            ctypes.c_void_p(host_address),
-            ctypes.c_uint(0),
-        )
+        arguments = (ctypes.byref(found), ctypes.c_void_p(host_address), ctypes.c_uint(0))
+        self._call("cuMemHostGetDevicePointer_v2", *arguments)
         return int(found.value or 0)
 
     def load_kernel(self, image: bytes, name: str) -> Kernel:
-        """Load a compiled kernel; it stays until the end of the process.
+        """Load a kernel by its C name; it stays until the end of the process.
 
-        Parameters
-        ----------
-        image : bytes
-            A cubin, or PTX that ends with a zero byte.
-        name : str
-            Of the kernel in it, as C has it.
-
-        Raises
-        ------
-        CudaError
-            When this driver cannot run it.
+        `image` is a cubin, or PTX that ends with a zero byte. `CudaError` where this driver cannot
+        run it.
         """
         self.enter()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -153,13 +92,7 @@ class CudaDriver:
     def launch(
         self, function: Any, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
     ) -> None:
-        """Queue a kernel of one argument, a structure, which is copied before this returns.
-
-        Raises
-        ------
-        CudaError
-            When the driver refuses.
-        """
+        """Queue a kernel of one argument, a structure, which is copied before this returns."""
         self.enter()
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
         sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))
@@ -167,15 +100,7 @@ class CudaDriver:
 
 
 class Kernel:
-    """A loaded kernel.
-
-    Parameters
-    ----------
-    driver : CudaDriver
-        That loaded it.
-    function : object
-        The driver's handle.
-    """
+    """A loaded kernel, by the handle of the driver that loaded it."""
 
     def __init__(self, driver: CudaDriver, function: Any) -> None:
         self._driver, self._function = driver, function

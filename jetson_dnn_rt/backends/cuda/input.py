@@ -38,14 +38,9 @@ class Component(ctypes.Structure):
     """``Component`` of input_pass.cu."""
 
     _fields_ = (
-        ("columns", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
-        ("offset", ctypes.c_int),
-        ("row_step", ctypes.c_int),
-        ("pixel_step", ctypes.c_int),
-        ("unused", ctypes.c_int),
-        ("shift_x", ctypes.c_float),
-        ("shift_y", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("columns", "rows")),
+        *((name, ctypes.c_int) for name in ("offset", "row_step", "pixel_step", "unused")),
+        *((name, ctypes.c_float) for name in ("shift_x", "shift_y")),
     )
 
 
@@ -53,22 +48,12 @@ class Pass(ctypes.Structure):
     """``Pass`` of input_pass.cu."""
 
     _fields_ = (
-        ("frame", ctypes.c_void_p),
-        ("input", ctypes.c_void_p),
-        ("channel_step", ctypes.c_longlong),
-        ("row_step", ctypes.c_longlong),
-        ("column_step", ctypes.c_longlong),
-        ("height", ctypes.c_int),
-        ("width", ctypes.c_int),
-        ("top", ctypes.c_int),
-        ("left", ctypes.c_int),
-        ("resized_height", ctypes.c_int),
-        ("resized_width", ctypes.c_int),
-        ("kind", ctypes.c_int),
+        *((name, ctypes.c_void_p) for name in ("frame", "input")),
+        *((name, ctypes.c_longlong) for name in ("channel_step", "row_step", "column_step")),
+        *((name, ctypes.c_int) for name in ("height", "width", "top", "left")),
+        *((name, ctypes.c_int) for name in ("resized_height", "resized_width", "kind")),
         ("order", ctypes.c_int * 3),
-        ("factor", ctypes.c_float * 3),
-        ("offset", ctypes.c_float * 3),
-        ("padding", ctypes.c_float * 3),
+        *((name, ctypes.c_float * 3) for name in ("factor", "offset", "padding")),
         ("component", Component * 4),
     )
 
@@ -76,18 +61,9 @@ class Pass(ctypes.Structure):
 def make_taps(source: int, target: int, *, columns: bool) -> npt.NDArray[np.int32]:
     """Neighbours and weights of `cv2.resize` (INTER_LINEAR, uint8) along one axis.
 
-    Parameters
-    ----------
-    source, target : int
-        Pixels before and after.
-    columns : bool
-        Of the horizontal axis: beyond the edges cv2 gives the outer pixel all the weight there;
-        vertically it reads that pixel twice.
-
-    Returns
-    -------
-    ndarray of int32, [target, 4]
-        ``Tap`` of input_pass.cu: two indices, two weights.
+    ``Tap`` of input_pass.cu for each of `target` pixels: two indices, two weights, int32
+    [target, 4]. Beyond the edges cv2 gives the outer pixel all the weight horizontally
+    (`columns`); vertically it reads that pixel twice.
     """
     places = ((np.arange(target) + 0.5) * (1.0 / (target / source)) - 0.5).astype(np.float32)
     first = np.floor(places).astype(np.int32)
@@ -96,25 +72,17 @@ def make_taps(source: int, target: int, *, columns: bool) -> npt.NDArray[np.int3
         outside = (first < 0) | (first >= source - 1)
         share[outside] = 0.0
     last = source - 1
-    return np.stack(
-        (
-            np.clip(first, 0, last),
-            np.clip(first + 1, 0, last),
-            np.rint((np.float32(1) - share) * _COEFFICIENT).astype(np.int32),
-            np.rint(share * _COEFFICIENT).astype(np.int32),
-        ),
-        axis=-1,
-    ).astype(np.int32)
+    indices = (np.clip(first, 0, last), np.clip(first + 1, 0, last))
+    weights = (np.rint((np.float32(1) - share) * _COEFFICIENT), np.rint(share * _COEFFICIENT))
+    return np.stack((*indices, *weights), axis=-1).astype(np.int32)
 
 
 @functools.cache
 def load_kernel() -> Kernel:
     """Compile and load the kernel for the device, once in a process.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no NVRTC, or the driver takes nothing of what it compiled.
+    `BackendUnavailableError` where there is no NVRTC, or the driver takes nothing of what it
+    compiled.
     """
     driver = CudaDriver()
     reasons: list[str] = []
@@ -131,26 +99,12 @@ class DevicePreprocessor:
     """Writes frames that the device reaches into an input buffer, like `Preprocessor`.
 
     The tables of a size and encoding are made when it changes; else nothing is allocated.
+    `destination` is a device array, float32 [1, 3, height, width], in any order of its axes. The
+    stream and memory of `cuda` are closed with this. `fetched`: frames are copied to the device
+    before they are read, as on a discrete GPU; else read in place.
 
-    Parameters
-    ----------
-    preprocessing : Preprocessing
-        What the network expects.
-    destination : array of float32, [1, 3, height, width]
-        On the device, in any order of its axes.
-    cuda : Cuda
-        Stream and memory; closed with this.
-    kernel : Kernel
-        See `load_kernel`.
-    fetched : bool
-        Copy frames to the device before they are read, as on a discrete GPU; else in place.
-
-    Attributes
-    ----------
-    written_bytes : int
-        Of the last frame: its copy to the device, where there is one, and the input.
-    fetched : bool
-        See above.
+    `written_bytes` counts, for the last frame, its copy to the device, where there is one, and the
+    input.
     """
 
     def __init__(
@@ -181,9 +135,8 @@ class DevicePreprocessor:
 
     def move(self, destination: Array) -> None:
         """Write into another input buffer of the same shape and order; tables stay."""
-        before, after = (
-            array.__cuda_array_interface__ for array in (self.destination, destination)
-        )
+        before = self.destination.__cuda_array_interface__
+        after = destination.__cuda_array_interface__
         if (before["shape"], before.get("strides")) != (after["shape"], after.get("strides")):
             raise ValueError(f"the new input lies in another way: {after}, before {before}")
         self.destination = destination
@@ -195,21 +148,10 @@ class DevicePreprocessor:
         return frame.device_address != 0 and (not self.fetched or frame.image.flags.c_contiguous)
 
     def write(self, frame: Frame, urgency: int = 0) -> Geometry:
-        """Fill the input from `frame`; it is there when this returns.
+        """Fill the input from a frame that `can_read`; it is there when this returns.
 
-        Parameters
-        ----------
-        frame : Frame
-            That `can_read`.
-        urgency : int
-            Deadline class of the task, of the stream that it is queued on.
-
-        Raises
-        ------
-        FrameError
-            When the frame cannot be read; see `check_frame`.
-        CudaError
-            When the device refuses.
+        `urgency` is the deadline class of the task. `FrameError` where the frame cannot be read,
+        see `check_frame`.
         """
         key = (frame.image.shape, frame.image.strides, frame.image.dtype, frame.encoding)
         if key != self._prepared_for:
@@ -230,8 +172,6 @@ class DevicePreprocessor:
     def close(self) -> None:
         """Give the stream back."""
         self._cuda.close()
-
-    # -- tables --------------------------------------------------------------------------------
 
     def _prepare(self, frame: Frame, encoding: Encoding) -> None:
         expected = self._preprocessing
@@ -266,37 +206,28 @@ class DevicePreprocessor:
         height, width, step = frame.height, frame.width, frame.image.strides[0]
         size = encoding.pixel_bytes
 
-        def component(
-            offset: int, row_step: int, pixel_step: int, rows: int, columns: int
-        ) -> Component:
-            across, down = self._taps(rows, columns, geometry)
-            return Component(
-                address_of(across),
-                address_of(down),
-                offset,
-                row_step,
-                pixel_step,
-            )
+        def component(at: int, row_step: int, pixel_step: int, grid: tuple[int, int]) -> Component:
+            across, down = self._taps(*grid, geometry)
+            return Component(address_of(across), address_of(down), at, row_step, pixel_step)
 
         if encoding.layout == "packed":
-            parts = [component(at, step, size, height, width) for at in encoding.order[::-1]]
+            parts = [component(at, step, size, (height, width)) for at in encoding.order[::-1]]
         elif encoding.layout == "semi_planar":
-            parts = [component(0, step, 1, height, width)]
-            parts += [
-                component(height * step + at, step, 2, height // 2, width // 2)
-                for at in encoding.order
-            ]
+            below, half = height * step, (height // 2, width // 2)
+            parts = [component(0, step, 1, (height, width))]
+            parts += [component(below + at, step, 2, half) for at in encoding.order]
         elif encoding.layout == "paired":
             luma, *chroma = encoding.order
-            parts = [component(luma, step, 2, height, width)]
-            parts += [component(at, step, 4, height, width // 2) for at in chroma]
+            parts = [component(luma, step, 2, (height, width))]
+            parts += [component(at, step, 4, (height, width // 2)) for at in chroma]
         else:
             red, blue = encoding.order
             greens = [at for at in range(4) if at not in encoding.order]
             parts = []
             for at in (red, *greens, blue):
-                part = component(at // 2 * step + at % 2, 2 * step, 2, height // 2, width // 2)
-                # Half of what the colour lies beside the block's centre, over two pixels.
+                first = at // 2 * step + at % 2
+                part = component(first, 2 * step, 2, (height // 2, width // 2))
+                # Half of the colour's distance from the block's centre, over two pixels.
                 part.shift_x = 0.25 * geometry.scale_x * (-1.0 if at % 2 else 1.0)
                 part.shift_y = 0.25 * geometry.scale_y * (-1.0 if at // 2 else 1.0)
                 parts.append(part)

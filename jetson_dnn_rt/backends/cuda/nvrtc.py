@@ -1,4 +1,4 @@
-"""CUDA source to code for the device that is there, by the compiler library that CUDA brings.
+"""CUDA source compiled for the device, by the compiler library that CUDA brings.
 
 NVRTC comes with torch, with cuda-python and with a CUDA toolkit (on a Jetson with JetPack), in one
 library of a stable C interface. It needs neither a driver nor a C++ compiler.
@@ -14,7 +14,7 @@ from typing import Any
 
 from jetson_dnn_rt.errors import BackendUnavailableError
 
-MEND = "pip install nvidia-cuda-nvrtc (on Jetson: it comes with JetPack's CUDA toolkit)"
+FIX = "pip install nvidia-cuda-nvrtc (on Jetson: it comes with JetPack's CUDA toolkit)"
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 _TOOLKIT = Path("/usr/local/cuda/lib64")
@@ -35,7 +35,7 @@ def find_libraries() -> Iterator[str]:
 
 
 def open_libraries() -> Iterator[Any]:
-    """Those of them that can be loaded."""
+    """Those of `find_libraries` that can be loaded."""
     for name in find_libraries():
         try:
             yield ctypes.CDLL(name)
@@ -44,13 +44,7 @@ def open_libraries() -> Iterator[Any]:
 
 
 class Nvrtc:
-    """One NVRTC.
-
-    Parameters
-    ----------
-    library : object
-        Its functions.
-    """
+    """One NVRTC, by its functions."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -78,29 +72,12 @@ class Nvrtc:
         return tuple(sorted(found))
 
     def compile(self, source: str, name: str, capability: tuple[int, int]) -> bytes:
-        """Compile a source for a device.
+        """Compile a source, CUDA C++ that includes nothing, for a device of that capability.
 
         Code of the device's own where the library knows it; else PTX of the latest that it knows
-        and the device runs, which the driver translates.
-
-        Parameters
-        ----------
-        source : str
-            CUDA C++ that includes nothing.
-        name : str
-            Of the source, in messages.
-        capability : tuple of int
-            Compute capability of the device.
-
-        Returns
-        -------
-        bytes
-            For `CudaDriver.load_kernel`.
-
-        Raises
-        ------
-        BackendUnavailableError
-            When it does not compile, with the compiler's words, or the device is too old.
+        and the device runs, which the driver translates: either is for `CudaDriver.load_kernel`.
+        `name` is the source's in messages. `BackendUnavailableError` with the compiler's words
+        where it does not compile, or where the device is too old.
         """
         wanted = capability[0] * 10 + capability[1]
         known = [arch for arch in self.architectures() if arch <= wanted]
@@ -143,10 +120,7 @@ def compile_with_any(
 ) -> Iterator[bytes]:
     """Compile with one NVRTC after the other: a driver may refuse what a newer one made.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When there is none, or none compiled it, with what each of them said.
+    `BackendUnavailableError` where there is none, or none compiled it, with the reasons.
     """
     reasons = []
     compiled = False
@@ -160,5 +134,5 @@ def compile_with_any(
         yield image
     if not compiled:
         raise BackendUnavailableError(
-            f"NVRTC cannot be used ({'; '.join(reasons) or 'it is not installed'}): {MEND}"
+            f"NVRTC cannot be used ({'; '.join(reasons) or 'it is not installed'}): {FIX}"
         )

@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
-from jetson_dnn_rt.backends.cuda.device import Cuda, address_of, count_bytes
-from jetson_dnn_rt.backends.cuda.memory import ALIGNMENT, choose_memory, regions
-from jetson_dnn_rt.backends.parts import Parts
+from jetson_dnn_rt.backends.base import Array, HostArrays, Parts, Runner
+from jetson_dnn_rt.backends.cuda.device import (
+    ALIGNMENT,
+    Cuda,
+    address_of,
+    choose_memory,
+    count_bytes,
+    regions,
+)
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.model import Part
 
@@ -34,22 +39,10 @@ class CudaRunner(Runner):
 
     Device memory, host buffers and graphs are there after the warm-up: a run allocates nothing.
 
-    Parameters
-    ----------
-    part : Part
-        What it runs.
-    cuda : Cuda
-        Its stream and memory; closed with the runner.
-    cuda_graph : bool
-        Without, or where the capture fails (said once, with the reason), the part is queued
-        kernel by kernel in every run.
-
-    Attributes
-    ----------
-    owner : str
-        Whose memory and stream it runs on: torch or cuda-python, with the version.
-    memory : str
-        ``mapped``, ``pinned`` or ``pageable``: what `allocate_input` gives.
+    `cuda` has its stream and memory, and is closed with the runner. Without `cuda_graph`, or where
+    the capture fails (logged once, with the reason), the part is queued kernel by kernel in every
+    run. `owner` says whose memory and stream it runs on: torch's or cuda-python's, with the
+    version. `memory` is ``mapped``, ``pinned`` or ``pageable``: what `allocate_input` gives.
     """
 
     device = "cuda"
@@ -59,9 +52,7 @@ class CudaRunner(Runner):
         self.cuda_graph = cuda_graph
         self.owner = cuda.owner
         self._cuda = cuda
-        self._inputs: list[Array] = [
-            self._allocate_device_input(shape) for shape in part.input_shapes
-        ]
+        self._inputs = [self._allocate_device_input(shape) for shape in part.input_shapes]
         self._adopted: dict[int, npt.NDArray[np.float32]] = {}
         self.memory = choose_memory("auto", cuda.properties())
         self._launch: Callable[[], tuple[Array, ...]] | None = None
@@ -123,20 +114,8 @@ class CudaRunner(Runner):
         """Read an input where it lies, in mapped memory, from now on.
 
         The graph is captured anew, with the device's address of it. Memory that is not mapped, or
-        not aligned as the device needs it, goes on being copied; so does, which is said, what the
-        part cannot be run with.
-
-        Parameters
-        ----------
-        index : int
-            Of the input.
-        image : ndarray of float32
-            Of the input's shape, in C order.
-
-        Raises
-        ------
-        ModelError
-            When the part cannot be run with its own buffer either.
+        not aligned as the device needs it, goes on being copied; so is, with a warning, what the
+        part cannot be run with. `ModelError` where it cannot be run with its own buffer either.
         """
         address = regions.find(image) if self.memory == "mapped" else 0
         fits = address and not address % ALIGNMENT and image.flags.c_contiguous
@@ -165,10 +144,10 @@ class CudaRunner(Runner):
 
     @abstractmethod
     def _read_input(self, index: int, array: Array | None) -> None:
-        """Let `_enqueue` read an input from a device array in C order; None = from `_inputs`."""
+        """Make `_enqueue` read an input from a device array in C order; None: from `_inputs`."""
 
     def device_input(self, index: int) -> Array:
-        """The buffer on the device that an input is copied to; what lies in it is not copied."""
+        """The device buffer that an input is copied to; what is in it already is not copied."""
         return self._inputs[index]
 
     def _run(self, values: list[Array]) -> tuple[Array, ...]:
@@ -185,7 +164,7 @@ class CudaRunner(Runner):
         return self._launch()
 
     def _check_inputs(self, values: Sequence[Array]) -> None:
-        """See that inputs have their shapes, and are where they were adopted, if they were."""
+        """Check shapes, and that adopted inputs are where they were adopted."""
         if len(values) != len(self._inputs):
             raise ValueError(f"{self.name} takes {len(self._inputs)} values, not {len(values)}")
         for index, (shape, value) in enumerate(zip(self.input_shapes, values, strict=True)):

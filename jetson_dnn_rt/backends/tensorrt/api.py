@@ -1,4 +1,4 @@
-"""The names of TensorRT's Python API that are used here, for TensorRT 8.5 to 11.
+"""TensorRT's Python API, for 8.5 to 11: the names that are used here, its log, its errors.
 
 ``tensorrt`` has no types of its own and is rarely at hand where this code is checked; so its
 users are typed against these protocols, and a test holds them against the real module wherever
@@ -11,11 +11,12 @@ one can be imported. Names are of the bindings' sources (``python/src`` of NVIDI
 The API by names of tensors (``execute_async_v3``) is there from 8.5 on: bindings are not needed.
 """
 
-# ruff: noqa: D102 - the methods are documented by NVIDIA
+# ruff: noqa: D101, D102 - classes and methods are documented by NVIDIA
 from __future__ import annotations
 
 import functools
 import importlib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 OLDEST = (8, 5)
 """JetPack 5.1; before it the tensors of an engine have no names."""
 
-MEND = (
+FIX = (
     "on Jetson: apt install python3-libnvinfer; else pip install tensorrt, or tensorrt==8.5.3.1 "
     "in CPython 3.10 with nvidia-cudnn-cu11<9, nvidia-cublas-cu11 and nvidia-cuda-runtime-cu11, "
     "their lib folders in LD_LIBRARY_PATH"
@@ -34,16 +35,12 @@ MEND = (
 
 
 class Tensor(Protocol):
-    """``ITensor``."""
-
     name: str
     shape: Sequence[int]
     dtype: Any
 
 
-class Layer(Protocol):
-    """``ILayer``; what is assigned to is gone in 11."""
-
+class Layer(Protocol):  # what is assigned to is gone in 11
     name: str
     num_outputs: int
     precision: Any
@@ -53,8 +50,6 @@ class Layer(Protocol):
 
 
 class Network(Protocol):
-    """``INetworkDefinition``."""
-
     num_layers: int
     num_inputs: int
     num_outputs: int
@@ -65,14 +60,10 @@ class Network(Protocol):
 
 
 class TimingCache(Protocol):
-    """``ITimingCache``."""
-
     def serialize(self) -> Any: ...
 
 
 class BuilderConfig(Protocol):
-    """``IBuilderConfig``."""
-
     default_device_type: Any
     DLA_core: int
 
@@ -85,8 +76,6 @@ class BuilderConfig(Protocol):
 
 
 class Builder(Protocol):
-    """``Builder``."""
-
     num_DLA_cores: int  # noqa: N815 - TensorRT's name
 
     def create_network(self, flags: int) -> Network: ...
@@ -95,15 +84,11 @@ class Builder(Protocol):
 
 
 class ParserError(Protocol):
-    """``ParserError``."""
-
     def node(self) -> int: ...
     def desc(self) -> str: ...
 
 
 class OnnxParser(Protocol):
-    """``OnnxParser``."""
-
     num_errors: int
 
     def parse(self, model: bytes) -> bool: ...
@@ -111,15 +96,11 @@ class OnnxParser(Protocol):
 
 
 class ExecutionContext(Protocol):
-    """``IExecutionContext``."""
-
     def set_tensor_address(self, name: str, memory: int) -> bool: ...
     def execute_async_v3(self, stream_handle: int) -> bool: ...
 
 
 class Engine(Protocol):
-    """``ICudaEngine``."""
-
     num_io_tensors: int
 
     def get_tensor_name(self, index: int) -> str: ...
@@ -131,8 +112,6 @@ class Engine(Protocol):
 
 
 class Runtime(Protocol):
-    """``Runtime``."""
-
     DLA_core: int
     num_DLA_cores: int  # noqa: N815
 
@@ -172,20 +151,14 @@ ONLY_BEFORE_11 = {
 
 
 def import_tensorrt() -> Any:
-    """Import TensorRT.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When it is missing, broken or too old, with the mend.
-    """
+    """Import TensorRT; `BackendUnavailableError` where it is missing, broken or too old."""
     try:
         with warnings.catch_warnings():  # wheels of one version warn of the next
             warnings.simplefilter("ignore")
             module = importlib.import_module("tensorrt")
         version = read_version(module)
     except Exception as error:  # a broken installation raises OSError, AttributeError and others
-        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {MEND}") from error
+        raise BackendUnavailableError(f"TensorRT cannot be imported ({error}); {FIX}") from error
     if version < OLDEST:
         raise BackendUnavailableError(
             f"TensorRT {module.__version__} is too old, needed is 8.5 (JetPack 5.1) or later"
@@ -204,34 +177,25 @@ def is_strongly_typed(module: Any) -> bool:
     return not hasattr(module.BuilderFlag, "FP16")
 
 
-_MOST_MESSAGES = 100
+_MOST_LINES = 100
 
 
-class Heard:
-    """What TensorRT said in a while, each line once.
-
-    Attributes
-    ----------
-    errors, warnings : list of str
-        By severity.
-    """
+class LogLines:
+    """What TensorRT logged in a while, each line once."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
 
 
-class Messages:
-    """TensorRT's messages, told to whoever listens.
+class Log:
+    """TensorRT's log, and those who listen to it.
 
-    Attributes
-    ----------
-    logger : object
-        The ``ILogger``: one for the process, because TensorRT keeps the first it is given.
+    `logger` is the ``ILogger``: one for the process, because TensorRT keeps the first it is given.
     """
 
     def __init__(self, module: Any) -> None:
-        self._listeners: list[Heard] = []
+        self._listeners: list[LogLines] = []
         listeners, severity = self._listeners, module.ILogger.Severity
         serious = (severity.INTERNAL_ERROR, severity.ERROR)
 
@@ -242,34 +206,90 @@ class Messages:
             def log(self, severity: Any, msg: str) -> None:
                 if severity not in serious and severity != module.ILogger.Severity.WARNING:
                     return
-                for heard in listeners:
-                    texts = heard.errors if severity in serious else heard.warnings
-                    if msg not in texts and len(texts) < _MOST_MESSAGES:
+                for lines in listeners:
+                    texts = lines.errors if severity in serious else lines.warnings
+                    if msg not in texts and len(texts) < _MOST_LINES:
                         texts.append(msg.strip())
 
         self.logger: Any = Logger()
 
     @contextmanager
-    def listen(self) -> Iterator[Heard]:
-        """Gather what is said meanwhile, on any thread: TensorRT speaks on its own, too."""
-        heard = Heard()
-        self._listeners.append(heard)
+    def listen(self) -> Iterator[LogLines]:
+        """Gather what is logged meanwhile, on any thread: TensorRT has threads of its own."""
+        lines = LogLines()
+        self._listeners.append(lines)
         try:
-            yield heard
+            yield lines
         finally:
-            self._listeners.remove(heard)
+            self._listeners.remove(lines)
+
+
+@functools.cache
+def log_of(module: Any) -> Log:
+    """The one log of a module."""
+    return Log(module)
+
+
+def create_or_explain(factory: Any, logger: Any, lines: LogLines) -> Any:
+    """Call ``Builder`` or ``Runtime``, which raise a `TypeError` of no use without a driver."""
+    try:
+        return factory(logger)
+    except TypeError as error:
+        raise BackendUnavailableError(explain("TensorRT cannot be used here", lines)) from error
 
 
 @functools.cache
 def count_dla_cores(module: Any) -> int:
     """DLA cores of this machine; 0 also where TensorRT cannot open a device."""
     try:
-        return int(module.Runtime(messages_of(module).logger).num_DLA_cores)
+        return int(module.Runtime(log_of(module).logger).num_DLA_cores)
     except TypeError:
         return 0
 
 
-@functools.cache
-def messages_of(module: Any) -> Messages:
-    """The one logger of a module."""
-    return Messages(module)
+# What TensorRT 8.5 to 11 writes, and the fix; the first that is found counts.
+_FIXES = (
+    (
+        r"CUDA initialization failure with error: 35|driver version is insufficient",
+        "the NVIDIA driver is missing or older than this TensorRT's CUDA: install a newer one, or "
+        "the TensorRT of your JetPack",
+    ),
+    (
+        r"CUDA initialization failure|no CUDA-capable device",
+        "look at the driver with nvidia-smi; in docker: --gpus all (on Jetson: --runtime nvidia)",
+    ),
+    (
+        r"version tag does not match|[Ss]erialization ?[Aa]ssertion|[Ii]ncompatible.*engine|"
+        r"generated on an incompatible device|magicTag|magic tag",
+        "the engine is of another TensorRT or GPU: build it again here "
+        "(`jetson-dnn-rt library prune`, `jetson-dnn-rt build`)",
+    ),
+    (
+        r"[Oo]ut ?[Oo]f ?[Mm]emory|insufficient (memory|workspace)|OutOfMemory|"
+        r"[Cc]ould not find any implementation",
+        "give it more memory: raise workspace_mib, end what else uses the GPU, or cut the model "
+        "into more stages",
+    ),
+    (
+        r"No importer registered|[Uu]nsupported|UNSUPPORTED|not supported|Plugin not found",
+        "TensorRT cannot run this operator: take another back end for this stage",
+    ),
+    (r"DLA", "the DLA takes few layers: leave dla_core out, or look which layers it refuses"),
+)
+
+
+def find_fix(text: str) -> str:
+    """What to do about a message; empty where nothing better is known than its text."""
+    return next((fix for pattern, fix in _FIXES if re.search(pattern, text)), "")
+
+
+def explain(what: str, log: LogLines, details: tuple[str, ...] = ()) -> str:
+    """One line: what failed, with the name of the model, TensorRT's words, and the fix.
+
+    `details` are what else is known, layers above all. 8.x logs a missing driver as a warning:
+    warnings count where there is no error.
+    """
+    said = [*details, *(log.errors or log.warnings[-3:])]
+    text = "; ".join(" ".join(line.split()) for line in dict.fromkeys(said)) or "no reason given"
+    fix = find_fix(text)
+    return f"{what}: {text}" + (f". {fix[0].upper()}{fix[1:]}" if fix else "")

@@ -1,4 +1,4 @@
-"""From a part of a network to a TensorRT engine: static shapes, batch 1, FP32 or FP16."""
+"""TensorRT engines built from a part of a network: static shapes, batch 1, FP32 or FP16."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetson_dnn_rt.backends.tensorrt import api
-from jetson_dnn_rt.backends.tensorrt.errors import explain
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
 from jetson_dnn_rt.models.model import Part
@@ -22,20 +21,12 @@ PRECISIONS = ("fp32", "fp16")
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What decides an engine beside the network and the machine.
+    """What decides an engine beside the network and the machine."""
 
-    Attributes
-    ----------
-    workspace_mib : int
-        Most memory that a layer's algorithm may use, in MiB, >= 1.
-    dla_core : int or None
-        DLA core of a Jetson to run on (Xavier, Orin: 0 or 1); what it cannot run, the GPU does.
-    timing_cache : bytes
-        Measured times of an earlier build (`BuiltEngine.timing_cache`): shortens this one.
-    """
-
-    workspace_mib: int = 1024
+    workspace_mib: int = 1024  # most memory that a layer's algorithm may use, >= 1
+    # DLA core of a Jetson to run on (Xavier, Orin: 0 or 1); what it cannot run, the GPU does.
     dla_core: int | None = None
+    # Measured times of an earlier build (`BuiltEngine.timing_cache`), which shorten this one.
     timing_cache: bytes = b""
 
     def __post_init__(self) -> None:
@@ -47,20 +38,10 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """What a build gives.
+    """What a build gives."""
 
-    Attributes
-    ----------
-    engine : bytes
-        For this TensorRT version and this GPU only.
-    timing_cache : bytes
-        For the next build on this machine.
-    build_ms : float
-        How long it took.
-    """
-
-    engine: bytes
-    timing_cache: bytes
+    engine: bytes  # for this TensorRT version and this GPU only
+    timing_cache: bytes  # for the next build on this machine
     build_ms: float
 
 
@@ -74,36 +55,24 @@ def build_engine(
     layers that must not use it are pinned to FP32: so TensorRT may still choose FP32 elsewhere
     where that is faster.
 
-    Parameters
-    ----------
-    part : Part
-        The network, or a run of its stages.
-    precision : str
-        ``fp32`` (IEEE's: TF32 is off) or ``fp16``.
-    options : BuildOptions, optional
-        The rest.
-    module : module, optional
-        TensorRT; imported by default.
+    fp32 is IEEE's: TF32 is off. `module` is TensorRT, imported by default.
 
     Raises
     ------
     BackendUnavailableError
-        When TensorRT, a driver, the DLA core or the precision is not to be had here.
+        When TensorRT, a driver, the DLA core or the precision is not available here.
     ModelError
         When TensorRT cannot run the network; names the layer.
     """
     options = options or BuildOptions()
     module = module or api.import_tensorrt()
-    if precision not in PRECISIONS:
-        raise BackendUnavailableError(
-            f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
-        )
+    check_precision(precision)
     if options.dla_core is not None and precision != "fp16":
         raise BackendUnavailableError(f"a DLA computes in fp16, not in {precision}")
-    messages = api.messages_of(module)
+    log = api.log_of(module)
     begin = time.perf_counter()
-    with messages.listen() as heard:
-        build = _Build(module, messages.logger, part, heard)
+    with log.listen() as lines:
+        build = _Build(module, log.logger, part, lines)
         build.read_network(precision)
         build.configure(precision, options)
         engine, cache = build.finish()
@@ -112,30 +81,26 @@ def build_engine(
         "%s built by TensorRT %s in %s: %.1f s, %.1f MiB",
         part.name, module.__version__, precision, build_ms / 1e3, len(engine) / 2**20,
     )  # fmt: skip
-    for warning in heard.warnings:
+    for warning in lines.warnings:
         logger.debug("%s: TensorRT: %s", part.name, warning)
     return BuiltEngine(engine, cache, build_ms)
 
 
-def create_or_explain(factory: Any, logger: Any, what: str, heard: api.Heard) -> Any:
-    """Call ``Builder`` or ``Runtime``, which raise a `TypeError` of no use without a driver."""
-    try:
-        return factory(logger)
-    except TypeError as error:
-        raise BackendUnavailableError(explain(what, heard)) from error
+def check_precision(precision: str) -> None:
+    """Raise `BackendUnavailableError` for a precision that TensorRT is not used in."""
+    if precision not in PRECISIONS:
+        raise BackendUnavailableError(
+            f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
+        )
 
 
 class _Build:
     """One build, step by step; TensorRT's objects must outlive those made from them."""
 
-    def __init__(self, module: Any, trt_logger: Any, part: Part, heard: api.Heard) -> None:
-        self._module = module
-        self._logger = trt_logger
-        self._part = part
-        self._heard = heard
-        self._builder: api.Builder = create_or_explain(
-            module.Builder, trt_logger, "TensorRT cannot be used here", heard
-        )
+    def __init__(self, module: Any, trt_logger: Any, part: Part, lines: api.LogLines) -> None:
+        self._module, self._logger, self._part, self._lines = module, trt_logger, part, lines
+        builder = api.create_or_explain(module.Builder, trt_logger, lines)
+        self._builder: api.Builder = builder
         flags = module.NetworkDefinitionCreationFlag
         # Without it 8.x takes the batch as implicit; in 10 it is always explicit, 11 has no flag.
         explicit = getattr(flags, "EXPLICIT_BATCH", None)
@@ -157,11 +122,9 @@ class _Build:
         parser: api.OnnxParser = self._module.OnnxParser(self._network, self._logger)
         if not parser.parse(data):
             errors = [parser.get_error(index) for index in range(parser.num_errors)]
-            details = tuple(
-                f"{_name_node(data, error.node())}: {error.desc()}" for error in errors
-            )
+            details = tuple(f"{_name_node(data, e.node())}: {e.desc()}" for e in errors)
             raise ModelError(
-                explain(f"{self._part.name} cannot be read by TensorRT", self._heard, details)
+                api.explain(f"{self._part.name} cannot be read by TensorRT", self._lines, details)
             )
         for index in range(self._network.num_inputs):
             tensor = self._network.get_input(index)
@@ -186,7 +149,7 @@ class _Build:
         self._load_timing_cache(options.timing_cache)
 
     def _pin_layers(self) -> None:
-        """Hold layers of nodes that the colours leave in FP32 there."""
+        """Keep layers in FP32 whose nodes the colours leave there."""
         floats = (self._module.DataType.FLOAT, self._module.DataType.HALF)
         for index in range(self._network.num_layers):
             layer = self._network.get_layer(index)
@@ -220,7 +183,7 @@ class _Build:
         plan = self._builder.build_serialized_network(self._network, self._config)
         if plan is None:
             raise ModelError(
-                explain(f"{self._part.name} cannot be built by TensorRT", self._heard)
+                api.explain(f"{self._part.name} cannot be built by TensorRT", self._lines)
             )
         return bytes(plan), bytes(self._config.get_timing_cache().serialize())
 

@@ -7,29 +7,19 @@ from typing import Any
 import numpy as np
 
 from jetson_dnn_rt.backends.base import Array
-from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of, open_cuda
+from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
+from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.backends.tensorrt import api
-from jetson_dnn_rt.backends.tensorrt.build import (
-    PRECISIONS,
-    BuildOptions,
-    build_engine,
-    create_or_explain,
-)
-from jetson_dnn_rt.backends.tensorrt.errors import explain
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, check_precision
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Part
 
 # By their names: `tensorrt.nptype` of 8.x fails on numpy >= 1.24.
 _TYPES = {
-    "FLOAT": np.float32,
-    "HALF": np.float16,
-    "INT64": np.int64,
-    "INT32": np.int32,
-    "INT8": np.int8,
-    "UINT8": np.uint8,
-    "BOOL": np.bool_,
-}
+    "FLOAT": np.float32, "HALF": np.float16, "INT64": np.int64, "INT32": np.int32,
+    "INT8": np.int8, "UINT8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
 
 
 class EngineError(ModelError):
@@ -39,27 +29,14 @@ class EngineError(ModelError):
 class TensorRtRunner(CudaRunner):
     """An engine bound to device buffers that stay, started as a CUDA graph.
 
-    Parameters
-    ----------
-    part : Part
-        The network, or a run of its stages.
-    precision : str
-        ``fp32`` or ``fp16``.
-    engine : bytes, optional
-        From `build_engine` on this machine; built here when not given.
-    options : BuildOptions, optional
-        For the build; ``dla_core`` also for the run.
-    cuda_graph : bool
-        See `CudaRunner`.
-    cuda : Cuda, optional
-        Stream and memory; torch's or cuda-python's by default.
-    module : module, optional
-        TensorRT; imported by default.
+    `engine` is from `build_engine` on this machine; built here when not given. ``dla_core`` of
+    `options` is also for the run. Stream and memory are torch's or cuda-python's by default;
+    `module` is TensorRT.
 
     Raises
     ------
     BackendUnavailableError
-        When TensorRT, a device or the precision is missing, with the mend.
+        When TensorRT, a device or the precision is missing, with the fix.
     EngineError
         When `engine` cannot be used: it must be built again.
     ModelError
@@ -80,10 +57,7 @@ class TensorRtRunner(CudaRunner):
         module: Any = None,
     ) -> None:
         module = module or api.import_tensorrt()
-        if precision not in PRECISIONS:
-            raise BackendUnavailableError(
-                f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
-            )
+        check_precision(precision)
         options = options or BuildOptions()
         if options.dla_core is not None:
             self.backend = f"tensorrt_dla{options.dla_core}"
@@ -92,19 +66,18 @@ class TensorRtRunner(CudaRunner):
         super().__init__(part, cuda or open_cuda(), cuda_graph=cuda_graph)
         if engine is None:
             engine = build_engine(part, precision, options, module=module).engine
-        self._messages = api.messages_of(module)
-        with self._messages.listen() as heard:
-            self._runtime: Any = create_or_explain(
-                module.Runtime, self._messages.logger, "TensorRT cannot be used here", heard
-            )
+        self._log = api.log_of(module)
+        with self._log.listen() as lines:
+            self._runtime: Any = api.create_or_explain(module.Runtime, self._log.logger, lines)
             if options.dla_core is not None:
                 self._runtime.DLA_core = options.dla_core
             self._engine: Any = self._runtime.deserialize_cuda_engine(engine)
             if self._engine is None:
-                raise EngineError(explain(f"the engine of {part.name} cannot be loaded", heard))
+                what = f"the engine of {part.name} cannot be loaded"
+                raise EngineError(api.explain(what, lines))
             self._context: Any = self._engine.create_execution_context()
             if self._context is None:
-                raise ModelError(explain(f"{part.name} cannot be run by TensorRT", heard))
+                raise ModelError(api.explain(f"{part.name} cannot be run by TensorRT", lines))
         self._outputs = self._bind(module)
         self._prepare()
 
@@ -112,8 +85,7 @@ class TensorRtRunner(CudaRunner):
         """Give every tensor of the engine its buffer; inputs and outputs keep their order."""
         engine: api.Engine = self._engine
         names: dict[Any, list[str]] = {
-            module.TensorIOMode.INPUT: [],
-            module.TensorIOMode.OUTPUT: [],
+            mode: [] for mode in (module.TensorIOMode.INPUT, module.TensorIOMode.OUTPUT)
         }
         for index in range(engine.num_io_tensors):
             name = engine.get_tensor_name(index)
@@ -134,7 +106,7 @@ class TensorRtRunner(CudaRunner):
             if -1 in shape:
                 raise ModelError(
                     f"{self.name}: output {name} has the open shape {list(shape)}. Its length "
-                    "hangs on the data (a list of boxes): cut the model before it, or take "
+                    "depends on the data (a list of boxes): cut the model before it, or take "
                     "another back end"
                 )
             if engine.get_tensor_location(name) != module.TensorLocation.DEVICE:
@@ -156,14 +128,13 @@ class TensorRtRunner(CudaRunner):
 
     def _read_input(self, index: int, array: Array | None) -> None:
         # The engine reads mapped memory itself: its first layer is the only one to do so.
-        self._set_address(
-            self._input_names[index], self._inputs[index] if array is None else array
-        )
+        own = self._inputs[index]
+        self._set_address(self._input_names[index], own if array is None else array)
 
     def _enqueue(self, stream: int) -> tuple[Array, ...]:
-        with self._messages.listen() as heard:
+        with self._log.listen() as lines:
             if not self._context.execute_async_v3(stream):
-                raise CudaError(explain(f"{self.name} failed in TensorRT", heard))
+                raise CudaError(api.explain(f"{self.name} failed in TensorRT", lines))
         return self._outputs
 
     def _close(self) -> None:

@@ -42,13 +42,7 @@ class TrialPart:
         self._matrix = rng.standard_normal((channels, 10)).astype(np.float32)
 
     def onnx_model(self) -> bytes:
-        """The network as ONNX; 10 classes.
-
-        Raises
-        ------
-        BackendUnavailableError
-            When the package onnx is missing.
-        """
+        """The network as ONNX; 10 classes."""
         try:
             import onnx
             from onnx import helper, numpy_helper
@@ -71,13 +65,9 @@ class TrialPart:
             helper.make_node("Gemm", ["vector", "matrix"], ["logits"], name="gemm"),
             helper.make_node("Softmax", ["logits"], ["scores"], name="softmax", axis=1),
         ]
-        graph = helper.make_graph(
-            nodes,
-            "trial",
-            [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, SHAPE)],
-            [helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, (1, 10))],
-            tensors,
-        )
+        image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, SHAPE)
+        scores = helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, (1, 10))
+        graph = helper.make_graph(nodes, "trial", [image], [scores], tensors)
         opsets = [helper.make_opsetid("", 17)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         data: bytes = model.SerializeToString()
@@ -100,35 +90,17 @@ class TrialPart:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it.
-
-    Attributes
-    ----------
-    precision : str
-        ``fp32`` or ``fp16``.
-    owner : str
-        Who owned the memory: torch or cuda-python.
-    cuda_graph : bool
-        Whether it could be captured.
-    build_ms, p50_ms, p99_ms : float
-        Of the build, and of a run with its copies.
-    engine_bytes : int
-        Size of the engine.
-    error : float
-        Largest deviation of a score from the reference.
-    reference : str
-        What it was compared with.
-    """
+    """What came of it."""
 
     precision: str
-    owner: str
-    cuda_graph: bool
+    owner: str  # of the memory: torch or cuda-python
+    cuda_graph: bool  # whether it could be captured
     build_ms: float
-    p50_ms: float
+    p50_ms: float  # of a run with its copies
     p99_ms: float
     engine_bytes: int
-    error: float
-    reference: str
+    error: float  # largest deviation of a score from the reference
+    reference: str  # what it was compared with
 
     @property
     def ok(self) -> bool:
@@ -139,10 +111,7 @@ class Trial:
 def try_tensorrt(precision: str, *, module: Any = None, cuda: Any = None) -> Trial:
     """Build the network, run it, compare and time it.
 
-    Raises
-    ------
-    BackendUnavailableError, ModelError
-        When it cannot be built or run, with the mend.
+    `BackendUnavailableError` or `ModelError` where it cannot be built or run, with the fix.
     """
     part = TrialPart()
     image = np.random.default_rng(1).random(SHAPE, np.float32)
@@ -159,29 +128,18 @@ def try_tensorrt(precision: str, *, module: Any = None, cuda: Any = None) -> Tri
             times.append(time.perf_counter_ns() - start_ns)
         times.sort()
         p50, p99 = (times[math.ceil(share * (_RUNS - 1))] * 1e-6 for share in (0.5, 0.99))
+        error = float(np.abs(scores - expected).max())
+        size = len(built.engine)
         return Trial(
-            precision,
-            runner.owner,
-            runner.cuda_graph,
-            built.build_ms,
-            p50,
-            p99,
-            len(built.engine),
-            float(np.abs(scores - expected).max()),
+            precision, runner.owner, runner.cuda_graph, built.build_ms, p50, p99, size, error,
             reference,
-        )
+        )  # fmt: skip
     finally:
         runner.close()
 
 
 def run_reference(part: TrialPart, image: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], str]:
-    """The scores in fp32 on the CPU, and whose they are.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When there is neither ONNX Runtime nor torch.
-    """
+    """The scores in fp32 on the CPU, and whose they are: ONNX Runtime's or torch's."""
     try:
         import onnxruntime
     except ImportError:

@@ -78,21 +78,21 @@ class LiveSource(FrameSource):
         Opened; it is closed by this object.
     name : str
         For messages.
-    mend : str
+    fix : str
         What to try when it delivers nothing.
     """
 
     live = True
 
-    def __init__(self, capture: cv2.VideoCapture, name: str, mend: str) -> None:
+    def __init__(self, capture: cv2.VideoCapture, name: str, fix: str) -> None:
         self._capture, self._name = capture, name
         if not capture.isOpened() or not capture.grab():
             capture.release()
-            raise SourceError(f"{name} delivers no frame: {mend}")
+            raise SourceError(f"{name} delivers no frame: {fix}")
         done, image = capture.retrieve()
         if not done or image.ndim != 3:
             capture.release()
-            raise SourceError(f"{name} delivers no colour image: {mend}")
+            raise SourceError(f"{name} delivers no colour image: {fix}")
         self.height, self.width = image.shape[:2]
         self.rate_hz = max(0.0, float(capture.get(cv2.CAP_PROP_FPS)))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, usable
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 MEASUREMENT_NOISE = 0.001
@@ -21,24 +21,18 @@ FIRST_GAIN = 0.5
 
 
 class Filter(NamedTuple):
-    """Kalman filter of the slow-down xi: what is measured over what was profiled.
-
-    Attributes
-    ----------
-    mean, variance : float
-        Of xi.
-    gain, process_noise : float
-        K and Q of the last step; Q follows the innovations, so that a change of the surroundings
-        opens the filter.
-    """
+    """Kalman filter of the slow-down xi: what is measured over what was profiled."""
 
     mean: float = 1.0
     variance: float = LEAST_PROCESS_NOISE
     gain: float = FIRST_GAIN
+    """K of the last step."""
     process_noise: float = LEAST_PROCESS_NOISE
+    """Q of the last step: it follows the innovations, so that a change of the surroundings opens
+    the filter."""
 
     def observe(self, ratio: float) -> Filter:
-        """One more frame."""
+        """Take one more frame."""
         innovation = ratio - self.mean
         noise = FORGETTING * self.process_noise
         noise += (1.0 - FORGETTING) * (self.gain * innovation) ** 2
@@ -57,7 +51,7 @@ class Memory(NamedTuple):
     clocks: tuple[int, ...]
 
 
-class Alert:
+class Alert(Policy):
     """Accurate learning for energy and timeliness (Wan et al., USENIX ATC 2020).
 
     One slow-down xi holds for all networks and clocks; its mean mu and variance sigma^2 come from
@@ -73,23 +67,13 @@ class Alert:
     frame has left, and the fastest of the choices of all frames on their way is set.
     """
 
-    adjusts_clocks = True
-    clocks_at_boundaries = False
-    adjusts_variants = True
+    adjusts_clocks = adjusts_variants = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._quantile = NormalDist().inv_cdf(settings.confidence)
-        self._saves = settings.mode == "min_energy"
-        self._menus = [make_menu(clock_table, table, settings) for table in tables]
+    def prepare(self) -> None:
+        """Make the menus of all tasks."""
+        self._quantile = NormalDist().inv_cdf(self.settings.confidence)
+        self._saves = self.settings.mode == "min_energy"
+        self._menus = [make_menu(self.clock_table, t, self.settings) for t in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Observe the frames that ended, choose for a frame that starts."""
@@ -151,22 +135,15 @@ class Alert:
 
 
 class Row(NamedTuple):
-    """One variant: by rising time, the clocks that cost the least energy within that time.
-
-    Attributes
-    ----------
-    variant : int
-    allowed : bool
-        Whether it is accurate enough.
-    times_ns, energies : list of float
-        Of a whole frame: profiled time, and energy of a period.
-    clocks : list of int
-    """
+    """One variant: by rising time, the clocks that cost the least energy within that time."""
 
     variant: int
     allowed: bool
+    """Whether it is accurate enough."""
     times_ns: list[float]
+    """Profiled time of a whole frame."""
     energies: list[float]
+    """Energy of a period."""
     clocks: list[int]
 
 
@@ -186,18 +163,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
         order = there[np.lexsort((energy[there], total[there]))]
         least = np.minimum.accumulate(energy[order])
         kept = order[np.concatenate(([True], energy[order][1:] < least[:-1]))]
-        accuracy = table.accuracy(variant)
-        allowed = accuracy >= settings.accuracy_floor - 1e-9
-        rows.append(
-            (
-                -accuracy,
-                Row(
-                    variant,
-                    allowed,
-                    total[kept].tolist(),
-                    energy[kept].tolist(),
-                    kept.tolist(),
-                ),
-            )
-        )
-    return [row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].variant))]
+        allowed = table.accuracy(variant) >= settings.accuracy_floor - 1e-9
+        times_ns, energies = total[kept].tolist(), energy[kept].tolist()
+        rows.append(Row(variant, allowed, times_ns, energies, kept.tolist()))
+    return sorted(rows, key=lambda row: -table.accuracy(row.variant))

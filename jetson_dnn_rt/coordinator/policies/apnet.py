@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
-from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, usable
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 
-class ApNet:
+class ApNet(Policy):
     """Layer-wise approximation without DVFS (Bateni & Liu, RTSS 2018).
 
     Derived (REFERENCE 2). Offline, per layer, a table of variants with their worst-case time and
@@ -26,27 +26,18 @@ class ApNet:
     a layer with the same weights is left out: no two tasks of a cohort share weights here.
     """
 
-    adjusts_clocks = False
-    clocks_at_boundaries = False
     adjusts_variants = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        together = min(len(tables), workers, len(interference))
-        self._plans = [make_plans(table, settings.confidence) for table in tables]
+    def prepare(self) -> None:
+        """Make the plans of all tasks."""
+        together = min(len(self.tables), self.workers, len(self.interference))
+        slowed = self.interference[together - 1]
+        self._plans = [make_plans(table, self.settings.confidence) for table in self.tables]
         self._slowness: list[list[float]] = []
-        for table in tables:
+        for table in self.tables:
             times = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
             fastest = float(table.median_ns[0].sum())
-            self._slowness.append((times / fastest * interference[together - 1]).tolist())
+            self._slowness.append((times / fastest * slowed).tolist())
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Look up the plan of each task at the present clocks."""
@@ -63,10 +54,6 @@ class ApNet:
             variants.append(variant)
         return Decision(tuple(variants), cohort.clocks_target)
 
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """All that may run."""
-        return usable(cohort.members[member])
-
 
 def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tuple[int, ...]]]:
     """Plans from the original to the fastest, each step the most time for the least score.
@@ -75,12 +62,8 @@ def make_plans(table: TaskTable, confidence: float) -> tuple[list[int], list[tup
     one never saves more per score than the one before, so that going by the best ratio is going
     in the order of each stage.
 
-    Returns
-    -------
-    times_ns : list of int
-        Worst-case time of each plan, negative: rising, as `bisect` wants it.
-    plans : list of tuple of int
-        A variant for each stage.
+    Returns the worst-case time of each plan in nanoseconds, negated: rising, as `bisect` wants it;
+    and the plans, a variant for each stage.
     """
     worst_ns = table.quantile_ns(confidence)
     steps: list[tuple[float, int, int]] = []

@@ -1,4 +1,4 @@
-"""NeuOS: its two algorithms, which its three modes share.
+"""NeuOS: its two algorithms, and its three modes.
 
 Bateni & Liu, "NeuOS: A Latency-Predictable Multi-Dimensional Optimization Framework for
 DNN-driven Autonomous Systems", USENIX ATC 2020, section 4.2. Times are in nanoseconds; instance i
@@ -20,65 +20,51 @@ of LAG; and the formula of Algorithm 2 was lost.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
-from math import inf
+from math import inf, sqrt
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, usable
+from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
 BUCKETS = 512
 """Of the hash from SpeedUp to configuration."""
 
+_power_up = attrgetter("power_up")
+
 
 class Candidate(NamedTuple):
-    """delta_i: the clock configuration that suits one instance.
-
-    Attributes
-    ----------
-    clocks : int
-        delta_i, a position in the clock table.
-    power_up : float
-        PowerUp_i(delta_i), of its next stage.
-    sigma : float
-        sigma_i, the speed-up it needs relative to delta_now.
-    needed : float
-        The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``.
-    lag_ns : int
-        LAG_i.
-    column : int
-        Of its next stage in the SpeedUp rows.
-    member : int
-        i, its number in the cohort.
-    """
+    """delta_i: the clock configuration that suits one instance."""
 
     clocks: int
+    """delta_i, a position in the clock table."""
     power_up: float
+    """PowerUp_i(delta_i), of its next stage."""
     sigma: float
+    """sigma_i, the speed-up it needs relative to delta_now."""
     needed: float
+    """The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``."""
     lag_ns: int
+    """LAG_i."""
     column: int
+    """Of its next stage in the SpeedUp rows."""
     member: int
+    """i, its number in the cohort."""
 
 
 class Account(NamedTuple):
-    """What one instance owes: its LAG beyond the frame in flight.
-
-    Attributes
-    ----------
-    frames_done : int
-        Of the member when this was written: tells whether there is news.
-    lag_ns : int
-        With which its last frame ended, debt from before included.
-    """
+    """The debt of one instance: its LAG beyond the frame in flight."""
 
     frames_done: int
+    """The member's count when this was written: tells whether there is news."""
     lag_ns: int
+    """LAG at the end of its last frame, debt from before included."""
 
 
 def power_up(power_w: Floats) -> Floats:
@@ -94,16 +80,7 @@ class SpeedUpTable:
     the nearest one is a step or two away: the time does not grow with their number.
     Configurations that another one beats in both SpeedUp and PowerUp are left out. They could
     only be chosen by being a hair nearer, and every mode would rather have the other.
-
-    Parameters
-    ----------
-    speed_up, power_up : float64 [C]
-        Relative to the slowest configuration.
-
-    Attributes
-    ----------
-    clocks : list of int
-        The configurations that are left, by rising SpeedUp.
+    `speed_up` and `power_up`, float64 [C], are relative to the slowest configuration.
     """
 
     __slots__ = ("_lowest", "_powers", "_scale", "_speeds", "_starts", "clocks")
@@ -115,6 +92,7 @@ class SpeedUpTable:
         kept = order[np.concatenate(([True], powers[1:] < best[:-1]))][::-1]
         speeds = speed_up[kept]
         self.clocks: list[int] = kept.tolist()
+        """The configurations that are left, by rising SpeedUp."""
         self._speeds: list[float] = speeds.tolist()
         self._powers: list[float] = power_up[kept].tolist()
         self._lowest = self._speeds[0]
@@ -138,7 +116,7 @@ class SpeedUpTable:
         return self.clocks[place], self._powers[place]
 
 
-class NeuOS(ABC):
+class NeuOS(Policy):
     """Algorithms 1 and 2; a mode adds the choice from Delta.
 
     The tables are per layer, as in the paper, and those of the most accurate variant: clocks are
@@ -158,26 +136,15 @@ class NeuOS(ABC):
     instance, the clocks under which its LAG came about: those of its last layer.
     """
 
-    adjusts_clocks = True
-    clocks_at_boundaries = False
-    adjusts_variants = True
+    adjusts_clocks = adjusts_variants = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._settings = settings
+    def prepare(self) -> None:
+        """Make the look-ups of all stages, once for each table."""
         first_columns: dict[int, int] = {}
         self._lookups: list[SpeedUpTable] = []
         self._rows: list[list[tuple[float, int]]] = []
         speed_ups = []
-        for table in tables:
+        for table in self.tables:
             if id(table) in first_columns:
                 continue
             first_columns[id(table)] = len(self._lookups)
@@ -185,8 +152,8 @@ class NeuOS(ABC):
             powers = power_up(table.power_w[0])
             speed_ups.append(speeds)
             self._lookups += map(SpeedUpTable, speeds, powers)
-            self._rows += _accuracy_rows(table, settings.confidence)
-        self._first_columns = [first_columns[id(table)] for table in tables]
+            self._rows += _accuracy_rows(table, self.settings.confidence)
+        self._first_columns = [first_columns[id(table)] for table in self.tables]
         # By configuration: what a decision reads of one configuration lies side by side.
         self._width = len(self._lookups)
         self._speeds = array("d", np.concatenate(speed_ups).T.tobytes())
@@ -218,10 +185,6 @@ class NeuOS(ABC):
             else:
                 variants[deciding] = _most_accurate(member)
         return Decision(tuple(variants), clocks, accounts)
-
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """All that may run."""
-        return usable(cohort.members[member])
 
     def clock_candidates(self, cohort: Cohort) -> list[Candidate]:
         """Algorithm 1: Delta, one for each instance; none for a task that never had a frame."""
@@ -323,3 +286,77 @@ def _row(rows: Sequence[tuple[float, int]], member: Member, gain: float) -> int:
 
 def _most_accurate(member: Member) -> int:
     return 0 if member.usable[0] else next(iter(usable(member)), member.variant)
+
+
+class NeuOSMinEnergy(NeuOS):
+    """``argmin over delta_i in Delta of PowerUp_i(delta_i)`` (Bateni & Liu 2020, section 4.3).
+
+    Each candidate is judged by the PowerUp table of the instance that it suits. The others make
+    up for the time with approximation.
+    """
+
+    def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
+        """The candidate of the least PowerUp."""
+        return min(delta, key=_power_up).clocks
+
+
+class NeuOSMaxAccuracy(NeuOS):
+    """``argmin over delta in Delta of sum_j max(0, a_j(delta))`` (Bateni & Liu 2020, section 4.3).
+
+    The candidate that leaves the cohort the least to approximate. Several may leave nothing; of
+    them the one of the least PowerUp is taken. That is a reading: the paper does not say.
+    """
+
+    def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
+        """The candidate that asks for the least approximation."""
+        powers: dict[int, float] = {}
+        for candidate in delta:
+            clocks, power = candidate[:2]
+            if power < powers.get(clocks, inf):
+                powers[clocks] = power
+        # Faster clocks leave less: with the fastest ones first, the others are soon too much.
+        best = max(powers)
+        least = self.approximation(delta, best)
+        for clocks, power in powers.items():
+            total = self.approximation(delta, clocks, least)
+            if total < least or (total == least and power < powers[best]):
+                best, least = clocks, total
+        return best
+
+
+class NeuOSBalanced(NeuOS):
+    """The statistical approach of NeuOS (Bateni & Liu 2020, section 4.3).
+
+    With the influence set ``I = {(D_i + LAG_i) / D_i}`` and the threshold t = std(I), or the
+    designer's, instances fall into three groups by abs(LAG), with bounds at one and two thirds
+    of the largest.
+
+    A reading: the rule that selects from the groups was lost. Here, with ``m = abs(mean(I) - 1)``,
+    m > 2t takes the group of the largest abs(LAG), t < m <= 2t the middle one and m <= t the one
+    of the smallest; inside the group the candidate of the least PowerUp. So a small t leads to
+    faster configurations, as the paper says. An empty group stands back for the next larger one.
+    """
+
+    def pick(self, delta: Sequence[Candidate], cohort: Cohort) -> int:
+        """The candidate of the least PowerUp in the group that the cohort's state selects."""
+        # (D + LAG) / D = 2 - sigma: distances from the mean are those of sigma.
+        count = len(delta)
+        mean = sum([candidate.sigma for candidate in delta]) / count
+        deviation = abs(mean - 1.0)
+        threshold = self.settings.threshold
+        if threshold == 0.0:
+            threshold = sqrt(sum([(c.sigma - mean) ** 2 for c in delta]) / count)
+        wanted = 3 if deviation > 2.0 * threshold else 2 if deviation > threshold else 1
+        largest = max([abs(candidate.lag_ns) for candidate in delta])
+        clocks, least = delta[0].clocks, (4, 0.0)
+        for candidate in delta:
+            group = group_of(candidate.lag_ns, largest)
+            if group >= wanted and (group, candidate.power_up) < least:
+                clocks, least = candidate.clocks, (group, candidate.power_up)
+        return clocks
+
+
+def group_of(lag_ns: int, largest_ns: int) -> int:
+    """1, 2 or 3: up to a third of the largest abs(LAG), up to two thirds, above."""
+    thrice = 3 * abs(lag_ns)
+    return 1 if thrice <= largest_ns else 2 if thrice <= 2 * largest_ns else 3

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
+from jetson_dnn_rt.coordinator.policy import Policy, configured
 from jetson_dnn_rt.coordinator.tables.hull import lower_hull
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
 PROCESS_NOISE = 1e-5
 MEASUREMENT_NOISE = 0.01
@@ -22,39 +21,29 @@ GOAL = 1.0
 
 
 class Controller(NamedTuple):
-    """What POET remembers of one task.
-
-    Attributes
-    ----------
-    base_speed, variance : float
-        Of the Kalman filter: rate at speed-up 1, in frames per deadline.
-    speed_up : float
-        u, relative to the slowest configuration.
-    slower, faster : int
-        The pair of configurations.
-    slower_frames : int
-        How many frames of a period run in the slower one; they come first.
-    first_frame, frames_done : int
-        The member's count at the start of the period, and when this was written.
-    seen : int
-        Frames observed in this period.
-    deadlines : float
-        Their response times added up, in deadlines.
-    """
+    """What POET remembers of one task."""
 
     base_speed: float
+    """Of the Kalman filter: rate at speed-up 1, in frames per deadline."""
     variance: float
     speed_up: float
+    """u, relative to the slowest configuration."""
     slower: int
+    """The pair of configurations."""
     faster: int
     slower_frames: int
+    """Frames of a period that run in the slower one; they come first."""
     first_frame: int
+    """The member's count of frames at the start of the period."""
     frames_done: int
-    seen: int
-    deadlines: float
+    """The same when this was written."""
+    seen: int = 0
+    """Frames observed in this period."""
+    deadlines: float = 0.0
+    """Their response times added up, in deadlines."""
 
 
-class Poet:
+class Poet(Policy):
     """Performance with optimal energy (Imes, Kim, Maggio & Hoffmann, RTAS 2015).
 
     A Kalman filter estimates the base speed, a deadbeat controller the speed-up u that brings the
@@ -70,20 +59,10 @@ class Poet:
     """
 
     adjusts_clocks = True
-    clocks_at_boundaries = False
-    adjusts_variants = False
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._hulls = [SpeedHull(*speeds_and_costs(table)) for table in tables]
+    def prepare(self) -> None:
+        """Find the configurations that are worth mixing, for each task."""
+        self._hulls = [SpeedHull(*speeds_and_costs(table)) for table in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """At a frame's start its task sets the clocks; each frame that ended was observed."""
@@ -108,18 +87,11 @@ class Poet:
             clocks = mine.slower if position < mine.slower_frames else mine.faster
         return Decision(configured(cohort), clocks, tuple(controllers))
 
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """The variant that the task is set to."""
-        return (cohort.members[member].configured,)
-
 
 class SpeedHull:
     """The configurations worth mixing, by rising speed.
 
-    Parameters
-    ----------
-    speeds, costs : float64 [C]
-        s and c: speed and power relative to the slowest configuration.
+    `speeds` and `costs`, float64 [C], are s and c: speed and power relative to the slowest one.
     """
 
     def __init__(self, speeds: Floats, costs: Floats) -> None:
@@ -172,16 +144,7 @@ def begin(clocks: int, hull: SpeedHull, frames_done: int) -> Controller:
     """Start where the clocks are, as POET does."""
     speed_up = max(1.0, float(hull.all_speeds[clocks]))
     return Controller(
-        FIRST_BASE_SPEED,
-        FIRST_VARIANCE,
-        speed_up,
-        clocks,
-        clocks,
-        0,
-        frames_done,
-        frames_done,
-        0,
-        0.0,
+        FIRST_BASE_SPEED, FIRST_VARIANCE, speed_up, clocks, clocks, 0, frames_done, frames_done
     )
 
 
@@ -201,7 +164,7 @@ def observe(controller: Controller, member: Member, hull: SpeedHull) -> Controll
     speed_up = next_speed_up(controller.speed_up, base_speed, rate, hull.fastest)
     slower, faster, share = hull.mix(speed_up)
     return Controller(
-        base_speed, variance, speed_up, slower, faster, int(share * PERIOD), now, now, 0, 0.0
+        base_speed, variance, speed_up, slower, faster, int(share * PERIOD), now, now
     )
 
 

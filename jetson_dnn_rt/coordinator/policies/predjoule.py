@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, configured
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 CONFIGURATIONS = 11_760
 """Of the board that the steps of the original are meant for; elsewhere they are in proportion."""
@@ -21,27 +20,19 @@ LEVELS_PER_UNIT = 16
 
 
 class Process(NamedTuple):
-    """What one process remembers.
-
-    Attributes
-    ----------
-    place : float
-        Its index: the configuration that it wants, and fractions of the way to the next one.
-    slack_ns : int
-        Sum of m - d over the layers of the frame; positive = behind.
-    stages_done : int
-        Of the member when this was written: tells whether there is news.
-    history : tuple of tuple of int, [K][LEVELS]
-        For each layer the configuration that ran it at a speed level; -1 = none did.
-    """
+    """What one process remembers."""
 
     place: float
+    """Its index: the configuration that it wants, and fractions of the way to the next one."""
     slack_ns: int
+    """Sum of m - d over the layers of the frame; positive = behind."""
     stages_done: int
+    """The member's count when this was written: tells whether there is news."""
     history: tuple[tuple[int, ...], ...]
+    """For each layer the configuration that ran it at a speed level, [K][LEVELS]; -1 = none."""
 
 
-class PredJoule:
+class PredJoule(Policy):
     """Greedy DVFS per process (Bateni, Zhou, Zhu & Liu, RTSS 2018).
 
     Derived, from what is known of the authors' later artifact (REFERENCE 2). For each layer
@@ -56,26 +47,16 @@ class PredJoule:
     for all, which is the greed that paper 004 shows in its section 3.3.
     """
 
-    adjusts_clocks = True
-    clocks_at_boundaries = True
-    adjusts_variants = False
+    adjusts_clocks = clocks_at_boundaries = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._last = clock_table.fastest
-        scale = len(clock_table) / CONFIGURATIONS
-        self._sub_deadlines = [table.sub_deadlines_ns for table in tables]
+    def prepare(self) -> None:
+        """Work out the steps of all layers."""
+        self._last = self.clock_table.fastest
+        scale = len(self.clock_table) / CONFIGURATIONS
+        self._sub_deadlines = [table.sub_deadlines_ns for table in self.tables]
         self._ahead: list[list[float]] = []
         self._behind: list[list[float]] = []
-        for table in tables:
+        for table in self.tables:
             gains = usefulness(table)
             up = [100.0 / gain * scale for gain in gains]
             down = [-10.0 / gain * scale for gain in gains]
@@ -84,7 +65,7 @@ class PredJoule:
             self._ahead.append(
                 [fast if f else slow for fast, slow, f in zip(up, down, free, strict=True)]
             )
-        self._unknown = [((-1,) * LEVELS,) * len(table.stages) for table in tables]
+        self._unknown = [((-1,) * LEVELS,) * len(table.stages) for table in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Each process takes note of its layers; the deciding one has its way."""
@@ -105,10 +86,6 @@ class PredJoule:
         deciding = cohort.deciding
         clocks = round(processes[deciding].place) if deciding >= 0 else cohort.clocks_target
         return Decision(configured(cohort), clocks, tuple(processes))
-
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """The variant that the task is set to."""
-        return (cohort.members[member].configured,)
 
     def _learn(self, number: int, process: Process, member: Member) -> Process:
         sample = member.last_stage

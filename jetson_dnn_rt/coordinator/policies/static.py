@@ -1,45 +1,62 @@
-"""No coordination: the baseline."""
+"""Policies that leave the variants alone and need no tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
-from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, configured
 
 
-class Static:
-    """Every task runs the variant that it is set to, and the clocks stay as they were found."""
-
-    adjusts_clocks = False
-    clocks_at_boundaries = False
-    adjusts_variants = False
-
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.clock_table = clock_table
-
-    @property
-    def fastest_clocks(self) -> int:
-        """The table's fastest."""
-        return self.clock_table.fastest
+class Static(Policy):
+    """The baseline: tasks run the variants they are set to, clocks stay as they were found."""
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Change nothing."""
         return Decision(configured(cohort), self.clocks(cohort))
 
     def clocks(self, cohort: Cohort) -> int:
-        """Which clocks it wants: those that were last asked for."""
+        """The wanted clocks: those that were last asked for."""
         return cohort.clocks_target
 
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """The variant that the task is set to."""
-        return (cohort.members[member].configured,)
+
+class MaxN(Static):
+    """nvpmodel's Max-N: clocks as high as the preset allows.
+
+    A reading: the stock governors below the preset are taken to stay at its caps as long as the
+    cohort runs. They lower clocks only after windows that are longer than the gaps between the
+    frames of a camera stream.
+    """
+
+    adjusts_clocks = True
+
+    def prepare(self) -> None:
+        """Note the preset."""
+        self.fastest_clocks = self.clock_table.max_n
+
+    def clocks(self, cohort: Cohort) -> int:
+        """The preset's."""
+        return self.fastest_clocks
+
+
+class MaxQ(MaxN):
+    """nvpmodel's Max-Q, or the 15 W preset where there is none; the same reading as `MaxN`."""
+
+    def prepare(self) -> None:
+        """Note the preset."""
+        self.fastest_clocks = self.clock_table.max_q
+
+
+class RaceToIdle(Static):
+    """The fastest clocks while a job runs, the slowest when none does.
+
+    Over a period T with work for the time t its energy is ``E = P_max t + P_idle (T - t)``
+    (REFERENCE 2): it pays where idling is cheap and clocks change at once.
+    """
+
+    adjusts_clocks = True
+
+    def clocks(self, cohort: Cohort) -> int:
+        """The fastest, unless no frame waits or is in flight."""
+        for member in cohort.members:
+            if member.active:
+                return self.clock_table.fastest
+        return self.clock_table.slowest

@@ -1,7 +1,7 @@
 """Profile tables as a file: JSON, versioned, checked whole before anything is used.
 
 The format is in docs/tables.md. Files are not trusted: sizes are checked before memory is taken,
-and an error names the file, the place in it and the mend.
+and an error names the file, the place in it and the fix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,27 +33,18 @@ MAX_CONFIGURATIONS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """What a file of tables holds.
-
-    Attributes
-    ----------
-    clocks : ClockTable
-        The configurations that the tables are about.
-    tables : tuple of TaskTable
-        One a task.
-    interference : tuple of float
-        ``[n - 1]``: how much slower a stage is when n run side by side; first 1.
-    power_measured : bool
-        Whether watts are watts; else 1 stands for a busy machine and 0 for an idle one.
-    notes : mapping
-        What else is known, for people: machine, date, frames, agreement, errors of models.
-    """
+    """Contents of a file of tables."""
 
     clocks: ClockTable
+    """The configurations that the tables are about."""
     tables: tuple[TaskTable, ...]
+    """One a task."""
     interference: tuple[float, ...] = (1.0,)
+    """``[n - 1]``: slow-down of a stage when n run side by side; first 1."""
     power_measured: bool = False
+    """Whether watts are watts; else 1 stands for a busy machine and 0 for an idle one."""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    """For people: machine, date, frames, agreement, errors of models."""
 
     def table(self, task: str) -> TaskTable:
         """The table of a task; KeyError with the names there are."""
@@ -64,12 +55,9 @@ class TableFile:
 
 
 def save_tables(path: Path, file: TableFile) -> None:
-    """Write a file in one step: whoever reads finds the old one or the new one, whole.
+    """Write a file in one step: readers find the old one or the new one, whole.
 
-    Raises
-    ------
-    ConfigurationError
-        When it cannot be written there, or could not be read again.
+    ConfigurationError when it cannot be written there, or could not be read again.
     """
     try:
         text = json.dumps(_to_json(file), allow_nan=False, separators=(",", ":")) + "\n"
@@ -89,13 +77,7 @@ def save_tables(path: Path, file: TableFile) -> None:
 
 
 def load_tables(path: Path) -> TableFile:
-    """Read and check a file.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is missing or is not what `save_tables` writes; the text says where.
-    """
+    """Read and check a file; ConfigurationError, with the place, when it is not as written."""
     try:
         data = small_files.read_bytes(path, MAX_BYTES)
     except OSError as error:
@@ -137,6 +119,7 @@ def _to_json(file: TableFile) -> dict[str, Any]:
         }
         for domain in clocks.space.domains
     ]
+    names = {field.name for field in fields(TaskTable)}  # others are cached figures
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -152,15 +135,9 @@ def _to_json(file: TableFile) -> dict[str, Any]:
         "interference": list(file.interference),
         "tasks": [
             {
-                "task": table.task,
-                "stages": list(table.stages),
-                "variants": list(table.variants),
-                "deadline_ns": table.deadline_ns,
-                "period_ns": table.period_ns,
-                "times_ns": table.times_ns.tolist(),
-                "slowdown": table.slowdown.tolist(),
-                "power_w": table.power_w.tolist(),
-                "loss": table.loss.tolist(),
+                key: value.tolist() if isinstance(value, np.ndarray) else value
+                for key, value in vars(table).items()
+                if key in names
             }
             for table in file.tables
         ],

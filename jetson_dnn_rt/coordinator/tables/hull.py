@@ -15,28 +15,12 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
-KEEP = ("front", "hull")
-
 
 def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
-    """Positions of what no other beats in both time and cost.
+    """Return the positions of points, [N] each, that no other beats in both time and cost.
 
-    Of several that are equal in both the first one stays (symmetric core masks).
-
-    Parameters
-    ----------
-    time, cost : array_like of float, [N]
-        Infinite or NaN: cannot be chosen.
-
-    Returns
-    -------
-    ndarray of int64
-        In rising order of time, and so in falling order of cost.
-
-    Raises
-    ------
-    ValueError
-        When they are not equally long.
+    In rising order of time, and so in falling order of cost. Infinite or NaN: cannot be chosen. Of
+    several that are equal in both the first one stays (symmetric core masks).
     """
     times, costs = np.asarray(time, np.float64), np.asarray(cost, np.float64)
     if times.ndim != 1 or times.shape != costs.shape:
@@ -53,20 +37,10 @@ def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
 
 
 def lower_hull(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
-    """Positions of the lower convex hull of the Pareto front.
+    """Return the positions of the lower convex hull of the Pareto front, in rising order of time.
 
     For every price w >= 0 of time, one of them has the least ``cost + w * time`` of all; a mixture
-    of two neighbours beats whatever lies between them.
-
-    Parameters
-    ----------
-    time, cost : array_like of float, [N]
-        As in `pareto_front`.
-
-    Returns
-    -------
-    ndarray of int64
-        In rising order of time; the fastest and the cheapest are the ends.
+    of two neighbours beats whatever lies between them. The fastest and the cheapest are the ends.
     """
     front = pareto_front(time, cost)
     times = np.asarray(time, np.float64)[front].tolist()
@@ -85,51 +59,24 @@ def lower_hull(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
 
 
 def reduce_clocks(
-    clocks: ClockTable,
-    tables: Sequence[TaskTable],
-    *,
-    keep: str = "front",
-    tolerance: float = 0.03,
+    clocks: ClockTable, tables: Sequence[TaskTable], *, tolerance: float = 0.03
 ) -> tuple[ClockTable, list[TaskTable]]:
     """Keep the configurations that are worth choosing for some task in some variant.
 
-    With the defaults: whatever time a frame may take, one that stays makes it for at most 3 %
-    more than the best of all. Cost is counted in three ways: energy of a frame, energy of a frame
-    above the least that the board takes idle, and mean power (for a cap). The board's slowest and
-    fastest configuration and its presets Max-N and Max-Q stay in any case, so that every policy
-    finds its own.
-
-    Parameters
-    ----------
-    clocks : ClockTable
-        Of C configurations.
-    tables : sequence of TaskTable
-        At least one, all of these clocks.
-    keep : str
-        For each task, variant and cost: ``front``, the Pareto front of time and cost; ``hull``,
-        only its lower convex hull.
-    tolerance : float
-        Of these, one goes where others that stay are, for each task, variant and cost that it is
-        there for, as fast and at most this share dearer; 0 keeps them all.
-
-    Returns
-    -------
-    ClockTable, list of TaskTable
-        Of the same configurations, ordered by rising speed (mean over tasks and variants).
-
-    Raises
-    ------
-    ValueError
-        When there is no table, one has another number of clocks, or an argument is out of range.
+    With the default: whatever time a frame may take, one that stays makes it for at most 3 % more
+    than the best of all. Cost is counted in three ways: energy of a frame, energy of a frame above
+    the least that the board takes idle, and mean power (for a cap); for each task, variant and
+    cost the Pareto front of time and cost is kept. Of these, one goes where others that stay are
+    as fast and at most `tolerance` dearer, in everything that it is there for; 0 keeps them all.
+    The board's slowest and fastest configuration and its presets Max-N and Max-Q stay in any case,
+    so that every policy finds its own. The result is ordered by rising speed (mean over tasks and
+    variants).
     """
-    if keep not in KEEP:
-        raise ValueError(f"keep must be one of {', '.join(KEEP)}: {keep!r}")
     if not tolerance >= 0.0:
         raise ValueError(f"tolerance must be >= 0: {tolerance}")
     if not tables or any(table.slowdown.shape[2] != len(clocks) for table in tables):
         raise ValueError(f"tables must be at least one, of {len(clocks)} clocks each")
-    find = lower_hull if keep == "hull" else pareto_front
-    curves = [(time, cost, find(time, cost)) for time, cost in _curves(clocks, tables)]
+    curves = [(time, cost, pareto_front(time, cost)) for time, cost in _curves(clocks, tables)]
     always = sorted({clocks.slowest, clocks.fastest, clocks.max_n, clocks.max_q})
     chosen = always + _cover(curves, always, tolerance)
     slowness = sum(np.log(time / time.min()) for time, _, _ in curves)

@@ -41,45 +41,27 @@ _OUTSIDE = ("preprocess", "decode")
 
 @dataclass(frozen=True, eq=False)
 class VariantProfile:
-    """What was measured of one variant.
-
-    Attributes
-    ----------
-    spans : tuple of int
-        How many of the task's stages each of its R runs does.
-    times_ns : int64 [S, R]
-        Of S frames, at the fastest of the clocks; row by row the same frames in all variants of
-        a task, as far as that is known.
-    accuracy : float or None
-        Agreement with the full model, in [0, 1]; None = not measured.
-    slowdown : float64 [R, C] or [1, C]
-        Time relative to the fastest clocks; by default one configuration.
-    power_w : float64 [C]
-        Mean power of the board while it runs; by default unknown.
-    """
+    """What was measured of one variant."""
 
     spans: tuple[int, ...]
+    """How many of the task's stages each of its R runs does."""
     times_ns: Integers
+    """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
+    variants of a task, as far as that is known."""
     accuracy: float | None
+    """Agreement with the full model, in [0, 1]; None = not measured."""
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
+    """Time relative to the fastest clocks, [R, C] or [1, C]; by default one configuration."""
     power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))
+    """Mean power of the board while it runs, [C]; by default unknown."""
 
     @staticmethod
     def of(
         spec: VariantSpec, runs: Sequence[Stage], rows: npt.ArrayLike, agreement: float | None
     ) -> VariantProfile:
-        """Put together what is known at one clock configuration.
+        """Make the profile at one clock configuration, of times in nanoseconds, [S, R].
 
-        Parameters
-        ----------
-        spec : VariantSpec
-            The variant; one that does not approximate agrees by definition.
-        runs : sequence of Stage
-            What it runs.
-        rows : array_like of int, [S, R]
-            Times in nanoseconds, a row per frame.
-        agreement : float or None
-            As measured.
+        A variant that does not approximate agrees by definition.
         """
         if agreement is None and not approximates(spec):
             agreement = 1.0
@@ -89,7 +71,6 @@ class VariantProfile:
 
 
 def load_profiles(
-    stage_names: Sequence[str],
     variants: Mapping[str, Sequence[Stage]],
     warm_up_ns: Mapping[str, Sequence[Sequence[int]]],
     *,
@@ -98,17 +79,15 @@ def load_profiles(
     threads: int = 1,
     stages: int = 0,
 ) -> dict[str, VariantProfile]:
-    """What is known of variants that are loaded: by the library, else by their warm-up.
+    """Return what is known of variants that are loaded: by the library, else by their warm-up.
 
     Times of the library are of real frames, and are taken where the variant was cut as it is now.
-    Agreement is only there. What it lists as refused is left out.
+    Only the library has the agreement. What it lists as refused is left out.
 
     Parameters
     ----------
-    stage_names : sequence of str
-        Of the task.
     variants : mapping of str to sequence of Stage
-        What each of them runs.
+        The stages of each variant.
     warm_up_ns : mapping of str to rows
         Stage times of warm-up runs, a row per run.
     library, model : optional
@@ -142,7 +121,7 @@ def _rows_of(measurement: Measurement, runs: Sequence[Stage]) -> Integers | None
 
 
 def list_variants(library: Library, model: Model) -> list[str]:
-    """Names of the variants of a model that the library has measurements of, made for here."""
+    """Names of the variants of a model that the library has measured for this machine."""
     names: list[str] = []
     for listing in library.entries():
         key = listing.header.key if listing.header and not listing.problem else None
@@ -156,15 +135,7 @@ def list_variants(library: Library, model: Model) -> list[str]:
 def make_clock_table(
     space: ClockSpace, configuration: ClockConfiguration, idle_w: float = UNKNOWN_IDLE_W
 ) -> ClockTable:
-    """Clocks that stay as they are: a table of one configuration.
-
-    Parameters
-    ----------
-    space, configuration
-        Of a platform, and what it reads.
-    idle_w : float
-        Power while nothing runs, in watts.
-    """
+    """Make the table of clocks that stay as a platform reads them: one configuration."""
     position = space.nearest(configuration)
     return ClockTable(space, np.array([position]), np.array([idle_w]), 0, 0)
 
@@ -177,24 +148,10 @@ def make_task_table(
     deadline_ns: int,
     period_ns: int,
 ) -> TaskTable:
-    """Make the table of a task; variants of unknown accuracy are left out, which is said.
+    """Make the table of a task; variants of unknown accuracy are left out, with a warning.
 
-    Parameters
-    ----------
-    task : str
-        Its name.
-    stages : sequence of str
-        Names of its K stages.
-    profiles : mapping of str to VariantProfile
-        What is known of its variants, all at the same clocks.
-    deadline_ns, period_ns : int
-        As the task has them.
-
-    Returns
-    -------
-    TaskTable
-        The most accurate variant first, of equal ones the faster; as many frames as the variant
-        with the fewest has, the last ones.
+    The most accurate variant comes first, of equal ones the faster. There are as many frames as
+    the variant with the fewest has, the last ones. All profiles are at the same clocks.
 
     Raises
     ------
@@ -223,11 +180,11 @@ def make_task_table(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
     order = sorted(known, key=lambda name: _rank(known[name]))
-    weights = _weigh_stages([known[name] for name in order], len(stages))
+    ordered = [known[name] for name in order]
+    weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
     in_network = [weight * (s not in _OUTSIDE) for s, weight in zip(stages, weights, strict=True)]
     shares = np.array(in_network if any(in_network) else weights, dtype=np.float64)
-    ordered = [known[name] for name in order]
     return TaskTable(
         task,
         tuple(stages),
@@ -237,9 +194,7 @@ def make_task_table(
         np.stack([_share_out(profile, weights, samples) for profile in ordered]),
         np.stack([_spread(profile) for profile in ordered]),
         np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
-        np.stack(
-            [(1.0 - (profile.accuracy or 0.0)) * shares / shares.sum() for profile in ordered]
-        ),
+        np.stack([(1.0 - (p.accuracy or 0.0)) * shares / shares.sum() for p in ordered]),
     )
 
 

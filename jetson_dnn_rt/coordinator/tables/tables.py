@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,24 +38,18 @@ class ClockTable:
     """The clock configurations that policies choose from.
 
     A policy names one by its position here: 0 is the slowest, the last one the fastest.
-
-    Attributes
-    ----------
-    space : ClockSpace
-        All configurations of the board.
-    indices : int64 [C]
-        Positions in `space`.
-    idle_w : float64 [C]
-        Power of the board while nothing runs, in watts.
-    max_n, max_q : int
-        Positions of the board's fastest and most frugal nvpmodel presets (Max-N, Max-Q).
     """
 
     space: ClockSpace
+    """All configurations of the board."""
     indices: Integers
+    """Positions in `space`, [C]."""
     idle_w: Floats
+    """Power of the board while nothing runs, in watts, [C]."""
     max_n: int
+    """Position of the board's fastest nvpmodel preset."""
     max_q: int
+    """Position of its most frugal one."""
 
     def __post_init__(self) -> None:
         count = len(self.indices)
@@ -95,15 +89,10 @@ class ClockTable:
         return self.space.describe(self._space_indices[position])
 
     def take(self, positions: Sequence[int], *, keep_presets: bool = True) -> ClockTable:
-        """Table of some of the configurations.
+        """Table of some of the configurations, in rising order of their speed.
 
-        Parameters
-        ----------
-        positions : sequence of int
-            Which to keep, in rising order of their speed.
-        keep_presets : bool
-            Whether `max_n` and `max_q` have to be among them (ValueError when not); else the
-            last and the first one stand for them.
+        `max_n` and `max_q` have to be among them; without `keep_presets` the last and the first
+        one stand for them.
         """
         kept = list(positions)
         if keep_presets:
@@ -120,38 +109,29 @@ class ClockTable:
 
 @dataclass(frozen=True, eq=False)
 class TaskTable:
-    """What was profiled of a task: V variants, K stages, C clock configurations, S frames.
-
-    Attributes
-    ----------
-    task : str
-        Its name.
-    stages, variants : tuple of str
-        K stages in their order; V variants, the most accurate one first.
-    deadline_ns, period_ns : int
-        Relative deadline, and expected time between frames.
-    times_ns : int64 [V, K, S]
-        Stage times of S frames, each task alone, at the fastest clocks; ``[:, :, s]`` belongs to
-        one frame, so that the time of a rest of a frame is a sum along one column.
-    slowdown : float64 [V, K, C]
-        Time at a clock configuration relative to the fastest.
-    power_w : float64 [V, K, C]
-        Power of the whole board while this stage runs alone, in watts.
-    loss : float64 [V, K]
-        Accuracy that is lost by running a stage in a variant; the accuracy of a frame is 1 minus
-        the losses of what ran. Derived: what was measured is the loss of a whole variant; its
-        share out among the stages is a model (REFERENCE 1.6 has one point a layer).
-    """
+    """Profile of a task: V variants, K stages, C clock configurations, S frames."""
 
     task: str
+    """Its name."""
     stages: tuple[str, ...]
+    """K names in their order."""
     variants: tuple[str, ...]
+    """V names, the most accurate one first."""
     deadline_ns: int
+    """Relative deadline."""
     period_ns: int
+    """Expected time between frames."""
     times_ns: Integers
+    """Stage times of S frames, each task alone, at the fastest clocks, [V, K, S]. ``[:, :, s]``
+    belongs to one frame: the time of a rest of a frame is a sum along one column."""
     slowdown: Floats
+    """Time at a clock configuration relative to the fastest, [V, K, C]."""
     power_w: Floats
+    """Power of the whole board while this stage runs alone, in watts, [V, K, C]."""
     loss: Floats
+    """Accuracy that is lost by running a stage in a variant, [V, K]; the accuracy of a frame is 1
+    minus the losses of what ran. Derived: measured was the loss of a whole variant; its division
+    among the stages is a model (REFERENCE 1.6 has one point a layer)."""
 
     def __post_init__(self) -> None:
         shape = (len(self.variants), len(self.stages))
@@ -191,16 +171,6 @@ class TaskTable:
         """NeuOS' sub-deadline of each stage, of the most accurate variant (REFERENCE 1.1)."""
         return sub_deadlines_ns(self.deadline_ns, self.median_ns[0].tolist())
 
-    @cached_property
-    def speed_up(self) -> Floats:
-        """Speed relative to the slowest configuration, [V, K, C] (SpeedUp of table 1a)."""
-        return np.asarray(self.slowdown[:, :, :1] / self.slowdown)
-
-    @cached_property
-    def power_up(self) -> Floats:
-        """Power relative to the slowest configuration, [V, K, C] (PowerUp of table 1a)."""
-        return np.asarray(self.power_w / self.power_w[:, :, :1])
-
     def accuracy(self, variant: int) -> float:
         """Accuracy of a frame that runs in one variant throughout."""
         return 1.0 - float(self.loss[variant].sum())
@@ -208,14 +178,8 @@ class TaskTable:
     def take_clocks(self, positions: Sequence[int]) -> TaskTable:
         """Table of some of the clock configurations."""
         kept = list(positions)
-        return TaskTable(
-            self.task,
-            self.stages,
-            self.variants,
-            self.deadline_ns,
-            self.period_ns,
-            self.times_ns,
-            np.ascontiguousarray(self.slowdown[:, :, kept]),
-            np.ascontiguousarray(self.power_w[:, :, kept]),
-            self.loss,
+        return replace(
+            self,
+            slowdown=np.ascontiguousarray(self.slowdown[:, :, kept]),
+            power_w=np.ascontiguousarray(self.power_w[:, :, kept]),
         )

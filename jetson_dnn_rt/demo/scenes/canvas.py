@@ -244,24 +244,14 @@ class Canvas:
                 self._note(x - radius, y - radius, x + radius, y + radius)
 
     def upright(
-        self,
-        corners: Points,
-        z_m: float,
-        colour: Colour,
-        label: int | None = None,
+        self, corners: Points, z_m: float, colour: Colour, label: int | None = None
     ) -> None:
         """Fill a convex polygon of (X, Y) metres standing across the road at `z_m`."""
         scale, column, row = self._stand(z_m)
         fixed = [(int(column + x * scale), int(row - y * scale)) for x, y in corners]
         self._fill_fixed(fixed, colour, label)
 
-    def along(
-        self,
-        x_m: float,
-        corners: Points,
-        colour: Colour,
-        label: int | None = None,
-    ) -> None:
+    def along(self, x_m: float, corners: Points, colour: Colour, label: int | None = None) -> None:
         """Fill a convex polygon of (Z, Y) metres standing along the road at `x_m`."""
         self.fill([self.project(x_m, y, z) for z, y in corners], colour, label)
 

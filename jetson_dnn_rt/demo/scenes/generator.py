@@ -22,12 +22,7 @@ from jetson_dnn_rt.demo.scenes.classes import (
 from jetson_dnn_rt.demo.scenes.ground import paint_ground, paint_markings
 from jetson_dnn_rt.demo.scenes.people import draw_cyclist, draw_pedestrian, draw_sign
 from jetson_dnn_rt.demo.scenes.plan import plan_camera, plan_light, plan_road
-from jetson_dnn_rt.demo.scenes.scenery import (
-    draw_building,
-    draw_bush,
-    draw_lamp_post,
-    draw_tree,
-)
+from jetson_dnn_rt.demo.scenes.scenery import draw_building, draw_bush, draw_lamp_post, draw_tree
 from jetson_dnn_rt.demo.scenes.streams import Thing, farthest_m, plan_streams
 from jetson_dnn_rt.demo.scenes.vehicles import draw_car, draw_truck
 

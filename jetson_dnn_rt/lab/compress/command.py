@@ -176,8 +176,8 @@ def write_output(folder: Path, compression: Compression) -> None:
     ConfigurationError
         When a file cannot be written.
     """
-    from jetson_dnn_rt.lab.report.export.csv import guard_cells
-    from jetson_dnn_rt.variants.library.weights_store import encode_weights
+    from jetson_dnn_rt.lab.report.export.tables import guard_cells
+    from jetson_dnn_rt.variants.decomposition import encode_weights
 
     report = json.dumps(compression.to_json(), indent=1) + "\n"
     try:

@@ -23,23 +23,23 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.compress.decomposition import Decomposition, decompose, list_layers
+from jetson_dnn_rt.lab.compress.decomposition import decompose, list_layers
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.variants.library.library import Entry, Library
-from jetson_dnn_rt.variants.library.weights_store import (
+from jetson_dnn_rt.variants.decomposition import (
     STEPS_FACT,
+    Decomposition,
     load_reduced,
     store_reduced,
     stored_steps,
     weights_key,
 )
+from jetson_dnn_rt.variants.library.library import Entry, Library
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.measurement import TimeDistribution
-from jetson_dnn_rt.variants.measuring.sample_frames import prepare_inputs
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out, prepare_inputs, spread
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
@@ -181,7 +181,7 @@ def compress(
         How.
     frames : iterable of Frame
         Two at least, as the camera gives them; no labels are needed. Some of them are held out
-        and serve to judge alone (`lab.compress.recovery.count_held_out`); of the others
+        and serve to judge alone (`variants.measuring.sample_frames.count_held_out`); of the others
         only what the network sees is kept in memory.
     source : str
         Where the frames came from, for the record.
@@ -295,9 +295,9 @@ def fit(
 
     from jetson_dnn_rt.lab.compress.covariance import collect
     from jetson_dnn_rt.lab.compress.layer_timing import keep_faster
-    from jetson_dnn_rt.lab.compress.recovery import count_held_out, recover
+    from jetson_dnn_rt.lab.compress.recovery import recover
     from jetson_dnn_rt.lab.compress.sensitivity import measure_sensitivities
-    from jetson_dnn_rt.models.graph.folding import copy_folded
+    from jetson_dnn_rt.models.graph.layers import copy_folded
 
     full = copy_folded(graph)
     for parameter in full.parameters():
@@ -334,8 +334,6 @@ def _read_frames(
     model: Model, frames: Iterable[Frame]
 ) -> tuple[list[npt.NDArray[np.float32]], list[Frame]]:
     """All frames as the network sees them, and the held-out ones themselves."""
-    from jetson_dnn_rt.lab.compress.recovery import count_held_out
-
     last: deque[Frame] = deque()
     count = 0
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.tracing import output_names
-from jetson_dnn_rt.variants.measuring.spread import spread
+from jetson_dnn_rt.variants.measuring.sample_frames import spread
 
 _MOST_BETWEEN = 8
 """Values between cost time, and a few of them guide the layers as well as all."""

@@ -12,10 +12,11 @@ from torch import nn
 from jetson_dnn_rt.lab.compress import ranks as rank_rules
 from jetson_dnn_rt.lab.compress.budget import Options
 from jetson_dnn_rt.lab.compress.covariance import Covariance
-from jetson_dnn_rt.lab.compress.layers import Layer, Ranks, build_structure
-from jetson_dnn_rt.lab.compress.macs import LayerCost
+from jetson_dnn_rt.lab.compress.layers import count_macs
 from jetson_dnn_rt.lab.compress.svd import MatrixAnalysis, decompose_symmetric
 from jetson_dnn_rt.lab.compress.tucker import Analysis, OutputTuckerAnalysis, TuckerAnalysis
+from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure
+from jetson_dnn_rt.variants.measuring.macs import LayerCost
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 # Of the mean variance: enough for channels that are dead on the frames seen, too little to
@@ -89,7 +90,7 @@ class LayerAnalysis:
         if not ranks:
             return self.cost.macs
         inner = ranks[0] if len(ranks) == 2 else self.layer.inputs
-        return int(self.layer.cost(self.cost, inner, ranks[-1]))
+        return int(count_macs(self.layer, self.cost, inner, ranks[-1]))
 
     def options(self) -> tuple[Options, list[Ranks]]:
         """All choices worth considering, the layer as it is first (with ranks ``()``)."""
@@ -98,7 +99,7 @@ class LayerAnalysis:
             inner = rank_rules.list_candidates(layer.inputs)
             outer = rank_rules.list_candidates(layer.outputs)
             errors = self._tensor.errors(inner, outer)
-            costs = layer.cost(self.cost, inner[:, None], outer[None, :])
+            costs = count_macs(layer, self.cost, inner[:, None], outer[None, :])
             pairs = [(int(a), int(b)) for a in inner for b in outer]
             return self._join(costs.reshape(-1), errors.reshape(-1), list[Ranks](pairs))
         assert self._matrix is not None
@@ -107,7 +108,7 @@ class LayerAnalysis:
             ranks = ranks[:-1]  # of full rank it is the layer itself and one more
         single = layer.kind == "linear"
         return self._join(
-            layer.cost(self.cost, np.full_like(ranks, layer.inputs), ranks),
+            count_macs(layer, self.cost, np.full_like(ranks, layer.inputs), ranks),
             self._matrix.errors(ranks),
             [(int(r),) if single else (layer.inputs, int(r)) for r in ranks],
         )

@@ -26,7 +26,7 @@ _LARGEST_LOG = 8.0
 
 
 def find_view(head: str) -> View | None:
-    """How to read the boxes of a head of `models.heads.kinds`; None where there is no way.
+    """How to read the boxes of a head of `models.heads.registry`; None where there is no way.
 
     Heads that return what is left of suppression have none: their rows do not correspond.
     """

@@ -13,8 +13,9 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.compress.budget import Options, allocate
 from jetson_dnn_rt.lab.compress.covariance import Covariance
 from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-from jetson_dnn_rt.lab.compress.layers import KeepIf, Ranks, find_layers
-from jetson_dnn_rt.lab.compress.macs import Costs, count
+from jetson_dnn_rt.lab.compress.layers import KeepIf
+from jetson_dnn_rt.variants.decomposition import Ranks, find_layers
+from jetson_dnn_rt.variants.measuring.macs import Costs, count
 from jetson_dnn_rt.variants.progress import Progress
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
-from jetson_dnn_rt.backends.torch.cpu import supports_bf16
+from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.lab.compress.distillation import (
@@ -37,6 +37,7 @@ from jetson_dnn_rt.lab.compress.distillation import (
 )
 from jetson_dnn_rt.lab.compress.localisation import find_view, measure_boxes
 from jetson_dnn_rt.models.graph.tracing import output_names
+from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 _PHASE = "recovery"
 _PROBES = 2
 _SPREAD_FRAMES = 16
-_LEAST_HELD_OUT = 20
 
 State = dict[str, torch.Tensor]
 Values = tuple[torch.Tensor, ...]
@@ -114,15 +114,6 @@ class RecoveryReport:
     seconds: float
 
 
-def count_held_out(frames: int) -> int:
-    """How many of two or more frames only judge.
-
-    A tenth, but twenty where there are twice as many. They are the last ones: neighbours in time
-    look alike, and in between they would hardly be unseen.
-    """
-    return max(1, min(frames // 2, max(_LEAST_HELD_OUT, round(0.1 * frames))))
-
-
 def recover(
     full: fx.GraphModule,
     reduced: fx.GraphModule,
@@ -149,7 +140,7 @@ def recover(
     steps : int
         At least 1.
     head : str, optional
-        Layout of what the networks return, as in `models.heads.kinds`: the boxes of a
+        Layout of what the networks return, as in `models.heads.registry`: the boxes of a
         detector then count where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.

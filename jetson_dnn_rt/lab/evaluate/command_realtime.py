@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals, plan_arrivals
 from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
@@ -142,7 +143,7 @@ def _choose_decider(
     if given.policy == STATIC:
         return None
     return make_coordinator(
-        tasks, times, arrivals.period_ns, given.policy, given.settings(), settings.workers
+        tasks, times, arrivals.period_ns, given.policy, PolicySettings.of(given), settings.workers
     )
 
 

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from jetson_dnn_rt.cli.parameter_file import PERCEPTION
+from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.evaluate.arrivals import Integers
 from jetson_dnn_rt.lab.evaluate.command_bags import TRACE, inspect_bags
 from jetson_dnn_rt.lab.evaluate.command_realtime import miss_ratio, summarize_jobs
-from jetson_dnn_rt.lab.evaluate.command_tasks import COORDINATOR, STATIC
+from jetson_dnn_rt.lab.evaluate.command_tasks import STATIC
 from jetson_dnn_rt.lab.evaluate.report import format_replay
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask
+from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.metadata import describe_run

@@ -10,21 +10,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.environment import find_shared_file
-from jetson_dnn_rt.cli.parameter_file import PERCEPTION, ParameterFile, read_parameter_file
+from jetson_dnn_rt.config.nodes import (
+    COORDINATOR,
+    PERCEPTION,
+    CoordinatorConfig,
+    PerceptionNodeConfig,
+)
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
+from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.task import (
+    DEFAULT_FREQUENCY_HZ,
+    TaskConfig,
+    count_threads,
+    wants_trial,
+)
 from jetson_dnn_rt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
     from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings
-    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import CoordinatorParameters
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
-
 PARAMETERS = "config/perception.param.yaml"
 
-COORDINATOR, STATIC = "coordinator", "static"
+STATIC = "static"
 
-_SPEC_FIELDS = ("model", "variants", "variant", "deadline_ms", "expected_frequency")
-_REALTIME = "realtime."
+_SPEC_FIELDS = ("name", "model", "variants", "variant", "deadline_ms", "expected_frequency")
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class TaskFile:
     ----------
     path : Path
         Of the parameter file.
-    parameters : dict of str to TaskNodeParameters
+    parameters : dict of str to TaskConfig
         By task, in the order of the file.
     settings : PlayerSettings
         Of `perception`.
@@ -43,28 +52,25 @@ class TaskFile:
         Of one inference, by task.
     process_threads : int or str
         `threads` of `perception`.
-    coordinator : CoordinatorParameters
+    coordinator : CoordinatorConfig
         Who decides on variants.
     """
 
     path: Path
-    parameters: dict[str, TaskNodeParameters]
+    parameters: dict[str, TaskConfig]
     settings: PlayerSettings
     threads: dict[str, int]
     process_threads: int | str
-    coordinator: CoordinatorParameters
+    coordinator: CoordinatorConfig
 
     @property
     def wants_trial(self) -> bool:
         """Whether workers and threads are to be tried out; until then one worker has all cores."""
-        from jetson_dnn_rt.nodes.tasks.task_parameters import wants_trial
-
         return wants_trial(self.process_threads, self.parameters.values())
 
     def with_workers(self, workers: int) -> TaskFile:
         """The same for so many workers, which share the cores."""
         from jetson_dnn_rt.backends.threads import count_cores
-        from jetson_dnn_rt.nodes.tasks.task_parameters import count_threads
 
         cores = count_cores()
         threads = {
@@ -82,8 +88,6 @@ class TaskFile:
         period_ns : int
             Between its frames; 0 = not known.
         """
-        from jetson_dnn_rt.nodes.tasks.task_parameters import DEFAULT_FREQUENCY_HZ
-
         usual_ns = period_ns or int(1e9 / DEFAULT_FREQUENCY_HZ)
         return [self._make_spec(name, usual_ns) for name in self.parameters]
 
@@ -110,6 +114,8 @@ class TaskFile:
     def to_dict(self) -> dict[str, Any]:
         """For the metadata of a trace."""
         tasks = {name: dataclasses.asdict(values) for name, values in self.parameters.items()}
+        for values in tasks.values():
+            del values["name"]
         return {
             "params": str(self.path),
             "workers": self.settings.workers,
@@ -140,9 +146,6 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
     ConfigurationError
         When the file, a task or a value cannot be used.
     """
-    from jetson_dnn_rt.nodes.process.declaration import read_values
-    from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters, defaults_of
-
     path = args.params or find_shared_file(PARAMETERS)
     if path is None:
         raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
@@ -152,13 +155,12 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
     for name in overrides:
         if name not in (*names, PERCEPTION):
             raise ConfigurationError(f"there is no task {name} here, but {', '.join(names)}")
-    settings = _read_settings(file, overrides.get(PERCEPTION, {}))
-    process_threads = _read_threads(file, overrides.get(PERCEPTION, {}))
+    process = file.read(PerceptionNodeConfig, PERCEPTION, overrides.get(PERCEPTION))
+    settings = _read_settings(file, process)
     parameters = {}
     for name in names:
-        given = {**file.of_task(name), **overrides.get(name, {})}
+        values = read_task(file, name, overrides.get(name))
         try:
-            values = read_values(TaskNodeParameters, given, defaults_of(name))
             order_variants(values.variants, values.variant)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {name}: {error}") from error
@@ -168,7 +170,7 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
         parameters,
         settings,
         {},
-        process_threads,
+        process.threads,
         _read_coordinator(args, file, overrides.get(PERCEPTION, {})),
     )
     return read.with_workers(1 if read.wants_trial else settings.workers)
@@ -176,19 +178,13 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
 
 def _read_coordinator(
     args: argparse.Namespace, file: ParameterFile, overrides: Mapping[str, Any]
-) -> CoordinatorParameters:
+) -> CoordinatorConfig:
     """Of `perception` where it has one; ``--policy`` goes before the file's."""
-    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import CoordinatorParameters
-    from jetson_dnn_rt.nodes.process.declaration import read_values
-
     perception = {**file.of(f"{file.namespace}{PERCEPTION}"), **overrides}
     given = dict(file.of(f"{file.namespace}{COORDINATOR}"))
     there = perception.get("coordinator", True) and given.get("enable", True)
     policy = getattr(args, "policy", None) or (given.get("policy", STATIC) if there else STATIC)
-    try:
-        return read_values(CoordinatorParameters, {**given, "policy": policy}, {})
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file.path}: {COORDINATOR}: {error}") from error
+    return file.read(CoordinatorConfig, COORDINATOR, {"policy": policy})
 
 
 def _choose_tasks(file: ParameterFile, wanted: Sequence[str]) -> list[str]:
@@ -216,54 +212,11 @@ def _collect_overrides(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return overrides
 
 
-def _read_settings(file: ParameterFile, overrides: Mapping[str, Any]) -> PlayerSettings:
+def _read_settings(file: ParameterFile, process: PerceptionNodeConfig) -> PlayerSettings:
     from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings
-    from jetson_dnn_rt.runtime.device_limits import parse_device_limits
-    from jetson_dnn_rt.runtime.realtime import RealtimeParameters
-    from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 
-    values = {**file.of(f"{file.namespace}{PERCEPTION}"), **overrides}
-    workers, discipline = values.get("workers", 1), values.get("discipline", "edf")
-    if type(workers) is not int or workers < 1:
-        raise ConfigurationError(
-            f"{file.path}: workers must be a whole number above 0: {workers!r}"
-        )
-    if discipline not in DISCIPLINES:
-        raise ConfigurationError(
-            f"{file.path}: discipline must be one of {', '.join(DISCIPLINES)}: {discipline!r}"
-        )
-    known = {field.name: field for field in dataclasses.fields(RealtimeParameters)}
-    given: dict[str, Any] = {}
-    for key, value in values.items():
-        name = key.removeprefix(_REALTIME)
-        if key.startswith(_REALTIME) and name in known:
-            given[name] = _check_realtime(file, name, value, known[name].default)
     try:
-        realtime = RealtimeParameters(**given)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{file.path}: {_REALTIME}{error}") from error
-    limits = str(values.get("max_inflight", ""))
-    try:
-        return PlayerSettings(workers, discipline, realtime, parse_device_limits(limits))
+        limits = process.device_limits
     except ConfigurationError as error:
         raise ConfigurationError(f"{file.path}: {error}") from error
-
-
-def _read_threads(file: ParameterFile, overrides: Mapping[str, Any]) -> int | str:
-    from jetson_dnn_rt.nodes.tasks.task_parameters import read_process_threads
-
-    values = {**file.of(f"{file.namespace}{PERCEPTION}"), **overrides}
-    try:
-        return read_process_threads(values)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
-
-
-def _check_realtime(file: ParameterFile, name: str, value: Any, default: Any) -> Any:
-    if isinstance(default, tuple):
-        # ROS cannot tell the type of an empty list: [-1] stands for it.
-        if isinstance(value, list) and all(type(core) is int for core in value):
-            return tuple(core for core in value if core >= 0)
-    elif type(value) is type(default):
-        return value
-    raise ConfigurationError(f"{file.path}: {_REALTIME}{name} cannot be {value!r}")
+    return PlayerSettings(process.workers, process.discipline, process, limits)

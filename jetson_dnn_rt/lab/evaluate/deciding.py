@@ -64,7 +64,6 @@ def _make_table(task: OpenTask, warm_up_ns: WarmUp, period_ns: int) -> TaskTable
     values = {**DEFAULTS, **spec.values}
     try:
         profiles = load_profiles(
-            task.stage_names,
             {name: pipeline.stages for name, pipeline in task.pipelines.items()},
             warm_up_ns[spec.name],
             library=task.library,

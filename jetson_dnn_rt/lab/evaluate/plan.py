@@ -17,11 +17,9 @@ from typing import Any
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -139,7 +137,7 @@ class OpenTask:
                 build=values["engine_cache"] == NO_CACHE,
                 finest=values["finest_stages"],
                 runs=values.get(RUNS),
-                tuner=TvmTuner(TvmOptions(amp_lists=values["amp_lists"])),
+                amp_lists=values["amp_lists"],
             )
         except JetsonDnnRtError as error:
             raise type(error)(f"{spec.name}: {error}") from error

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals
@@ -20,7 +21,7 @@ from jetson_dnn_rt.lab.evaluate.bags import BagImage, ImageBag
 from jetson_dnn_rt.lab.evaluate.chunk import BadMessage
 from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, OpenTask
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters, Setting
+from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work
@@ -46,7 +47,7 @@ class PlayerSettings:
     ----------
     workers, discipline : int, str
         As the parameters of `perception`.
-    realtime : RealtimeParameters
+    realtime : RealtimeConfig
         Real-time set-up of the process.
     max_inflight : mapping of str to int
         Stages at once by device; no limit for others.
@@ -54,7 +55,7 @@ class PlayerSettings:
 
     workers: int = 1
     discipline: str = "edf"
-    realtime: RealtimeParameters = field(default_factory=RealtimeParameters)
+    realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
     max_inflight: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.bags import BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.lab.evaluate.chunk import (
@@ -38,14 +39,14 @@ from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Stage, StageRecord, Work
-from jetson_dnn_rt.traces.columns import make_batch
 from jetson_dnn_rt.traces.histogram import Histogram
 from jetson_dnn_rt.traces.metadata import find_configuration
 from jetson_dnn_rt.traces.schema import (
     TracedJob,
     TraceMetadata,
+    make_batch,
     make_schema,
     require_pyarrow,
 )
@@ -224,7 +225,7 @@ def _keep(request: ChunkRequest) -> _Kept:
         _kept.names, _kept.bag = names, bag
     if _kept is None:
         # Before torch or OpenVINO allocate anything; what the system refuses costs time only.
-        Realtime(RealtimeParameters()).apply_to_process()
+        Realtime(RealtimeConfig()).apply_to_process()
         _kept = _Kept(names, (), open_image_bag(Path(request.bag), request.topic))
     if _kept.specs != request.tasks:
         _kept.close_tasks()

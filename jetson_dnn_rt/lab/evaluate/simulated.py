@@ -16,8 +16,12 @@ import numpy as np
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals, Integers, plan_arrivals
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask, Timeline, read_task
-from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
+from jetson_dnn_rt.lab.simulate.recording import (
+    RecordedLaboratory,
+    RecordedTask,
+    Timeline,
+    read_task,
+)
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame

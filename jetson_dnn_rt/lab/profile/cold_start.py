@@ -1,8 +1,8 @@
 """How long the first frames of a fresh process take.
 
-The process runs this module. The file cache of the system stays warm: only root could drop it. What
-is cold is the process: its imports, its model, its memory, the kernels that libraries choose in
-their first run.
+The process runs this module. The file cache of the system stays warm: only root could drop it.
+What is cold is the process: its imports, its model, its memory, the kernels that libraries choose
+in their first run.
 """
 
 from __future__ import annotations
@@ -150,10 +150,9 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
 def main(text: str) -> None:
     """In the fresh process: load, run, and print the times as one line of JSON."""
     from jetson_dnn_rt.clock import SteadyClock
+    from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.sources.settings import DecoderSettings
     from jetson_dnn_rt.tasks import Work
-    from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
     from jetson_dnn_rt.variants.library.library import Library
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
@@ -180,7 +179,7 @@ def main(text: str) -> None:
         library=None if spec.library is None else Library(Path(spec.library)),
         build=False,
         keep_refused=True,
-        tuner=TvmTuner(TvmOptions(amp_lists=spec.amp_lists)),
+        amp_lists=spec.amp_lists,
     )
     pipeline = variants.pipelines[spec.variant]
     variant_ns = clock.now_ns()

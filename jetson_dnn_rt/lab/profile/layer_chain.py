@@ -21,17 +21,16 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.backends.base import HostArrays
-from jetson_dnn_rt.backends.torch.cpu import choose_device
+from jetson_dnn_rt.backends.torch import choose_device
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded, to_channels_last
 from jetson_dnn_rt.models.graph.splitting import Split, find_layers
-from jetson_dnn_rt.models.input.memory_format import to_channels_last
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS, Envelope
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 COPY_IN = "host_to_device"
@@ -78,7 +77,7 @@ class LayerChain:
     size : tuple of int
         Height and width of its input.
     precision : str
-        ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in `jetson_dnn_rt.backends.torch.cpu`.
+        ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in `jetson_dnn_rt.backends.torch`.
     threads : int
         Threads of one run on the CPU: a setting of the whole process.
     clock : Clock
@@ -271,16 +270,16 @@ def run_layers(
         counts as preprocessing, and fetching the outputs as decoding.
     """
     image = np.zeros(variants.model.input_shape, np.float32)
-    envelope = Envelope(variants.model, DecoderSettings(), image)
+    processor = FrameProcessor(variants.model, DecoderSettings(), image)
     taken = []
     for index in range(runs + DISCARDED_RUNS):
         frame = frames[index % len(frames)]
         work = Work(frame)
         begin_ns = clock.now_ns()
-        envelope.preprocess(work)
+        processor.preprocess(work)
         outputs, stamps_ns = chain.run(image)
         work.scratch[OUTPUTS] = outputs
-        envelope.decode(work)
+        processor.decode(work)
         stamps = (begin_ns, *stamps_ns, clock.now_ns())
         taken.append(TimedRun(frame.sequence, frame.stamp_ns, index < DISCARDED_RUNS, stamps))
     return taken

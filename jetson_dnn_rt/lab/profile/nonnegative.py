@@ -17,7 +17,7 @@ _LARGEST_LEVERAGE = 0.999
 
 
 class UndeterminedError(ConfigurationError):
-    """The measured points leave a part of the model open; the text says which, and the mend."""
+    """The measured points leave a part of the model open; the text says which, and the fix."""
 
 
 @dataclass(frozen=True)

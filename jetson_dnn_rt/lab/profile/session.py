@@ -382,7 +382,7 @@ def check_interference(interference: Sequence[Interference]) -> None:
     """
     if any(kind == GPU for kind, _ in interference):
         try:
-            from jetson_dnn_rt.backends.torch.cpu import choose_device
+            from jetson_dnn_rt.backends.torch import choose_device
 
             device = choose_device()
         except ImportError as error:

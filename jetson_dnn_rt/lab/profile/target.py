@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.journal import FileJournal, Journal, read_settings
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
-from jetson_dnn_rt.traces.room import LIMIT_MB, TraceRoom
+from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ProfileTarget:
         When there is no place for it, or nothing to write traces with.
     """
 
-    def __init__(self, path: Path | None, trace_limit_mb: int = LIMIT_MB) -> None:
+    def __init__(self, path: Path | None, trace_limit_mb: int = TRACE_LIMIT_MB) -> None:
         self.folder: Path | None = None
         self.tables = path
         self._room = TraceRoom(trace_limit_mb, ring=False)

@@ -14,13 +14,12 @@ from jetson_dnn_rt.lab.profile.clock_model import choose_points
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
 from jetson_dnn_rt.lab.profile.tables import find_presets
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
-from jetson_dnn_rt.tvm.task_tuning import TvmOptions, TvmTuner
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.measurement import approximates
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -149,7 +148,7 @@ def open_variants(
         runs=runs,
         library=library,
         build=False,
-        tuner=TvmTuner(TvmOptions(amp_lists=args.amp_lists)),
+        amp_lists=args.amp_lists,
     )
     stack.callback(variants.close)
     return variants

@@ -1,4 +1,4 @@
-"""What to do about a recording, most urgent first, in words."""
+"""Advice on a recording in words, most urgent first."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ from collections import Counter
 import numpy as np
 
 from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Needs, Schedulability
-from jetson_dnn_rt.lab.report.misses import Bursts
-from jetson_dnn_rt.lab.report.recording import TaskColumns
-from jetson_dnn_rt.lab.report.response_figure import split_response
-from jetson_dnn_rt.lab.report.wording import (
-    format_count,
-    format_ms,
-    format_share,
-    join_words,
-)
+from jetson_dnn_rt.lab.report.recording import Bursts, TaskColumns, split_response
+from jetson_dnn_rt.lab.report.wording import format_count, format_ms, format_share, join_words
 from jetson_dnn_rt.tasks import Outcome
 
 CLUSTERED = 3.0
-"""P(miss | miss) over the share of misses: from here on they are said to come in bursts."""
-
+"""Ratio of P(miss | miss) to the share of misses from which misses are called bursts."""
 VARYING = 2.0
-"""p99 of the execution over its median from which on it is said to vary."""
+"""Ratio of the execution's p99 to its median from which execution is called varying."""
 
-_WAVERS = (
+_VARIES = (
     f"the same work takes more than {VARYING:g} times its median in one of a hundred frames. "
-    "Fixed clocks, no other load on its cores and real-time priority make that less: "
-    "`jetson-dnn-rt doctor` says what is missing."
+    "Fixed clocks, no other load on its cores and real-time priority reduce that: "
+    "`jetson-dnn-rt doctor` lists what is missing."
 )
 _FEW = 5
 
@@ -43,15 +35,17 @@ _MEANINGS = {
 
 
 def describe_task(task: TaskColumns, bursts: Bursts) -> list[str]:
-    """What became of a task's frames, in sentences."""
+    """Describe the outcomes of a task's frames, in sentences."""
     count, missed = len(task), int(task.missed.sum())
     deadline = format_ms(task.usual_deadline_ns)
     if not missed:
         lines = [f"All {format_count(count, 'frame')} had their result within {deadline}."]
     else:
+        counts = [(o.value, task.count(o)) for o in Outcome if o is not Outcome.MET]
+        outcomes = join_words([f"{times:,} {outcome}" for outcome, times in counts if times])
         lines = [
             f"{missed:,} of {format_count(count, 'frame')} had no result within {deadline} "
-            f"({format_share(missed / count)}): {_list_outcomes(task)}.",
+            f"({format_share(missed / count)}): {outcomes}.",
             *_list_reasons(task),
             f"At most {format_count(bursts.longest, 'frame')} in a row; the longest time without "
             f"a result was {format_ms(bursts.longest_ns)}, from "
@@ -71,20 +65,14 @@ def describe_task(task: TaskColumns, bursts: Bursts) -> list[str]:
     return lines
 
 
-def _list_outcomes(task: TaskColumns) -> str:
-    counts = [(o, task.count(o)) for o in Outcome if o is not Outcome.MET]
-    return join_words([f"{count:,} {outcome.value}" for outcome, count in counts if count])
-
-
 def _list_reasons(task: TaskColumns) -> list[str]:
-    """Why frames were given up, the most usual reason first."""
+    """Say why frames were given up, the most frequent reason first."""
     reasons: Counter[str] = Counter()
     for reason, times in task.reasons.items():
         word = reason.partition(": ")[2]
         reasons[_MEANINGS.get(word, f"“{word}”")] += times
-    superseded = task.count(Outcome.SUPERSEDED)
-    if superseded:
-        reasons["a newer frame came first"] += superseded
+    reasons["a newer frame came first"] += task.count(Outcome.SUPERSEDED)
+    reasons = +reasons
     if not reasons:
         return []
     words = [
@@ -107,7 +95,7 @@ def _is_clustered(task: TaskColumns, bursts: Bursts) -> bool:
 def advise_task(
     task: TaskColumns, bursts: Bursts, schedulability: Schedulability | None
 ) -> list[str]:
-    """What to do about the misses of a task, without its name; nothing when it has none."""
+    """Advise on the misses of a task, without its name."""
     missed = int(task.missed.sum())
     if not missed:
         return []
@@ -117,21 +105,21 @@ def advise_task(
         reason = next((r for r in task.reasons if r.startswith("failed")), "failed")
         advice.append(
             f"{format_count(failed, 'frame')} ended in an error, first of all "
-            f"“{reason.partition(': ')[2]}”: mend that before looking at times."
+            f"“{reason.partition(': ')[2]}”: fix that before looking at times."
         )
     stale = task.reasons.get("skipped: stale", 0)
     if 2 * stale > missed:
         advice.append(
-            "most missed frames were too old on arrival: look at the camera "
-            "driver, the transport and max_age_ms, not at the network."
+            "most missed frames were too old on arrival: look at the camera driver, the transport "
+            "and max_age_ms, not at the network."
         )
     elif missed > failed and not _is_overload(schedulability):
         advice.append(_find_cause(task, schedulability))
-    if missed > failed and _varies(task) and _WAVERS not in advice:
-        advice.append(_WAVERS)
+    if missed > failed and _varies(task) and _VARIES not in advice:
+        advice.append(_VARIES)
     if _is_clustered(task, bursts):
         advice.append(
-            f"what uses its results must do without them for "
+            "what uses its results must do without them for "
             f"{format_ms(bursts.longest_ns)}; look for the cause at "
             f"{bursts.longest_start_ns / 1e9:.1f} s in the timeline."
         )
@@ -143,14 +131,12 @@ def _is_overload(schedulability: Schedulability | None) -> bool:
 
 
 def advise_cohort(schedulability: Schedulability | None) -> list[str]:
-    """What to do when more work arrives than the machine can do."""
+    """Advise where more work arrives than the machine can do."""
     if schedulability is None or not _is_overload(schedulability):
         return []
     workers, load = schedulability.workers, schedulability.mean_load
-    longest = max(
-        schedulability.needs.items(),
-        key=lambda item: item[1].budgets_ns[P99] / item[1].period_ns,
-    )[0]
+    needs = schedulability.needs
+    longest = max(needs, key=lambda task: needs[task].budgets_ns[P99] / needs[task].period_ns)
     return [
         f"More work arrives than {format_count(workers, 'worker')} can do: {format_share(load)} "
         f"of one, on average. Any of these helps: all frame rates at "
@@ -182,7 +168,7 @@ def _find_cause(task: TaskColumns, schedulability: Schedulability | None) -> str
             "processes take the cores. Real-time priority, CPU affinity, `jetson-dnn-rt doctor`."
         )
     if _varies(task):
-        return _WAVERS
+        return _VARIES
     if _fitting(needs):
         return f"its usual times fit, its slowest do not{_fitting(needs)}."
     return "its usual times fit: the misses come from single moments, see the timeline."

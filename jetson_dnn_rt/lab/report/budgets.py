@@ -1,8 +1,8 @@
-"""Measured budgets in the schedulability analysis: what fits together, which deadline would fit.
+"""Schedulability with measured budgets: what fits together, and which deadline would fit.
 
 A budget is what a job may take: an observed quantile, the high-water mark or, where there is one,
 the upper bound of the pWCET. The analysis (`scheduling.analysis`) is a proof for jobs that stay
-inside their budgets, and says nothing of those that do not: hence one verdict for each budget.
+within their budgets and says nothing of the others: hence one verdict for each budget.
 """
 
 from __future__ import annotations
@@ -14,61 +14,44 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.recording import Recording
+from jetson_dnn_rt.lab.report.recording import Recording, quantile
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, Verdict, analyse
 
 P99, P999, HIGHEST, BOUND = "p99", "p99.9", "highest seen", "pWCET 1e-4"
-"""Budgets, from the most hopeful to the most careful."""
+"""Budgets, from the most optimistic to the most careful."""
 
 _QUANTILES = {P99: 0.99, P999: 0.999}
 _BOUND_EXCEEDANCE = 1e-4
 LEAST_TIMES = 20
 """Variants with fewer measured jobs are no basis for a budget."""
-
 MOST_CHOICES = 48
-"""Combinations of variants that are looked at."""
-
+"""Combinations of variants that are judged."""
 MOST_VARIANTS = 3
 _SEARCH_LIMIT = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One variant for each of some tasks, with a verdict for each budget.
-
-    Attributes
-    ----------
-    variants : dict of str to str
-        By task.
-    verdicts : dict of str to Verdict
-        By budget.
-    """
+    """One variant for each of some tasks, with a verdict for each budget."""
 
     variants: dict[str, str]
     verdicts: dict[str, Verdict]
 
     @property
     def most_careful(self) -> str:
-        """The most careful budget that it fits with; empty for none."""
+        """Most careful budget that it fits with; empty for none."""
         fitting = [name for name, verdict in self.verdicts.items() if verdict.schedulable]
         return fitting[-1] if fitting else ""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a task would need in the measured company, with one budget.
+    """Needs of a task beside the others as measured, by budget.
 
-    Attributes
-    ----------
-    budgets_ns : dict of str to int
-        Of the measured variant, by budget.
-    deadline_ns, period_ns : int
-        As they were.
-    least_deadline_ns : dict of str to int or None
-        By budget: the least relative deadline with which the analysis succeeds, the other tasks as
-        they are; None where no deadline would do.
+    `least_deadline_ns` is the least relative deadline with which the analysis succeeds, the other
+    tasks as they are; None where no deadline would do.
     """
 
     variant: str
@@ -80,22 +63,12 @@ class Needs:
 
 @dataclass(frozen=True)
 class Schedulability:
-    """What can be said of the whole cohort.
+    """Verdicts on the whole cohort, as it mostly ran and in other variants.
 
-    Attributes
-    ----------
-    workers : int
-        Stages that run side by side.
-    mean_load : float
-        Of all jobs that started, in workers: above `workers` no schedule helps.
-    verdicts : dict of str to Verdict
-        Of the task set as it mostly ran, by budget.
-    needs : dict of str to Needs
-        By task.
-    choices : list of Choice
-        All tasks, in each combination of measured variants.
-    together : list of Choice
-        Where not all tasks fit with the highest times seen: the largest sets of tasks that do.
+    `workers` stages run side by side. `mean_load` is that of all jobs that started, in workers:
+    above `workers` no schedule helps. `choices` are all tasks in each combination of measured
+    variants. `together` holds, where not all tasks fit with the highest times seen, the largest
+    sets that do.
     """
 
     workers: int
@@ -115,36 +88,20 @@ class _Measured:
     demands: dict[str, TaskDemand]
 
 
-def quantile_ns(times_ns: Sequence[int], quantile: float) -> int:
-    """Smallest observed value that covers the share; `times_ns` ascending."""
-    return int(times_ns[math.ceil(quantile * len(times_ns)) - 1])
-
-
 def analyse_recording(
     recording: Recording, campaigns: Mapping[str, Campaign], workers: int = 1
 ) -> Schedulability | None:
-    """Analyse what was measured.
+    """Analyse what was measured, with the usual deadlines and periods of its tasks.
 
-    Parameters
-    ----------
-    recording : Recording
-        Its tasks' usual deadlines and periods are taken.
-    campaigns : mapping of str to Campaign
-        By title of the sample; those that are missing have no bound.
-    workers : int
-        >= 1.
-
-    Returns
-    -------
-    Schedulability or None
-        None when no task has enough measured jobs, or comes only once.
+    Campaigns are by title of the sample; a missing one means no bound. The result is None when no
+    task has enough measured jobs, or none comes more than once.
     """
     measured = {name: _measure(recording, name, campaigns) for name in recording.tasks}
     measured = {name: variants for name, variants in measured.items() if variants}
     if not measured:
         return None
     usual = [variants[0] for variants in measured.values()]
-    names = _shared_budgets(usual)
+    names = [b for b in (P99, P999, HIGHEST, BOUND) if all(b in m.demands for m in usual)]
     choices = [
         _judge(combination, names, workers)
         for combination in itertools.islice(itertools.product(*measured.values()), MOST_CHOICES)
@@ -162,9 +119,9 @@ def analyse_recording(
 
 
 def find_period(recording: Recording, task: str) -> int:
-    """Time between frames: what was asked for, else as they came; 0 = unknown.
+    """Return the time between frames: as configured, else as measured; 0 = unknown.
 
-    A profile and a sequential evaluation run frame after frame: there the releases say nothing.
+    A profile and a sequential evaluation run frame after frame: their releases tell nothing.
     """
     described = recording.metadata.tasks.get(task)
     asked_ns = described.period_ns if described else 0
@@ -172,14 +129,9 @@ def find_period(recording: Recording, task: str) -> int:
 
 
 def _mean_load(recording: Recording, task: str) -> float:
-    """Execution in a second, of what would have run if every frame had been started."""
+    """Return the load if every frame had been started."""
     columns = recording.tasks[task]
     return float(columns.execution_ns[columns.finished].mean()) / find_period(recording, task)
-
-
-def _shared_budgets(usual: Sequence[_Measured]) -> list[str]:
-    """Budgets that every task has."""
-    return [name for name in (P99, P999, HIGHEST, BOUND) if all(name in m.demands for m in usual)]
 
 
 def _measure(
@@ -193,8 +145,7 @@ def _measure(
     for sample in recording.samples_of(task):
         if len(sample) < LEAST_TIMES or len(found) == MOST_VARIANTS:
             continue
-        variant = ", ".join(value for name, value in sample.key if name != "task" and value)
-        stages = [s for s in recording.stages_of(task) if _belongs(s, sample)]
+        stages = recording.stages_of(task, sample)
         longest_ns = max((_budgets(s)[HIGHEST] for s in stages), default=0)
         budgets = _budgets(sample)
         bound_ns = _bound_ns(campaigns.get(sample.title))
@@ -211,19 +162,14 @@ def _measure(
             )
             for name, budget_ns in budgets.items()
         }
-        found.append(_Measured(task, variant, demands))
+        found.append(_Measured(task, sample.subtitle, demands))
     return found
 
 
-def _belongs(stage: Sample, sample: Sample) -> bool:
-    key = dict(stage.key)
-    return all(key.get(name) == value for name, value in sample.key)
-
-
 def _budgets(sample: Sample) -> dict[str, int]:
-    ordered = np.sort(sample.times_ns).tolist()
-    budgets = {name: quantile_ns(ordered, q) for name, q in _QUANTILES.items()}
-    return {**budgets, HIGHEST: ordered[-1]}
+    ordered = np.sort(sample.times_ns)
+    budgets = {name: int(quantile(ordered, q)) for name, q in _QUANTILES.items()}
+    return {**budgets, HIGHEST: int(ordered[-1])}
 
 
 def _bound_ns(campaign: Campaign | None) -> int | None:
@@ -249,7 +195,7 @@ def _judge(measured: Sequence[_Measured], names: Sequence[str], workers: int) ->
 def _find_together(
     measured: Mapping[str, list[_Measured]], names: Sequence[str], workers: int
 ) -> list[Choice]:
-    """The largest sets of tasks, each in its fastest variant, that fit with the highest times."""
+    """Find the largest sets of tasks, each in its fastest variant, that fit with highest times."""
     fastest = [
         min(variants, key=lambda m: m.demands[HIGHEST].cost_ns) for variants in measured.values()
     ]
@@ -265,33 +211,28 @@ def _find_together(
 def _find_needs(
     measured: _Measured, usual: Sequence[_Measured], names: Sequence[str], workers: int
 ) -> Needs:
-    demand = measured.demands[HIGHEST]
-    least: dict[str, int | None] = {}
-    for name in names:
-        others = [m.demands[name] for m in usual if m is not measured]
-        least[name] = find_least_deadline(measured.demands[name], others, workers)
+    others = [m for m in usual if m is not measured]
+    demands = {name: measured.demands[name] for name in names}
     return Needs(
         measured.variant,
-        {name: measured.demands[name].cost_ns for name in names},
-        demand.deadline_ns,
-        demand.period_ns,
-        least,
+        {name: demand.cost_ns for name, demand in demands.items()},
+        demands[HIGHEST].deadline_ns,
+        demands[HIGHEST].period_ns,
+        {
+            name: find_least_deadline(demand, [m.demands[name] for m in others], workers)
+            for name, demand in demands.items()
+        },
     )
 
 
 def find_least_deadline(
     task: TaskDemand, others: Sequence[TaskDemand], workers: int = 1, step_ns: int = 100_000
 ) -> int | None:
-    """The least relative deadline with which the analysis succeeds.
+    """Find the least relative deadline, a multiple of `step_ns`, with which the analysis succeeds.
 
-    The others keep theirs; what is returned was analysed, and is a multiple of `step_ns` (rounded
-    up). With one worker a longer deadline never hurts, so bisection finds the least; with several
-    the test is only sufficient, and what is found is one that it accepts.
-
-    Returns
-    -------
-    int or None
-        None when even 64 periods would not do.
+    The other tasks keep theirs. With one worker a longer deadline never hurts, so bisection finds
+    the least; with several the test is only sufficient, and the result is one that it accepts.
+    None when even 64 periods would not do.
     """
 
     def fits(steps: int) -> bool:

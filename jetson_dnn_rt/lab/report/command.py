@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 HELP = "one HTML page and pictures of a trace"
 BESIDE = "beside-"
-"""Folders of `profile --interference` beside that of the task alone."""
-
+"""Prefix of the folders of `profile --interference`, beside that of the task alone."""
 LAYERS, COLD = "layers", "cold"
 """Folders of `profile --per layer` and `--cold`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="a trace, or a folder with one")
     add("--output", type=Path, required=True, metavar="DIR", help="where report.html goes")
@@ -62,14 +61,18 @@ def execute(args: argparse.Namespace) -> int:
     ConfigurationError
         When a trace cannot be read, or the folder not be written.
     """
-    from jetson_dnn_rt.lab.report.report import make_report
+    from jetson_dnn_rt.lab.report.page import require_jinja2, write_report
+    from jetson_dnn_rt.lab.report.report import make_report, to_dict
     from jetson_dnn_rt.lab.report.style import require_matplotlib
-    from jetson_dnn_rt.lab.report.writer import to_dict, write_report
 
     require_matplotlib()
+    require_jinja2()
     recordings = _read(args)
     first = recordings[0]
-    layers, cold = (_read_part(args.traces[0] / name) for name in (LAYERS, COLD))
+    folders = (args.traces[0] / name for name in (LAYERS, COLD))
+    layers, cold = (
+        _read_one(folder.name, folder) if folder.is_dir() else None for folder in folders
+    )
     report = make_report(
         recordings,
         _make_judge(first),
@@ -79,58 +82,56 @@ def execute(args: argparse.Namespace) -> int:
         cold=cold,
         say=lambda text: print(f"{text} ...", file=sys.stderr),
     )
-    written = write_report(report, args.output)
+    page, figures = write_report(report, args.output)
     if args.json:
-        files = {"page": str(written.page), "figures": [str(file) for file in written.figures]}
+        files = {"page": str(page), "figures": [str(file) for file in figures]}
         print(json.dumps({**to_dict(report), "files": files}))
     else:
-        print(f"written: {written.page} and {len(written.figures)} figures")
+        print(f"written: {page} and {len(figures)} figures")
     return 0
 
 
 def _read(args: argparse.Namespace) -> list[Recording]:
-    from jetson_dnn_rt.lab.report.recording import read_recording
+    labels, paths = list(args.label), list(args.traces)
+    if len(labels) > (1 if args.pool else len(paths)):
+        raise ConfigurationError(f"{len(labels)} --label, but fewer recordings to be named")
+    if args.pool:
+        return [_read_one(labels[0] if labels else name_trace(paths[0]), *paths)]
+    if len(paths) == 1:
+        paths += find_beside(paths[0])
+    labels += [label_trace(path, _open(path)) for path in paths[len(labels) :]]
+    return [
+        _read_one(label, path)
+        for label, path in zip(_number_duplicates(labels), paths, strict=True)
+    ]
+
+
+def _open(path: Path) -> Trace:
     from jetson_dnn_rt.traces.reader import open_trace
 
-    labels = list(args.label)
-    if len(labels) > (1 if args.pool else len(args.traces)):
-        raise ConfigurationError(f"{len(labels)} --label, but fewer recordings to be named")
     try:
-        if args.pool:
-            label = labels[0] if labels else name_trace(args.traces[0])
-            return [read_recording(label, [open_trace(path) for path in args.traces])]
-        found = [(path, open_trace(path)) for path in args.traces]
-        if len(found) == 1:
-            found += [(path, open_trace(path)) for path in find_beside(args.traces[0])]
-        labels += [label_trace(path, trace) for path, trace in found[len(labels) :]]
-        return [
-            read_recording(label, [trace])
-            for label, (_, trace) in zip(_tell_apart(labels), found, strict=True)
-        ]
+        return open_trace(path)
     except (OSError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
 
 
-def _read_part(folder: Path) -> Recording | None:
-    """A part of a profile; None when it was not measured."""
+def _read_one(label: str, *paths: Path) -> Recording:
     from jetson_dnn_rt.lab.report.recording import read_recording
-    from jetson_dnn_rt.traces.reader import open_trace
 
-    if not folder.is_dir():
-        return None
+    traces = [_open(path) for path in paths]
     try:
-        return read_recording(folder.name, [open_trace(folder)])
+        return read_recording(label, traces)
     except (OSError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
 
 
 def find_beside(folder: Path) -> list[Path]:
-    """Folders of the same profile, measured beside other load."""
+    """Find the folders of the same profile that were measured beside other load."""
     return sorted(path for path in folder.glob(f"{BESIDE}*") if path.is_dir())
 
 
 def name_trace(path: Path) -> str:
-    """The folder that a reader knows a trace by."""
+    """Name a trace by the folder that a reader knows it by."""
     path = path.resolve()
     if path.is_file() and path.stem.startswith("jobs"):
         path = path.parent
@@ -138,7 +139,7 @@ def name_trace(path: Path) -> str:
 
 
 def label_trace(path: Path, trace: Trace) -> str:
-    """The interference that a profile names, or the folder."""
+    """Label a trace by the interference that its profile names, or by its folder."""
     company = find_interference(trace.metadata.parameters)
     if not company:
         return name_trace(path)
@@ -146,7 +147,7 @@ def label_trace(path: Path, trace: Trace) -> str:
 
 
 def find_interference(parameters: object) -> str:
-    """What ran beside the tasks, as a profile records it; empty where nothing says so."""
+    """Find what ran beside the tasks, as a profile records it; empty where nothing says so."""
     if not isinstance(parameters, dict):
         return ""
     own = parameters.get("interference")
@@ -155,7 +156,7 @@ def find_interference(parameters: object) -> str:
     return next(filter(None, map(find_interference, parameters.values())), "")
 
 
-def _tell_apart(labels: Sequence[str]) -> list[str]:
+def _number_duplicates(labels: Sequence[str]) -> list[str]:
     return [
         f"{label} ({labels[: place + 1].count(label)})" if labels.count(label) > 1 else label
         for place, label in enumerate(labels)
@@ -163,7 +164,7 @@ def _tell_apart(labels: Sequence[str]) -> list[str]:
 
 
 def find_workers(parameters: object) -> int:
-    """Number of workers among recorded parameters, at whatever depth; 1 when there is none."""
+    """Find the number of workers among recorded parameters, at any depth; 1 if there is none."""
     if isinstance(parameters, dict):
         own = parameters.get("workers")
         if isinstance(own, int) and own > 0:

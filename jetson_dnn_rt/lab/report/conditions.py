@@ -1,4 +1,4 @@
-"""Before and after: the same tasks alone and beside others, or before and after an update."""
+"""Comparison of recordings: tasks alone and beside others, or before and after an update."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jetson_dnn_rt.lab.report.budgets import quantile_ns
-from jetson_dnn_rt.lab.report.recording import Recording
+from jetson_dnn_rt.lab.report.recording import Recording, quantile
 from jetson_dnn_rt.lab.wcet.comparison import Comparison, compare
 from jetson_dnn_rt.lab.wcet.samples import Sample
 
@@ -18,29 +17,17 @@ LEAST_TIMES = 20
 LEAST_COMPARED = 100
 LEAST_SHARE = 0.1
 """Of the frames, for a variant to be compared by itself."""
-
 LEAST_ABOVE = 3
-"""A quantile is compared where so many times lie above it in both."""
+"""A quantile is compared where both recordings have so many times above it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shift:
     """A task in one variant, under two conditions.
 
-    Attributes
-    ----------
-    task, variant : str
-        Which.
-    condition : str
-        Label of the second recording.
-    before, after : Sample
-        Execution times.
-    times_ns : dict of str to (int, int)
-        By quantile and ``highest seen``: before and after.
-    missed : (float, float)
-        Share of the task's frames that were missed, before and after.
-    comparison : Comparison or None
-        Whether the tail became worse, with confidence; None for too few times.
+    `condition` is the label of the second recording. `times_ns` are execution times before and
+    after, by quantile and ``highest seen``; `missed` the shares of the task's frames that were
+    missed. `comparison` is None for too few times.
     """
 
     task: str
@@ -53,21 +40,16 @@ class Shift:
     comparison: Comparison | None
 
     def ratio(self, name: str) -> float:
-        """After over before."""
+        """Return the time after over that before."""
         before, after = self.times_ns[name]
         return after / max(1, before)
-
-    @property
-    def tail(self) -> str:
-        """The farthest quantile that both hold enough times for."""
-        return [name for name in self.times_ns if name != "highest seen"][-1]
 
 
 def find_shifts(recordings: Sequence[Recording]) -> list[Shift]:
     """Compare every later recording with the first one, campaign by campaign.
 
-    Variant by variant where most frames of all recordings ran in the same ones, as a whole where a
-    coordinator mixed them.
+    Tasks are compared variant by variant where most frames of all recordings ran in the same ones,
+    and as a whole where a coordinator mixed them.
     """
     shifts = []
     for task in recordings[0].tasks:
@@ -80,7 +62,7 @@ def find_shifts(recordings: Sequence[Recording]) -> list[Shift]:
 
 
 def _choose_samples(recordings: Sequence[Recording], task: str) -> list[list[Sample]]:
-    """Samples of each recording that can be compared with each other, the most frames first."""
+    """Choose samples of each recording that can be compared, the most frames first."""
     by_key = [{sample.key: sample for sample in r.samples_of(task)} for r in recordings]
     counts = [sum(len(sample) for sample in samples.values()) for samples in by_key]
     shares = {
@@ -99,17 +81,16 @@ def _choose_samples(recordings: Sequence[Recording], task: str) -> list[list[Sam
 
 
 def _shift(first: Recording, other: Recording, task: str, before: Sample, after: Sample) -> Shift:
-    ordered = [np.sort(sample.times_ns).tolist() for sample in (before, after)]
+    ordered = [np.sort(sample.times_ns) for sample in (before, after)]
     least = min(len(before), len(after))
     times = {
-        name: (quantile_ns(ordered[0], q), quantile_ns(ordered[1], q))
+        name: (int(quantile(ordered[0], q)), int(quantile(ordered[1], q)))
         for name, q in QUANTILES.items()
         if name == "p50" or least * (1.0 - q) >= LEAST_ABOVE
     }
-    times["highest seen"] = (ordered[0][-1], ordered[1][-1])
+    times["highest seen"] = (int(ordered[0][-1]), int(ordered[1][-1]))
     missed = [float(recording.tasks[task].missed.mean()) for recording in (first, other)]
-    variant = ", ".join(value for name, value in before.key if name != "task" and value)
-    variant = variant or ALL_VARIANTS
+    variant = before.subtitle or ALL_VARIANTS
     comparison = None
     if least >= LEAST_COMPARED:
         comparison = compare(before.times_ns, after.times_ns, title=f"{task}, {variant}")
@@ -119,18 +100,11 @@ def _shift(first: Recording, other: Recording, task: str, before: Sample, after:
 
 
 def pair_stages(first: Recording, other: Recording, sample: Sample) -> list[tuple[Sample, Sample]]:
-    """Stages of a campaign that are in both recordings, in their order."""
+    """Pair the stages of a campaign that are in both recordings, in their order."""
     key = dict(sample.key)
     before, after = (
-        recording.stages_of(key["task"])
-        if "variant" in key
-        else recording.whole_stages_of(key["task"])
-        for recording in (first, other)
+        r.stages_of(key["task"], sample) if "variant" in key else r.whole_stages_of(key["task"])
+        for r in (first, other)
     )
     counterparts = {stage.key: stage for stage in after}
-    return [
-        (stage, counterparts[stage.key])
-        for stage in before
-        if stage.key in counterparts
-        and all(dict(stage.key).get(name) == value for name, value in sample.key)
-    ]
+    return [(stage, counterparts[stage.key]) for stage in before if stage.key in counterparts]

@@ -1,118 +1,208 @@
-"""The page: one HTML file with everything in it."""
+"""The page: one HTML file with everything in it, and its figures as files."""
 
 from __future__ import annotations
 
+import base64
+import math
+import re
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jetson_dnn_rt import __version__
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.advice import describe_task
-from jetson_dnn_rt.lab.report.comparison_section import show_comparisons
-from jetson_dnn_rt.lab.report.glance import (
-    anchor,
-    judge_misses,
-    show_card,
-    show_cohort,
-)
-from jetson_dnn_rt.lab.report.markup import (
-    Content,
-    Markup,
-    badge,
-    element,
-    figure,
-    mark_code,
-    paragraph,
-    render,
-    table,
-)
-from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns
-from jetson_dnn_rt.lab.report.report import Report, TaskReport
-from jetson_dnn_rt.lab.report.schedulability_section import show_schedulability
-from jetson_dnn_rt.lab.report.style_sheet import STYLE_SHEET
-from jetson_dnn_rt.lab.report.timeline_figure import describe_timeline
-from jetson_dnn_rt.lab.report.verdict import show_tests, show_verdict
+from jetson_dnn_rt.lab.report.budgets import HIGHEST, P99, Schedulability
+from jetson_dnn_rt.lab.report.conditions import Shift
+from jetson_dnn_rt.lab.report.figures import VERDICTS
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, quantile
+from jetson_dnn_rt.lab.report.report import Report
+from jetson_dnn_rt.lab.report.style import NARROW, WIDE
 from jetson_dnn_rt.lab.report.wording import (
     format_count,
+    format_digits,
     format_duration,
+    format_every,
+    format_exceedance,
     format_ms,
     format_share,
 )
+from jetson_dnn_rt.lab.wcet.comparison import Change
+from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
+from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import Outcome
 
-GLOSSARY = (
-    ("frame missed", "no result within the deadline: late, skipped, aborted, superseded, failed"),
-    ("p99", "99 of 100 frames take at most so long; a time that really occurred"),
-    ("response", "from the release of a frame to its result, waiting included"),
-    ("execution", "what a frame takes by itself, without waiting for others"),
-    ("highest seen", "the slowest frame of this recording (high-water mark); no worst case"),
-    (
-        "pWCET",
-        "a time that a frame exceeds with at most the probability beside it, said with the "
-        "confidence beside it",
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+PAGE, FIGURES = "report.html", "figures"
+
+PHONE_PX = 700
+"""Up to this width the narrow figures are shown."""
+MANY_MISSES = 0.01
+"""Share of misses from which the badge is red."""
+SINGLE_CLUSTERS = 0.8
+"""Extremal index from which clusters are not worth mentioning."""
+
+LEVELS = {Support.SUPPORTED: "good", Support.EXTRAPOLATED: "info", Support.UNPROVEN: "warn"}
+MEANINGS = {
+    Support.SUPPORTED: "The runs themselves reach this far: enough of them were this slow.",
+    Support.EXTRAPOLATED: (
+        "All tests passed, but frames this slow were hardly or never seen: the figure rests on "
+        "the curve that was fitted to the tail."
     ),
-    ("supported", "the recording is long enough to show it"),
-    ("extrapolated", "beyond what was seen; rests on the shape of the tail, whose tests passed"),
-    ("unproven", "a test failed or there are too few runs: no bound is given"),
-)
+    Support.UNPROVEN: (
+        "A condition that every bound rests on does not hold, or there are too few runs. No bound "
+        "is given: the highest time seen is all that is known, and it is no worst case."
+    ),
+}
+CHANGES = {
+    Change.WORSE: ("tail is worse", "bad"),
+    Change.NO_WORSE: ("tail is no worse", "good"),
+    Change.UNDECIDED: ("undecided", "warn"),
+}
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|s|min|h)\b|%)")
+Rows = list[list[str]]
+
+
+def require_jinja2() -> Any:
+    """Import jinja2; ConfigurationError with the install line when it is missing."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ConfigurationError(
+            "reports need jinja2, which is not installed: pip install 'jetson_dnn_rt[plots]'"
+        ) from error
+    return jinja2
+
+
+def write_report(report: Report, folder: Path) -> tuple[Path, list[Path]]:
+    """Write page and figures; files of an earlier report with the same names are replaced.
+
+    Raises
+    ------
+    ConfigurationError
+        When the folder cannot be written.
+    """
+    try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        files = []
+        for picture in report.pictures:
+            file = folder / FIGURES / f"{picture.name}.png"
+            file.write_bytes(picture.wide)
+            files.append(file)
+        page = folder / PAGE
+        page.write_text(make_page(report), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
+    return page, files
 
 
 def make_page(report: Report) -> str:
-    """The whole page as text."""
-    body: list[Content] = [
-        element("h1", report.title),
-        paragraph(_say_headline(report), class_="headline"),
-        paragraph(_say_where(report.first), class_="where"),
-        _navigate(report),
-        _say_how(report.first),
-        _say_missing(report.first),
-        element(
-            "div",
-            [
-                show_card(t.task, t.bursts, t.campaigns[0][1] if t.campaigns else None)
-                for t in report.tasks
-            ],
-            show_cohort(report.schedulability) if report.schedulability else "",
-            class_="cards",
-        ),
-    ]
-    if report.advice:
-        items = [element("li", mark_code(text)) for text in report.advice]
-        body.append(
-            element("section", element("h2", "What to do"), element("ol", items), class_="advice")
-        )
-    body += _show_timeline(report)
-    if report.shifts:
-        body += show_comparisons(report)
-    for task in report.tasks:
-        body += _show_task(task)
-    body += _show_profile(report)
-    if report.schedulability and report.budgets:
-        body += show_schedulability(report.schedulability, report)
-    body += _show_setup(report.first)
-    body += [
-        element("h2", "Words", id="words"),
-        table(["word", "meaning"], GLOSSARY, class_="facts"),
-        paragraph(f"Made by jetson-dnn-rt {__version__}.", class_="muted"),
-    ]
-    return "<!DOCTYPE html>\n" + render(
-        element(
-            "html",
-            element(
-                "head",
-                element("meta", charset="utf-8"),
-                element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-                element("title", report.title),
-                element("style", Markup(STYLE_SHEET)),
-            ),
-            element("body", body),
-            lang="en",
-        )
+    """Fill in ``page.html``; everything that is not `Markup` is escaped."""
+    jinja2 = require_jinja2()
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: keep_units(value) if type(value) is str else value,
     )
+    environment.tests["finite"] = math.isfinite
+    environment.filters |= {
+        "anchor": anchor,
+        "capital": lambda text: text[:1].upper() + text[1:],
+        "code": mark_code,
+        "digits": format_digits,
+        "ms": format_ms,
+        "png": _data_address,
+        "rarity": format_exceedance,
+        "share": format_share,
+        "thousands": lambda number: f"{number:,}",
+    }
+    environment.globals |= {
+        "badge": badge,
+        "changes": CHANGES,
+        "count": format_count,
+        "count_cut_off": lambda task: task.count(Outcome.SKIPPED) + task.count(Outcome.ABORTED),
+        "describe_task": describe_task,
+        "highest": HIGHEST,
+        "judge_cohort": judge_cohort,
+        "judge_misses": judge_misses,
+        "levels": LEVELS,
+        "list_bounds": _list_bounds,
+        "list_choices": _list_choices,
+        "list_cold": _list_cold,
+        "list_tests": _list_tests,
+        "meanings": MEANINGS,
+        "narrow_px": NARROW.width_px,
+        "phone_px": PHONE_PX,
+        "single_clusters": SINGLE_CLUSTERS,
+        "summarize_response": _summarize_response,
+        "tabulate_needs": _tabulate_needs,
+        "tabulate_shifts": _tabulate_shifts,
+        "verdict_badge": _verdict_badge,
+        "version": __version__,
+        "wide_px": WIDE.width_px,
+    }
+    page = environment.get_template("page.html").render(
+        report=report,
+        first=report.first,
+        headline=_describe_misses(report),
+        where=_describe_recording(report.first),
+        aborted=sum(item.task.count(Outcome.ABORTED) for item in report.tasks),
+        setup=_list_setup(report.first),
+    )
+    return str(page).lstrip()
 
 
-def _say_headline(report: Report) -> str:
+# -- Text ----------------------------------------------------------------------------------------
+
+
+def keep_units(text: str) -> str:
+    """Put no-break spaces between numbers and their units."""
+    return _UNIT.sub("\u00a0", text)
+
+
+def badge(text: str, level: str, after: str = "") -> Markup:
+    """Make a coloured pill, with text after it; levels are good, warn, bad and info."""
+    from markupsafe import Markup
+
+    pill = Markup('<span class="badge {}">{}</span>').format(level, keep_units(text))
+    return pill + keep_units(after)
+
+
+def mark_code(text: str) -> Markup:
+    """Mark commands between backquotes as code."""
+    from markupsafe import Markup, escape
+
+    pieces = [escape(keep_units(piece)) for piece in text.split("`")]
+    pieces[1::2] = [Markup("<code>{}</code>").format(piece) for piece in pieces[1::2]]
+    return Markup("").join(pieces)
+
+
+def _data_address(png: bytes) -> Markup:
+    from markupsafe import Markup
+
+    return Markup("data:image/png;base64," + base64.b64encode(png).decode("ascii"))
+
+
+def anchor(task: str) -> str:
+    """Identify a task's section."""
+    return "task-" + "".join(c if c.isalnum() else "-" for c in task)
+
+
+def format_p_value(value: float) -> str:
+    """Write a p value; small ones only as being small."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
+def _describe_misses(report: Report) -> str:
     tasks = [item.task for item in report.tasks]
     count, missed = sum(map(len, tasks)), sum(int(task.missed.sum()) for task in tasks)
     of = f"{format_count(count, 'frame')} of {format_count(len(tasks), 'task')}"
@@ -125,7 +215,7 @@ def _say_headline(report: Report) -> str:
     return text + "."
 
 
-def _say_where(recording: Recording) -> str:
+def _describe_recording(recording: Recording) -> str:
     machine, platform = recording.metadata.machine, recording.metadata.platform
     words = [f"{format_duration(recording.span_ns)} recorded"]
     if recording.metadata.source:
@@ -135,213 +225,168 @@ def _say_where(recording: Recording) -> str:
     return " · ".join(dict.fromkeys(words))
 
 
-def _say_how(recording: Recording) -> Content:
-    """Where releases are not those of a camera, a miss means something else."""
-    metadata = recording.metadata
-    if metadata.source != "profile" and metadata.parameters.get("mode") != "sequential":
-        return ""
-    return paragraph(
-        "Frames ran one after the other, not as a camera brings them: a missed frame is one whose "
-        "execution alone took longer than the deadline.",
-        class_="muted",
-    )
+# -- Judgements and places -----------------------------------------------------------------------
 
 
-def _say_missing(recording: Recording) -> Content:
-    """Figures of a trace with gaps are of the rest of it."""
-    missing = recording.metadata.missing
-    return paragraph(f"{missing}.", class_="muted") if missing else ""
+def judge_misses(task: TaskColumns) -> tuple[str, str]:
+    """Return text and level of the badge of a task."""
+    missed = int(task.missed.sum())
+    if not missed:
+        return "no frame missed", "good"
+    share = missed / len(task)
+    return f"{format_share(share)} missed", "bad" if share >= MANY_MISSES else "warn"
 
 
-def _navigate(report: Report) -> Markup:
-    links = [("Timeline", "timeline")]
-    if report.shifts:
-        links.append(("Before and after", "comparison"))
-    links += [(item.task.name, anchor(item.task.name)) for item in report.tasks]
-    if report.layers:
-        links.append(("Layers", "layers"))
-    if report.cold:
-        links.append(("Cold start", "cold"))
-    if report.schedulability:
-        links.append(("What fits together", "schedulability"))
-    links += [("Set-up", "setup"), ("Words", "words")]
-    return element("nav", [[element("a", text, href=f"#{to}"), " "] for text, to in links])
+def judge_cohort(result: Schedulability) -> tuple[str, str]:
+    """Return text and level of the badge of all tasks together."""
+    if result.verdicts[HIGHEST].schedulable:
+        return "fits", "good"
+    fitting = [name for name, verdict in result.verdicts.items() if verdict.schedulable]
+    if fitting:
+        return f"fits up to {fitting[-1]}", "warn"
+    verdict = result.verdicts[P99].schedulable
+    return VERDICTS[verdict], "warn" if verdict is None else "bad"
 
 
-def _show_timeline(report: Report) -> list[Content]:
-    caption: list[Content] = [
-        "Each point is a frame; ticks below the axis are frames that gave no result. "
+def _verdict_badge(verdict: Verdict) -> Markup:
+    level = {True: "good", False: "bad", None: "warn"}[verdict.schedulable]
+    return badge(VERDICTS[verdict.schedulable], level)
+
+
+def _summarize_response(task: TaskColumns) -> dict[str, Any] | None:
+    """Compute quantiles of the response, and the places of the card's bar."""
+    response = np.sort(task.response_ns[task.finished & ~task.warm_up])
+    if not len(response):
+        return None
+    p1, p50, p99, slowest = (quantile(response, q) for q in (0.01, 0.5, 0.99, 1.0))
+    deadline = task.usual_deadline_ns
+    full = 1.12 * max(deadline, min(slowest, 3 * deadline))
+    left, middle, right, limit = (min(100.0, 100.0 * t / full) for t in (p1, p50, p99, deadline))
+    return {
+        "p50": p50,
+        "p99": p99,
+        "slowest": slowest,
+        "left": f"{left:.1f}%",
+        "width": f"{max(0.6, right - left):.1f}%",
+        "middle": f"{middle:.1f}%",
+        "limit": f"{limit:.1f}%",
+        # The deadline's name stands on the side that has room for it.
+        "limit_name": f"right:{100.0 - limit:.1f}%" if limit > 55.0 else f"left:{limit:.1f}%",
+    }
+
+
+# -- Tables --------------------------------------------------------------------------------------
+
+
+def _list_bounds(campaign: Campaign, period_ns: int) -> Rows:
+    from markupsafe import Markup
+
+    return [
+        [
+            format_exceedance(bound.exceedance),
+            Markup("<b>{}</b>").format(keep_units(format_ms(bound.upper_ns))),
+            format_ms(bound.estimate_ns),
+            badge(bound.support.value, LEVELS[bound.support], f" {bound.method}"),
+            format_every(bound.exceedance, period_ns) or "–",
+        ]
+        for bound in campaign.bounds
     ]
-    if any(item.bursts.longest > 1 for item in report.tasks):
-        caption.append("The shaded spell is the longest time without a result. ")
-    drawn = report.tasks if len(report.tasks) <= 8 else []
-    caption += [describe_timeline(item.task) + " " for item in drawn]
-    return [element("h2", "Timeline", id="timeline"), figure(report.timeline, caption)]
 
 
-def _show_task(report: TaskReport) -> list[Content]:
-    task, pictures = report.task, report.pictures
-    parts: list[Content] = [
-        element("h2", task.name, " ", badge(*judge_misses(task)), id=anchor(task.name)),
-        [paragraph(text) for text in describe_task(task, report.bursts)],
+def _list_tests(campaign: Campaign) -> Rows:
+    return [
+        [
+            test.name,
+            badge("passed", "good") if test.passed else badge("failed", "bad"),
+            test.meaning,
+            format_p_value(test.p_value),
+        ]
+        for test in sorted(campaign.tests, key=lambda test: test.passed)
     ]
-    if "response" in pictures:
-        parts += [
-            element("h3", "Response against the deadline"),
-            figure(
-                pictures["response"],
-                "From release to result, of frames that have one. On the right, what the response "
-                "is made of: the slowest frames tell whether to look at the network or at the "
-                "company it keeps.",
-            ),
-        ]
-    if "misses" in pictures:
-        parts += [
-            element("h3", "Misses and bursts"),
-            figure(
-                pictures["misses"],
-                "Bars that are higher than the black marks mean that misses come together: one "
-                "cause hits several frames.",
-            ),
-        ]
-    if "variants" in pictures:
-        parts += [
-            element("h3", "Variants over time"),
-            figure(
-                pictures["variants"],
-                "Share of the frames that ran in each variant; names joined by + changed at a "
-                "stage boundary inside the frame.",
-            ),
-        ]
-    for number, (sample, campaign) in enumerate(report.campaigns, start=1):
-        name = ", ".join(value for key, value in sample.key if key != "task" and value)
-        parts += [
-            element("h3", f"Execution time: {name}"),
-            show_verdict(campaign, task.period_ns),
-            _say_cut_off(task),
-            figure(
-                pictures[f"tail-{number}"],
-                "Left: what is usual. Right: the tail on a logarithmic scale; a straight fall is "
-                "benign, a flat shelf means that something rare and slow happens. Filled diamonds "
-                "are supported by the runs, hollow ones extrapolated.",
-            ),
-            show_tests(sample, campaign),
-        ]
-        stages = pictures.get(f"stages-{number}")
-        if stages is not None:
-            parts += [
-                element("h3", f"Stages: {name}"),
-                figure(
-                    stages,
-                    "Box: the middle half; line: 1 % to 99 %; circle: highest seen; all in ms. "
-                    "Share: of the mean time of a frame.",
-                ),
-            ]
-    if report.left_out:
-        count = sum(len(sample) for sample in report.left_out)
-        parts.append(
-            paragraph(
-                f"{format_count(len(report.left_out), 'further combination')} of variants and "
-                f"clocks ran {format_count(count, 'frame')} in all: too few, or too many "
-                "combinations, to be shown one by one.",
-                class_="muted",
-            )
-        )
-    return parts
 
 
-def _say_cut_off(task: TaskColumns) -> Content:
-    """Frames that were given up would have been among the slowest: their times are unknown."""
-    count = task.count(Outcome.SKIPPED) + task.count(Outcome.ABORTED)
-    if not count:
-        return ""
-    return paragraph(
-        badge("cut off", "warn"),
-        mark_code(
-            f" {format_count(count, 'frame')} of this task were skipped or aborted: what they "
-            "would have taken is not among these times, and the slowest may be missing. What is "
-            "said here holds for frames that ran to their end; `jetson-dnn-rt profile` and "
-            "`jetson-dnn-rt evaluate` measure every frame to its end."
-        ),
-    )
-
-
-def _show_profile(report: Report) -> list[Content]:
-    """What only a profile has: layers, and first frames of fresh processes."""
-    parts: list[Content] = []
-    if report.layers:
-        parts.append(element("h2", "Layer by layer", id="layers"))
-        parts.append(
-            paragraph(
-                "The networks were run once more, layer by layer: the shares are theirs, the sum "
-                "is more than that of a run in one piece.",
-                class_="muted",
-            )
-        )
-        for title, picture in report.layers:
-            parts += [element("h3", title), figure(picture)]
-    if report.cold:
-        rows: list[list[Content]] = [
-            [
-                sample.title,
-                f"{len(times):,}",
-                format_ms(float(np.median(times))),
-                format_ms(float(times.max())),
-            ]
-            for sample, times in report.cold
+def _list_cold(report: Report) -> Rows:
+    return [
+        [
+            sample.title,
+            f"{len(times):,}",
+            format_ms(float(np.median(times))),
+            format_ms(float(times.max())),
         ]
-        parts += [
-            element("h2", "Cold start", id="cold"),
-            paragraph(
-                "First frames of fresh processes, kept apart from all other statistics.",
-                class_="muted",
-            ),
-            table(["task, variant", "frames", "median", "slowest"], rows),
+        for sample, times in report.cold
+    ]
+
+
+def _tabulate_shifts(label: str, group: list[Shift]) -> tuple[list[str], Rows]:
+    names = list(dict.fromkeys(name for shift in group for name in shift.times_ns))
+    first = group[0]
+    before = {name: format_ms(times_ns[0]) for name, times_ns in first.times_ns.items()}
+    cells = [before.get(name, "–") for name in names]
+    rows = [[label, f"{len(first.before):,}", *cells, format_share(first.missed[0])]]
+    for shift in group:
+        after = {
+            name: f"{format_ms(times_ns[1])} (×{format_digits(shift.ratio(name))})"
+            for name, times_ns in shift.times_ns.items()
+        }
+        cells = [after.get(name, "–") for name in names]
+        missed = format_share(shift.missed[1])
+        rows.append([shift.condition, f"{len(shift.after):,}", *cells, missed])
+    return ["condition", "runs", *names, "missed"], rows
+
+
+def _tabulate_needs(result: Schedulability) -> tuple[list[str], Rows]:
+    def describe(least_ns: int | None, deadline_ns: int) -> Markup:
+        if least_ns is None:
+            return badge("none would fit", "bad")
+        return badge(format_ms(least_ns), "good" if least_ns <= deadline_ns else "bad")
+
+    header = ["task", "every", "deadline", *(f"budget {name}" for name in result.verdicts)]
+    header += [f"least deadline, {name}" for name in (P99, HIGHEST)]
+    rows = [
+        [
+            f"{task}, {needs.variant}",
+            format_ms(needs.period_ns),
+            format_ms(needs.deadline_ns),
+            *(format_ms(needs.budgets_ns[name]) for name in result.verdicts),
+            *(describe(needs.least_deadline_ns[b], needs.deadline_ns) for b in (P99, HIGHEST)),
         ]
-    return parts
+        for task, needs in result.needs.items()
+    ]
+    return header, rows
 
 
-def _show_setup(recording: Recording) -> list[Content]:
+def _list_choices(result: Schedulability) -> Rows:
+    rows = []
+    for choice in result.choices:
+        verdict, budget = choice.verdicts[HIGHEST], choice.most_careful
+        level = "good" if verdict.schedulable else "warn"
+        fits = badge(f"budgets up to {budget}", level) if budget else badge("nothing", "bad")
+        names = ", ".join(f"{task} {variant}" for task, variant in choice.variants.items())
+        rows.append([names, fits, format_share(verdict.utilization)])
+    return rows
+
+
+def _list_setup(recording: Recording) -> Rows:
     metadata = recording.metadata
-    rows: list[list[Content]] = []
-    for title, fields in (
-        ("machine", metadata.machine),
-        ("platform", metadata.platform),
-        ("parameters", metadata.parameters),
-    ):
-        rows += _flatten(title, fields)
+    rows = [
+        *_flatten("machine", metadata.machine),
+        *_flatten("platform", metadata.platform),
+        *_flatten("parameters", metadata.parameters),
+    ]
     for name, setting in metadata.realtime.items():
-        granted = setting.get("applied") if isinstance(setting, Mapping) else setting
-        detail = setting.get("detail", "") if isinstance(setting, Mapping) else ""
-        rows.append(
-            [
-                f"real time: {name}",
-                [
-                    badge("applied", "good") if granted else badge("not applied", "warn"),
-                    f" {detail}",
-                ],
-            ]
-        )
+        granted, detail = setting, ""
+        if isinstance(setting, Mapping):
+            granted, detail = setting.get("applied"), setting.get("detail", "")
+        pill = ("applied", "good") if granted else ("not applied", "warn")
+        rows.append([f"real time: {name}", badge(*pill, f" {detail}")])
     for name, task in metadata.tasks.items():
         text = f"{task.model}, SHA-256 {task.model_hash[:16] or 'unknown'}, from {task.camera}"
         rows.append([f"task: {name}", text])
-    if not rows:
-        return [
-            element("h2", "Set-up", id="setup"),
-            paragraph("This trace does not say what it was measured on.", class_="muted"),
-        ]
-    return [
-        element("h2", "Set-up", id="setup"),
-        element(
-            "details",
-            element("summary", f"What it was measured on and with ({len(rows)} entries)"),
-            table(["what", "value"], rows, class_="facts"),
-        ),
-    ]
+    return rows
 
 
-def _flatten(title: str, fields: Mapping[str, Any]) -> list[list[Content]]:
-    rows: list[list[Content]] = []
+def _flatten(title: str, fields: Mapping[str, Any]) -> Rows:
+    rows: Rows = []
     for key, value in fields.items():
         if isinstance(value, Mapping):
             rows += _flatten(f"{title}: {key}", value)

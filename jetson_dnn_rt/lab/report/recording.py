@@ -1,10 +1,11 @@
-"""A trace as columns: what the report's figures and tables are made of.
+"""A trace as columns: the basis of the report's figures and tables.
 
-A million jobs are some 80 MB of them; single rows are never made.
+A million jobs take some 80 MB; single rows are never made.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,47 +15,47 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.wcet.samples import KEYS, Sample, campaign_names, read_samples
+from jetson_dnn_rt.lab.wcet.samples import (
+    KEYS,
+    Flags,
+    Integers,
+    Sample,
+    campaign_names,
+    encode,
+    read_numbers,
+    read_samples,
+    read_stages,
+    read_warm_up,
+    sum_stages,
+)
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import Trace
 from jetson_dnn_rt.traces.schema import TraceMetadata
-
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 OUTCOMES = tuple(Outcome)
 """What the codes in `TaskColumns.outcome` stand for."""
 
 GAP_NS = 1_000_000_000
-"""Between pooled traces on the axis of time: their clocks have nothing to do with each other."""
+"""Gap between pooled traces on the time axis: their clocks are unrelated."""
 
 _MET, _LATE = OUTCOMES.index(Outcome.MET), OUTCOMES.index(Outcome.LATE)
 _ABORTED = OUTCOMES.index(Outcome.ABORTED)
-_NUMBERS = ("release_ns", "completion_ns", "absolute_deadline_ns", "waiting_ns")
+
+
+def quantile(ordered: Any, share: float) -> float:
+    """Return the smallest observed value that covers a share of the ascending values."""
+    return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
 
 
 @dataclass(frozen=True, eq=False)
 class TaskColumns:
-    """All jobs of a task, by rising release: N of them.
+    """All N jobs of a task, by rising release.
 
-    Attributes
-    ----------
-    name : str
-        Of the task.
-    release_ns, response_ns, execution_ns, waiting_ns : int64 [N]
-        Release counts from the beginning of the recording.
-    deadline_ns : int64 [N]
-        Relative deadlines; they may change while a task runs.
-    outcome : int8 [N]
-        Positions in `OUTCOMES`.
-    variant : int32 [N]
-        Positions in `variants`.
-    variants : tuple of str
-        Most used first; what ran only in part of a frame is joined by ``+``.
-    started, warm_up : bool [N]
-        Whether a stage ran; whether it is marked as warm-up.
-    reasons : Counter of str
-        Why jobs ended as they did: ``skipped: budget``.
+    Releases count from the beginning of the recording; deadlines are relative and may change while
+    a task runs. `outcome` holds positions in `OUTCOMES`, `variant` positions in `variants`, which
+    has the most used first; variants that ran in parts of one frame are joined by ``+``. `started`
+    marks jobs of which a stage ran. `reasons` counts why jobs ended as they did:
+    ``skipped: budget``.
     """
 
     name: str
@@ -75,17 +76,17 @@ class TaskColumns:
 
     @property
     def finished(self) -> Flags:
-        """Met or late: these have a response."""
+        """Jobs that met their deadline or were late: these have a response."""
         return np.asarray((self.outcome == _MET) | (self.outcome == _LATE))
 
     @property
     def missed(self) -> Flags:
-        """Everything but met: the robot got no result in time."""
+        """All jobs but those met: the robot got no result in time."""
         return np.asarray(self.outcome != _MET)
 
     @property
     def usual_deadline_ns(self) -> int:
-        """The median one."""
+        """Median of the relative deadlines."""
         return int(np.median(self.deadline_ns))
 
     @property
@@ -94,30 +95,105 @@ class TaskColumns:
         return int(np.median(np.diff(self.release_ns))) if len(self) > 1 else 0
 
     def count(self, outcome: Outcome) -> int:
-        """Jobs that ended so."""
+        """Count the jobs with an outcome."""
         return int(np.count_nonzero(self.outcome == OUTCOMES.index(outcome)))
+
+
+@dataclass(frozen=True, eq=False)
+class Bursts:
+    """Runs of consecutive frames without a result in time: lengths and first positions, [B] each.
+
+    `longest_ns` is the longest time without a result: from the release of the first missed frame
+    to that of the next met one, or of the last frame plus a period. `after_miss` is
+    P(miss | the frame before was missed), NaN when no miss has a successor.
+    """
+
+    lengths: Integers
+    starts: Integers
+    longest: int
+    longest_ns: int
+    longest_start_ns: int
+    after_miss: float
+
+
+def find_bursts(missed: Flags, release_ns: Integers, period_ns: int) -> Bursts:
+    """Find the runs of misses among frames in the order of release.
+
+    The period stands for the time to the frame after the last.
+    """
+    edges = np.diff(np.concatenate([[0], missed.astype(np.int8), [0]]))
+    starts, ends = (np.flatnonzero(edges == step).astype(np.int64) for step in (1, -1))
+    lengths = ends - starts
+    followed = missed[:-1]
+    after = float(missed[1:][followed].mean()) if followed.any() else math.nan
+    if not len(lengths):
+        return Bursts(lengths, starts, 0, 0, 0, after)
+    times_ns = np.append(release_ns, release_ns[-1] + period_ns)[ends] - release_ns[starts]
+    worst = int(np.argmax(times_ns))
+    longest_start_ns = int(release_ns[starts[worst]])
+    return Bursts(
+        lengths, starts, int(lengths.max()), int(times_ns[worst]), longest_start_ns, after
+    )
+
+
+def find_task_bursts(task: TaskColumns) -> Bursts:
+    """Find the runs of misses of a task."""
+    return find_bursts(task.missed, task.release_ns, task.period_ns)
+
+
+def expect_bursts(lengths: Integers, count: int, miss_ratio: float) -> list[float]:
+    """Expect how many bursts of each length there would be if misses fell independently.
+
+    A run of exactly k among N independent frames: about ``N q^2 p^k`` with ``q = 1 - p``.
+    """
+    kept = 1.0 - miss_ratio
+    return [count * kept * kept * miss_ratio**length for length in lengths.tolist()]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Mean parts of the response of some frames; their sum is the response."""
+
+    title: str
+    execution_ns: float
+    waiting_ns: float
+    other_ns: float
+
+    @property
+    def response_ns(self) -> float:
+        """Mean response of these frames."""
+        return self.execution_ns + self.waiting_ns + self.other_ns
+
+
+def split_response(task: TaskColumns) -> list[Spent]:
+    """Split the response of usual frames, of the slowest percent and of the slowest one.
+
+    Only finished frames count, without warm-up; empty when there is none.
+    """
+    chosen = np.flatnonzero(task.finished & ~task.warm_up)
+    if not len(chosen):
+        return []
+    order = chosen[np.argsort(task.response_ns[chosen], kind="stable")]
+    count = len(order)
+    found = []
+    for title, rows in (
+        ("usual frames", order[math.floor(0.25 * count) : max(1, math.ceil(0.75 * count))]),
+        ("slowest 1 %", order[min(count - 1, math.floor(0.99 * count)) :]),
+        ("slowest frame", order[-1:]),
+    ):
+        execution, waiting = task.execution_ns[rows].mean(), task.waiting_ns[rows].mean()
+        rest = task.response_ns[rows].mean() - execution - waiting
+        found.append(Spent(title, float(execution), float(waiting), max(0.0, float(rest))))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
     """One trace, or several pooled, with the samples for statistics.
 
-    Attributes
-    ----------
-    label : str
-        What the reader knows it by.
-    metadata : TraceMetadata
-        Of the first trace.
-    tasks : dict of str to TaskColumns
-        By name.
-    samples : list of Sample
-        Execution times by task and variant, and by clocks where they were recorded.
-    stages : list of Sample
-        The same of single stages, in the order of running.
-    span_ns : int
-        From the first release to the last completion.
-    side_by_side : int
-        Most stages that ran at the same moment: at least so many workers there were.
+    `samples` are execution times by task and variant, and by clocks where they were recorded;
+    `stages` those of single stages, in the order of running. `side_by_side` is the greatest number
+    of stages that ran at once: there were at least so many workers.
     """
 
     label: str
@@ -133,8 +209,13 @@ class Recording:
         chosen = [s for s in self.samples if dict(s.key)["task"] == task and len(s)]
         return sorted(chosen, key=len, reverse=True)
 
+    def stages_of(self, task: str, sample: Sample | None = None) -> list[Sample]:
+        """Stages of a task that hold a time; only those of one of its campaigns if asked."""
+        keys = {("task", task), *(sample.key if sample else ())}
+        return [s for s in self.stages if keys <= set(s.key) and len(s)]
+
     def count_cut_off(self, sample: Sample) -> int:
-        """Frames whose execution would be in a sample if they had not been aborted."""
+        """Count the frames missing from a sample because they were aborted."""
         key = dict(sample.key)
         task = self.tasks[key["task"]]
         lost = (task.outcome == _ABORTED) & ~task.warm_up
@@ -143,7 +224,7 @@ class Recording:
         return int(np.count_nonzero(lost))
 
     def whole_of(self, task: str) -> Sample:
-        """Execution times of a task in whatever variants it ran."""
+        """Execution times of a task in all of its variants."""
         columns = self.tasks[task]
         measured = columns.finished & ~columns.warm_up
         return Sample(
@@ -155,7 +236,7 @@ class Recording:
         )
 
     def whole_stages_of(self, task: str) -> list[Sample]:
-        """Stages of a task in whatever variants they ran."""
+        """Stages of a task in all of its variants."""
         found: dict[str, list[Sample]] = {}
         for stage in self.stages_of(task):
             found.setdefault(dict(stage.key)["stage"], []).append(stage)
@@ -169,10 +250,6 @@ class Recording:
             for name, same in found.items()
         ]
 
-    def stages_of(self, task: str) -> list[Sample]:
-        """Stages of a task."""
-        return [s for s in self.stages if dict(s.key)["task"] == task and len(s)]
-
 
 @dataclass(slots=True)
 class _Parts:
@@ -181,25 +258,14 @@ class _Parts:
     columns: dict[str, list[Any]] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
 
-    def add(self, **columns: Any) -> None:
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).append(values)
-
 
 def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
-    """Read traces as one recording, one after the other in time.
-
-    Parameters
-    ----------
-    label : str
-        For the reader.
-    traces : sequence of Trace
-        At least one.
+    """Read one or more traces as one recording, one after the other in time.
 
     Raises
     ------
     ConfigurationError
-        When there is no job in them.
+        When they hold no job.
     ValueError
         When one of them is damaged.
     """
@@ -211,131 +277,91 @@ def read_recording(label: str, traces: Sequence[Trace]) -> Recording:
     for trace in traces:
         origin_ns, end_ns = None, begin_ns
         for batch in trace.batches():
-            if batch.num_rows:
-                if origin_ns is None:
-                    # Batches come by completion; a release before the first one's is possible.
-                    origin_ns = int(_numbers(batch, "release_ns").min())
-                shift_ns = begin_ns - origin_ns
-                last_ns = _read_batch(batch, shift_ns, parts)
-                with_clocks |= _read_stage_order(batch, order)
-                side_by_side = max(side_by_side, _count_side_by_side(batch.column("stages")))
-                end_ns = max(end_ns, last_ns)
+            if not batch.num_rows:
+                continue
+            if origin_ns is None:
+                # Batches come by completion; a release before the first one's is possible.
+                origin_ns = int(read_numbers(batch, "release_ns").min())
+            last_ns = _read_jobs(batch, begin_ns - origin_ns, parts)
+            with_clocks |= _read_stage_order(batch, order)
+            side_by_side = max(side_by_side, _count_side_by_side(batch))
+            end_ns = max(end_ns, last_ns)
         begin_ns = end_ns + GAP_NS
     if not parts:
         raise ConfigurationError(f"{label}: there is no job in it")
+
+    def place(stage: Sample) -> tuple[str, str, int]:
+        key = dict(stage.key)
+        return key["task"], key["variant"], order.get((key["task"], key["stage"]), 0)
+
     by = [name for name in KEYS if name != "stage" and (name != "clocks" or with_clocks)]
-    stages = read_samples(traces, [*by, "stage"])
-    stages.sort(key=lambda sample: _place(sample, order))
     return Recording(
         label=label,
         metadata=traces[0].metadata,
-        tasks={name: _finish(name, found) for name, found in sorted(parts.items())},
+        tasks={name: _join(name, found) for name, found in sorted(parts.items())},
         samples=read_samples(traces, by),
-        stages=stages,
+        stages=sorted(read_samples(traces, [*by, "stage"]), key=place),
         span_ns=begin_ns - GAP_NS,
         side_by_side=side_by_side,
     )
 
 
-def _place(sample: Sample, order: dict[tuple[str, str], int]) -> tuple[str, str, int]:
-    key = dict(sample.key)
-    return key["task"], key["variant"], order.get((key["task"], key["stage"]), 0)
-
-
-def _numbers(batch: Any, name: str) -> Integers:
-    return np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.int64)
-
-
-def _read_batch(batch: Any, shift_ns: int, parts: dict[str, _Parts]) -> int:
-    """Share out the rows of a batch among the tasks; return the last completion."""
-    release, completion, deadline, waiting = (_numbers(batch, name) for name in _NUMBERS)
-    outcome = _code(batch.column("outcome"), [outcome.value for outcome in OUTCOMES])
-    execution = _sum_stages(batch.column("stages"))
-    started = ~np.asarray(batch.column("start_ns").is_null().to_numpy(zero_copy_only=False))
-    warm_up = np.asarray(batch.column("warm_up").to_numpy(zero_copy_only=False), bool)
-    variants = np.array(campaign_names(batch, "variant").to_pylist(), object)
+def _read_jobs(batch: Any, shift_ns: int, parts: dict[str, _Parts]) -> int:
+    """Add the rows of a batch to the tasks' columns; return the last completion."""
+    release, completion, deadline, waiting = (
+        read_numbers(batch, name)
+        for name in ("release_ns", "completion_ns", "absolute_deadline_ns", "waiting_ns")
+    )
+    texts, codes = encode(batch.column("outcome"))
+    names = [outcome.value for outcome in OUTCOMES]
+    outcome = np.array([names.index(text) for text in texts], np.int8)[codes]
+    columns: dict[str, Any] = {
+        "release_ns": release + shift_ns,
+        "response_ns": completion - release,
+        "execution_ns": sum_stages(*read_stages(batch)),
+        "waiting_ns": waiting,
+        "deadline_ns": deadline - release,
+        "outcome": outcome,
+        "variant": np.array(campaign_names(batch, "variant").to_pylist(), object),
+        "started": ~np.asarray(batch.column("start_ns").is_null().to_numpy(zero_copy_only=False)),
+        "warm_up": read_warm_up(batch),
+    }
     reasons = np.array(batch.column("reason").to_pylist(), object)
-    tasks = batch.column("task").dictionary_encode()
-    numbers = np.asarray(tasks.indices.to_numpy(zero_copy_only=False))
-    for number, name in enumerate(tasks.dictionary.to_pylist()):
+    tasks, numbers = encode(batch.column("task"))
+    for number, name in enumerate(tasks):
         rows = np.flatnonzero(numbers == number)
         found = parts.setdefault(name, _Parts())
-        found.add(
-            release_ns=release[rows] + shift_ns,
-            response_ns=(completion - release)[rows],
-            execution_ns=execution[rows],
-            waiting_ns=waiting[rows],
-            deadline_ns=(deadline - release)[rows],
-            outcome=outcome[rows],
-            variant=variants[rows],
-            started=started[rows],
-            warm_up=warm_up[rows],
-        )
+        for column, values in columns.items():
+            found.columns.setdefault(column, []).append(values[rows])
         for row in rows[reasons[rows] != ""]:
             found.reasons[f"{OUTCOMES[outcome[row]].value}: {reasons[row]}"] += 1
     return int(completion.max()) + shift_ns
 
 
-def _code(column: Any, names: list[str]) -> npt.NDArray[np.int8]:
-    encoded = column.dictionary_encode()
-    table = np.array([names.index(name) for name in encoded.dictionary.to_pylist()], np.int8)
-    return np.asarray(table[encoded.indices.to_numpy(zero_copy_only=False)])
-
-
-def _stage_field(stages: Any, name: str) -> Any:
-    return stages.values.field(name)
-
-
-def _offsets(stages: Any) -> Integers:
-    return np.asarray(stages.offsets.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _stage_times(stages: Any) -> tuple[Integers, Integers]:
-    start, end = (
-        np.asarray(_stage_field(stages, name).to_numpy(zero_copy_only=False), np.int64)
-        for name in ("start_ns", "end_ns")
-    )
-    return start, end
-
-
-def _count_side_by_side(stages: Any) -> int:
-    """Most stages of a batch that ran at once; one that ends as another starts is not beside."""
-    start, end = _stage_times(stages)
-    first, last = stages.offsets[0].as_py(), stages.offsets[-1].as_py()
-    times = np.concatenate([end[first:last], start[first:last]])
-    steps = np.repeat([-1, 1], last - first)
+def _count_side_by_side(batch: Any) -> int:
+    """Count the stages that ran at once; one that ends as another starts is not beside it."""
+    stages, _ = read_stages(batch)
+    times = np.concatenate([stages["end_ns"], stages["start_ns"]])
+    steps = np.repeat([-1, 1], len(times) // 2)
     # Ends come first in the array, and the sort is stable: at equal times they count first.
     return int(np.cumsum(steps[np.argsort(times, kind="stable")]).max(initial=0))
 
 
-def _sum_stages(stages: Any) -> Integers:
-    """Execution of each job: the sum over its stages."""
-    start, end = _stage_times(stages)
-    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - start)])
-    offsets = _offsets(stages)
-    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
-
-
 def _read_stage_order(batch: Any, order: dict[tuple[str, str], int]) -> bool:
-    """Take the place of each stage in its job; return whether clocks were read."""
-    stages = batch.column("stages")
-    offsets = _offsets(stages)
-    names = _stage_field(stages, "name").dictionary_encode()
-    codes = np.asarray(names.indices.to_numpy(zero_copy_only=False))
-    jobs = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    codes = codes[offsets[0] : offsets[-1]]
-    places = np.arange(offsets[0], offsets[-1]) - offsets[:-1][jobs]
-    tasks = batch.column("task").dictionary_encode()
-    of_task = np.asarray(tasks.indices.to_numpy(zero_copy_only=False))[jobs]
-    task_names, stage_names = tasks.dictionary.to_pylist(), names.dictionary.to_pylist()
-    for task, code, place in np.unique(np.stack([of_task, codes, places]), axis=1).T.tolist():
+    """Note the position of each stage in its job; return whether clocks were recorded."""
+    stages, offsets = read_stages(batch)
+    stage_names, codes = encode(stages["name"])
+    jobs = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
+    places = np.arange(len(codes)) - offsets[:-1][jobs]
+    task_names, numbers = encode(batch.column("task"))
+    found = np.unique(np.stack([numbers[jobs], codes, places]), axis=1)
+    for task, code, place in found.T.tolist():
         key = (task_names[task], stage_names[code])
         order[key] = min(place, order.get(key, place))
-    clocks = _stage_field(stages, "clocks").dictionary_encode()
-    return any(clocks.dictionary.to_pylist())
+    return any(encode(stages["clocks"])[0])
 
 
-def _finish(name: str, found: _Parts) -> TaskColumns:
+def _join(name: str, found: _Parts) -> TaskColumns:
     columns = {key: np.concatenate(values) for key, values in found.columns.items()}
     rising = np.argsort(columns["release_ns"], kind="stable")
     columns = {key: values[rising] for key, values in columns.items()}

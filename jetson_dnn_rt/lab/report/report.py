@@ -1,56 +1,51 @@
-"""Everything that is said about some recordings, gathered before it is written down."""
+"""Contents of a report, gathered before they are written as a page or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_task
-from jetson_dnn_rt.lab.report.budget_figure import draw_budgets
-from jetson_dnn_rt.lab.report.budgets import Schedulability, analyse_recording
-from jetson_dnn_rt.lab.report.condition_figure import draw_conditions
+from jetson_dnn_rt.lab.report.budgets import LEAST_TIMES, Schedulability, analyse_recording
 from jetson_dnn_rt.lab.report.conditions import Shift, find_shifts
-from jetson_dnn_rt.lab.report.miss_figure import draw_misses
-from jetson_dnn_rt.lab.report.misses import Bursts, find_task_bursts
-from jetson_dnn_rt.lab.report.recording import Integers, Recording, TaskColumns
-from jetson_dnn_rt.lab.report.response_figure import draw_response
-from jetson_dnn_rt.lab.report.stage_figure import draw_stages
+from jetson_dnn_rt.lab.report.figures import (
+    draw_budgets,
+    draw_conditions,
+    draw_misses,
+    draw_response,
+    draw_stages,
+    draw_tail,
+    draw_timeline,
+    draw_variants,
+)
+from jetson_dnn_rt.lab.report.recording import (
+    Bursts,
+    Recording,
+    TaskColumns,
+    find_task_bursts,
+)
 from jetson_dnn_rt.lab.report.style import Picture
-from jetson_dnn_rt.lab.report.tail_figure import draw_tail
-from jetson_dnn_rt.lab.report.timeline_figure import draw_timeline
-from jetson_dnn_rt.lab.report.variant_figure import draw_variants
 from jetson_dnn_rt.lab.report.wording import join_words
-from jetson_dnn_rt.lab.wcet.samples import Sample
-from jetson_dnn_rt.lab.wcet.statement import Campaign
-
-LEAST_TIMES = 20
-"""Campaigns with fewer are counted, and not judged."""
+from jetson_dnn_rt.lab.wcet.samples import Integers, Sample
+from jetson_dnn_rt.lab.wcet.statement import Campaign, drop_nan
+from jetson_dnn_rt.tasks import Outcome
 
 MOST_CAMPAIGNS = 4
 """Variants of a task that are judged and drawn: those that ran most."""
 
 Judge = Callable[[Sample], Campaign]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class TaskReport:
-    """What is said about a task.
+    """Findings about a task.
 
-    Attributes
-    ----------
-    task : TaskColumns
-        Its jobs.
-    bursts : Bursts
-        Of its misses.
-    campaigns : list of (Sample, Campaign)
-        Largest first.
-    left_out : list of Sample
-        Variants with too few jobs, or too many of them.
-    pictures : dict of str to Picture
-        ``response``, ``misses``, ``variants``; ``stages-1`` and ``tail-1`` by campaign.
+    Campaigns are the largest first; `left_out` are variants with too few jobs, or beyond
+    `MOST_CAMPAIGNS`. Pictures are ``response``, ``misses``, ``variants``, and by campaign
+    ``stages-1`` and ``tail-1``.
     """
 
     task: TaskColumns
@@ -62,32 +57,12 @@ class TaskReport:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What is said about the first recording, and what the others add to it.
+    """Findings about the first recording, and how the others compare with it.
 
-    Attributes
-    ----------
-    title : str
-        Of the page.
-    recordings : list of Recording
-        The first is the one reported; the others are compared with it.
-    tasks : list of TaskReport
-        Of the first recording.
-    timeline : Picture
-        All tasks.
-    schedulability : Schedulability or None
-        None when nothing was measured often enough.
-    budgets : Picture or None
-        Drawn of it.
-    shifts : list of list of Shift
-        One list for each campaign, with one entry for each other condition.
-    comparisons : list of Picture
-        Of each of them.
-    advice : list of str
-        What to do, most urgent first.
-    layers : list of (str, Picture)
-        Task and variant, and the times of its layers.
-    cold : list of (Sample, int64 [N])
-        Times of the first frames of fresh processes.
+    `schedulability` is None when nothing was measured often enough. `shifts` has one list for each
+    campaign, with one entry for each other condition, and `comparisons` its picture. `layers` are
+    titles and pictures of runs layer by layer, `cold` the times of the first frames of fresh
+    processes.
     """
 
     title: str
@@ -104,7 +79,7 @@ class Report:
 
     @property
     def first(self) -> Recording:
-        """The recording that is reported."""
+        """The recording that the report is about."""
         return self.recordings[0]
 
     @property
@@ -125,24 +100,14 @@ def make_report(
     workers: int = 1,
     layers: Recording | None = None,
     cold: Recording | None = None,
-    say: Say = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Judge, analyse and draw.
 
-    Parameters
-    ----------
-    recordings : sequence of Recording
-        The first is reported, the others are compared with it.
-    judge : callable
-        Says what is known of the worst case of a sample (`wcet.evt.judge`).
-    title : str
-        Of the page.
-    workers : int
-        Stages that run side by side, for the schedulability analysis.
-    layers, cold : Recording, optional
-        Runs layer by layer, and first frames of fresh processes.
-    say : callable
-        Told what is being done.
+    The first recording is reported, the others are compared with it. `judge` gives the verdict on
+    the worst case of a sample (`wcet.evt.judge`); `workers` is the number of stages that run side
+    by side, for the schedulability analysis; `layers` and `cold` are recordings of runs layer by
+    layer and of the first frames of fresh processes.
     """
     first = recordings[0]
     judged = {}
@@ -190,7 +155,7 @@ def _report_task(
     }
     for number, (sample, campaign) in enumerate(campaigns, start=1):
         drawn[f"tail-{number}"] = draw_tail(f"{stem}-tail-{number}", sample, campaign)
-        stages = _stages_of(recording, sample)
+        stages = recording.stages_of(task.name, sample)
         if stages:
             drawn[f"stages-{number}"] = draw_stages(f"{stem}-stages-{number}", stages)
     judged = {sample.key for sample, _ in campaigns}
@@ -220,27 +185,18 @@ def _draw_layers(layers: Recording) -> list[tuple[str, Picture]]:
     for task in layers.tasks:
         for number, sample in enumerate(layers.samples_of(task)[:MOST_CAMPAIGNS], start=1):
             name = f"{_file_stem(task)}-layers-{number}"
-            found.append((sample.title, draw_stages(name, _stages_of(layers, sample))))
+            found.append((sample.title, draw_stages(name, layers.stages_of(task, sample))))
     return found
 
 
 def _gather_cold(cold: Recording) -> list[tuple[Sample, Integers]]:
-    """All times, whether they are marked as warm-up or not."""
+    """Take all times, whether they are marked as warm-up or not."""
     pairs = [(s, np.concatenate([s.warm_up_ns, s.times_ns])) for s in cold.samples]
     return [(sample, times) for sample, times in pairs if len(times)]
 
 
-def _stages_of(recording: Recording, sample: Sample) -> list[Sample]:
-    key = dict(sample.key)
-    return [
-        stage
-        for stage in recording.stages_of(key["task"])
-        if all(dict(stage.key).get(name) == value for name, value in key.items())
-    ]
-
-
 def _advise_tasks(tasks: Sequence[TaskReport], schedulability: Schedulability | None) -> list[str]:
-    """Of the task with most misses first; what holds for several is said once."""
+    """List advice on the task with most misses first; what several share is written once."""
     of: dict[str, list[str]] = {}
     for report in sorted(tasks, key=lambda report: -float(report.task.missed.mean())):
         for text in advise_task(report.task, report.bursts, schedulability):
@@ -249,7 +205,7 @@ def _advise_tasks(tasks: Sequence[TaskReport], schedulability: Schedulability | 
 
 
 def _advise_setup(recording: Recording) -> list[str]:
-    """Real-time settings that the system did not grant."""
+    """Advise on real-time settings that the system did not grant."""
     refused = [
         f"{name} ({setting.get('detail', '')})"
         for name, setting in recording.metadata.realtime.items()
@@ -265,3 +221,80 @@ def _advise_setup(recording: Recording) -> list[str]:
 
 def _file_stem(task: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in task)
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """Convert to JSON types; times in milliseconds, None for NaN."""
+    result = report.schedulability
+    return {
+        "title": report.title,
+        "seconds": report.first.span_ns / 1e9,
+        "tasks": {item.task.name: _task_dict(item) for item in report.tasks},
+        "schedulability": None
+        if result is None
+        else {
+            "workers": result.workers,
+            "mean_load": result.mean_load,
+            "verdicts": {
+                name: {
+                    "schedulable": verdict.schedulable,
+                    "utilization": verdict.utilization,
+                    "reason": verdict.reason,
+                }
+                for name, verdict in result.verdicts.items()
+            },
+            "least_deadline_ms": {
+                task: {
+                    name: None if least_ns is None else least_ns / 1e6
+                    for name, least_ns in needs.least_deadline_ns.items()
+                }
+                for task, needs in result.needs.items()
+            },
+            "together": [choice.variants for choice in result.together],
+        },
+        "comparisons": [
+            {
+                "task": shift.task,
+                "variant": shift.variant,
+                "before": report.first.label,
+                "after": shift.condition,
+                "times_ms": {n: [a / 1e6, b / 1e6] for n, (a, b) in shift.times_ns.items()},
+                "missed": list(shift.missed),
+            }
+            for group in report.shifts
+            for shift in group
+        ],
+        "advice": report.advice,
+    }
+
+
+def _task_dict(report: TaskReport) -> dict[str, Any]:
+    task, bursts = report.task, report.bursts
+    return {
+        "frames": len(task),
+        "outcomes": {outcome.value: task.count(outcome) for outcome in Outcome},
+        "missed_ratio": float(task.missed.mean()),
+        "deadline_ms": task.usual_deadline_ns / 1e6,
+        "longest_burst": bursts.longest,
+        "longest_without_result_ms": bursts.longest_ns / 1e6,
+        "campaigns": [
+            {
+                "title": campaign.title,
+                "count": campaign.count,
+                "support": campaign.support.value,
+                "hwm_ms": campaign.hwm_ns / 1e6,
+                "p99_ms": campaign.p99_ns / 1e6,
+                "bounds": [
+                    {
+                        "exceedance": bound.exceedance,
+                        "support": bound.support.value,
+                        "upper_ms": drop_nan(bound.upper_ns / 1e6),
+                    }
+                    for bound in campaign.bounds
+                ],
+                "failed_tests": [test.name for test in campaign.tests if not test.passed],
+                "statement": campaign.statement,
+            }
+            for _, campaign in report.campaigns
+        ],
+    }

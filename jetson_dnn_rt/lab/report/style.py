@@ -1,4 +1,4 @@
-"""How the figures look: few colours, each with one meaning, in a wide and a narrow layout.
+"""Style of the figures: few colours, each with one meaning, in a wide and a narrow layout.
 
 Red is the deadline and what is beyond it; blue is what was measured; purple is what is inferred.
 Colours are told apart by the colour-blind as well (Okabe & Ito; Paul Tol), and by their place.
@@ -24,10 +24,10 @@ DEADLINE = "#c62828"
 BOUND = "#6d3fa0"
 BEFORE = "#8d99a6"
 BESIDE = "#e08e0b"
-"""Time that other tasks took."""
+"""Time spent waiting for other tasks."""
 
 CONDITION_COLORS = (BEFORE, "#2b6cb0", "#e08e0b", "#2a8c6f", "#b5488f", "#111111")
-"""The first condition, which the others are compared with, and those."""
+"""The first condition, and those compared with it."""
 
 OUTCOME_COLORS = {
     Outcome.MET: MEASURED,
@@ -42,7 +42,7 @@ VARIANT_COLORS = ("#2b6cb0", "#e08e0b", "#2a8c6f", "#8d99a6")
 
 PIXELS_PER_INCH = 100
 _SCALE = 2
-"""Real pixels for each of the page's: sharp on a phone and on paper."""
+"""Device pixels per page pixel: sharp on a phone and on paper."""
 
 _KEY_SIZE = 8.2
 _PADDING: dict[str, Any] = {"w_pad": 0.06, "h_pad": 0.06, "wspace": 0.03, "hspace": 0.04}
@@ -83,22 +83,14 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """For which width a figure is drawn.
-
-    Attributes
-    ----------
-    width_px : int
-        On the page.
-    columns : int
-        Panels side by side.
-    """
+    """The width a figure is drawn for, and how many panels stand side by side."""
 
     width_px: int
     columns: int
 
     @property
     def narrow(self) -> bool:
-        """For a phone."""
+        """Whether it is the layout for a phone."""
         return self.columns == 1
 
     def panels(
@@ -108,31 +100,20 @@ class Layout:
         height_px: int,
         *,
         widths: Sequence[float] = (),
-        narrow_px: int = 0,
+        narrow_px: int,
     ) -> list[Any]:
-        """Make panels side by side, or below each other on a phone.
+        """Set the figure's size and make panels: side by side, or stacked on a phone.
 
-        Parameters
-        ----------
-        figure : matplotlib.figure.Figure
-            Its size is set.
-        count : int
-            Of panels.
-        height_px : int
-            Of one row of panels.
-        widths : sequence of float
-            Relative ones, of panels side by side.
-        narrow_px : int
-            Height of a panel below another; as `height_px` by default.
+        `height_px` (on a phone `narrow_px`) is the height of one row of panels, `widths` are the
+        relative widths of panels side by side.
         """
         columns = min(count, self.columns)
         rows = -(-count // columns)
-        row_px = narrow_px or height_px if self.narrow else height_px
+        row_px = narrow_px if self.narrow else height_px
         figure.set_size_inches(self.width_px / PIXELS_PER_INCH, rows * row_px / PIXELS_PER_INCH)
         ratios = list(widths) if len(widths) == columns == count else [1.0] * columns
-        panels = figure.subplots(
-            rows, columns, squeeze=False, gridspec_kw={"width_ratios": ratios}
-        ).ravel()
+        grid = {"width_ratios": ratios}
+        panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid).ravel()
         for spare in panels[count:]:
             spare.remove()
         return list(panels[:count])
@@ -143,17 +124,7 @@ WIDE, NARROW = Layout(1040, 2), Layout(350, 1)
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as PNG, for a screen and for a phone.
-
-    Attributes
-    ----------
-    name : str
-        Of its file, without suffix.
-    wide, narrow : bytes
-        PNG files.
-    alt : str
-        What it shows, for those who cannot see it.
-    """
+    """A figure as PNG, for a screen and for a phone; `name` is its file's, without suffix."""
 
     name: str
     wide: bytes
@@ -165,13 +136,7 @@ Draw = Callable[[Any, Layout], None]
 
 
 def require_matplotlib() -> Any:
-    """Import matplotlib.
-
-    Raises
-    ------
-    ConfigurationError
-        With the install line when it is missing.
-    """
+    """Import matplotlib; ConfigurationError with the install line when it is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -182,15 +147,7 @@ def require_matplotlib() -> Any:
 
 
 def render(name: str, alt: str, draw: Draw) -> Picture:
-    """Draw a figure in both layouts.
-
-    Parameters
-    ----------
-    name, alt : str
-        As in `Picture`.
-    draw : callable
-        Draws into a figure of the layout it is given.
-    """
+    """Draw a figure in both layouts; `draw` draws into a figure of the layout it is given."""
     return Picture(name, _render(draw, WIDE), _render(draw, NARROW), alt)
 
 
@@ -213,7 +170,7 @@ def _render(draw: Draw, layout: Layout) -> bytes:
 
 
 def mark_deadline(panel: Any, deadline_ms: float, text: str, *, top: float = 1.0) -> None:
-    """A red upright line with its name, when it is on the axis; else an arrow to where it is."""
+    """Draw a labelled red vertical line, or an arrow towards it when it is off the axis."""
     low, high = panel.get_xlim()
     style = {"color": DEADLINE, "fontsize": 8.4, "transform": panel.get_xaxis_transform()}
     if low <= deadline_ms <= high:
@@ -246,21 +203,11 @@ def write_title(
     *,
     width: float = 1.0,
 ) -> None:
-    """A title, and below it a key whose words have the colours of the marks; lines break.
+    """Write a title and, below it, a key of words in the colours of their marks; lines wrap.
 
-    Parameters
-    ----------
-    panel : Axes
-        The title stands above it, from its left edge.
-    title : str
-        May be empty.
-    layout : Layout
-        Of the figure.
-    key : sequence of (str, str)
-        Words and their colours.
-    width : float
-        Share of the figure that the panel has.
+    `width` is the panel's share of a wide figure; on a phone a panel has all of it.
     """
+    width = 1.0 if layout.narrow else width
     room_px = layout.width_px * width - (100.0 if layout.narrow else 66.0)
     renderer = panel.figure.canvas.get_renderer()
     lines: list[list[tuple[float, str, str]]] = []
@@ -275,18 +222,13 @@ def write_title(
     points = 72.0 / PIXELS_PER_INCH
     for number, line in enumerate(reversed(lines)):
         for start, text, color in line:
-            panel.annotate(
-                text,
-                (0, 1),
-                xycoords="axes fraction",
-                xytext=(start * points, 6 + 12.5 * number),
-                textcoords="offset points",
-                va="bottom",
-                color=color,
-                fontsize=_KEY_SIZE,
-            ).set_in_layout(False)
+            place = (start * points, 6 + 12.5 * number)
+            style: dict[str, Any] = {"va": "bottom", "color": color, "fontsize": _KEY_SIZE}
+            offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
+            mark = panel.annotate(text, (0, 1), xytext=place, **offset, **style)
+            mark.set_in_layout(False)
     broken = "\n".join(textwrap.wrap(title, max(12, int(room_px / 7.4))))
-    # A title of blanks keeps the room for the key, which is not part of the layout.
+    # A blank title reserves space for the key, which is not part of the layout.
     panel.set_title(broken or " ", pad=7.0 + 12.5 * len(lines) - (0 if broken else 12.0))
 
 
@@ -299,13 +241,27 @@ def _measure(renderer: Any, text: str) -> float:
     return float(width) / _SCALE
 
 
+def name_rows(panel: Any, rows: Any, names: Sequence[str], limits: tuple[float, float]) -> None:
+    """Label the rows of a horizontal figure and keep only the vertical grid lines."""
+    panel.set_yticks(rows, names)
+    panel.set_ylim(*limits)
+    panel.tick_params(axis="y", length=0, labelcolor=INK)
+    panel.grid(False, axis="y")
+
+
+def write_value(panel: Any, text: str, place: tuple[float, float], **style: Any) -> None:
+    """Write a bold figure on white beside a bar."""
+    text_style = {"fontsize": 8.4, "fontweight": "bold", "color": INK, "zorder": 6}
+    panel.annotate(text, place, textcoords="offset points", **text_style, **style)
+
+
 def format_thousands(value: float, _position: int = 0) -> str:
-    """Label of an axis of counts."""
+    """Format a tick of an axis of counts."""
     return f"{value:,.0f}" if value == round(value) else f"{value:g}"
 
 
 def use_log_shares(panel: Any, floor: float) -> None:
-    """A logarithmic upright axis of shares, from all frames down to `floor`."""
+    """Give a panel a logarithmic vertical axis of shares, from all frames down to `floor`."""
     from matplotlib.ticker import NullLocator
 
     panel.set_yscale("log")
@@ -315,14 +271,9 @@ def use_log_shares(panel: Any, floor: float) -> None:
 
 
 def format_ratio(share: float, _position: int = 0) -> str:
-    """Label of a logarithmic axis: ``1 in 1,000``."""
+    """Format a tick of a logarithmic axis of shares: ``1 in 1,000``."""
     if share >= 0.999:
         return "all"
     if share >= 9.99e-7:
         return f"1 in {round(1 / share):,}"
     return f"$10^{{{round(math.log10(share))}}}$"
-
-
-def clear_grid(panel: Any, axis: str) -> None:
-    """Keep only the grid that is read: lines across the other axis go."""
-    panel.grid(False, axis=axis)

@@ -1,4 +1,4 @@
-"""A board as a model: how fast and at what power it runs at every clock configuration.
+"""A board and its networks as models: speed and power at every clock configuration.
 
 Time. A stage takes the sum of three parts, none hidden behind another: operations on the GPU,
 bytes through the memory, launches by the CPU::
@@ -17,178 +17,320 @@ also to f; V is linear in f between the two voltages of the file.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.lab.simulate.fields import check, check_fields
+from jetson_dnn_rt.platforms.clocks import ClockSpace
+
+Floats = npt.NDArray[np.float64]
+
+CPU_DOMAINS = ("cpu", "little", "big")
+EMC = "emc"
+GPU = "gpu"
+
+# -- files: boards/*.yaml, networks.yaml ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DomainPower:
-    """Power of a clock domain at its fastest clock.
+    """Power of a clock domain at its fastest clock."""
 
-    Attributes
-    ----------
-    static_w : float
-        While it is on, in watts.
-    dynamic_w : float
-        More, while work is on it.
-    voltage_v : (float, float)
-        At its slowest and at its fastest clock.
-    """
-
-    static_w: float
-    dynamic_w: float
-    voltage_v: tuple[float, float]
+    static_w: float  # while it is on
+    dynamic_w: float  # added while work is on it
+    voltage_v: tuple[float, float]  # at its slowest and at its fastest clock
 
     def __post_init__(self) -> None:
-        if self.static_w < 0.0 or self.dynamic_w < 0.0:
-            raise ValueError(
-                f"static_w and dynamic_w must be >= 0: {self.static_w}, {self.dynamic_w}"
-            )
-        if not 0.0 < self.voltage_v[0] <= self.voltage_v[1]:
-            raise ValueError(f"voltage_v must be rising and > 0: {self.voltage_v}")
+        check_fields(self, ">= 0", "static_w", "dynamic_w")
+        low, high = self.voltage_v
+        check(0.0 < low <= high, f"voltage_v must be rising and > 0: {self.voltage_v}")
 
 
 @dataclass(frozen=True)
 class Compute:
-    """What the board does per second at its fastest clocks.
+    """What the board does per second at its fastest clocks."""
 
-    Attributes
-    ----------
-    gmacs_per_s : float
-        Multiply-accumulates of the GPU, in 1e9 per second.
-    memory_gb_per_s : float
-        Memory, in 1e9 bytes per second.
-    launch_us : float
-        CPU time of one kernel launch, in microseconds.
-    cpu_parallel : float
-        Share of the CPU work that spreads over all cores.
-    core_speed : mapping of str to float
-        Work per clock cycle of a core, by CPU domain, relative to each other.
-    emc_time : tuple of (float, float)
-        Memory clock in MHz and the time of the memory part relative to the fastest one, rising;
-        between them it is interpolated. Empty: the memory clock is fixed.
-    """
-
-    gmacs_per_s: float
-    memory_gb_per_s: float
-    launch_us: float
-    cpu_parallel: float
-    core_speed: dict[str, float]
+    gmacs_per_s: float  # of the GPU, in 1e9 multiply-accumulates
+    memory_gb_per_s: float  # in 1e9 bytes
+    launch_us: float  # CPU time of one kernel launch
+    cpu_parallel: float  # share of the CPU work that spreads over all cores
+    core_speed: dict[str, float]  # work per clock cycle of a core by CPU domain, relative
+    # Memory clock in MHz, rising, and the time of the memory part relative to the fastest one,
+    # interpolated in between. Empty: the memory clock is fixed.
     emc_time: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for key in ("gmacs_per_s", "memory_gb_per_s", "launch_us"):
-            if not getattr(self, key) > 0.0:
-                raise ValueError(f"{key} must be > 0: {getattr(self, key)}")
-        if not 0.0 <= self.cpu_parallel <= 1.0:
-            raise ValueError(f"cpu_parallel must be in [0, 1]: {self.cpu_parallel}")
+        check_fields(self, "> 0", "gmacs_per_s", "memory_gb_per_s", "launch_us")
+        check_fields(self, "in [0, 1]", "cpu_parallel")
         clocks = [clock for clock, _ in self.emc_time]
-        if clocks != sorted(clocks):
-            raise ValueError(f"emc_time must have rising clocks: {clocks}")
+        check(clocks == sorted(clocks), f"emc_time must have rising clocks: {clocks}")
 
 
 @dataclass(frozen=True)
 class Thermal:
-    """One heat capacity and one resistance to the air, and the kernel's throttling.
-
-    Attributes
-    ----------
-    ambient_c, initial_c : float
-        Temperature of the air, and of the chip at first, in degrees Celsius.
-    resistance_k_per_w : float
-        From the chip to the air.
-    capacity_j_per_k : float
-        Of chip and heat sink.
-    trip_c, hysteresis_k : float
-        Throttled from this temperature on, until it is that much lower.
-    poll_ms : float
-        How often the temperature is looked at, in milliseconds.
-    cap_mhz : mapping of str to float
-        Highest clock of each domain named while throttled.
-    """
+    """One heat capacity and one resistance to the air, and the kernel's throttling."""
 
     ambient_c: float
-    initial_c: float
-    resistance_k_per_w: float
-    capacity_j_per_k: float
-    trip_c: float
-    hysteresis_k: float
-    poll_ms: float
-    cap_mhz: dict[str, float]
+    initial_c: float  # of the chip at the start
+    resistance_k_per_w: float  # from the chip to the air
+    capacity_j_per_k: float  # of chip and heat sink
+    trip_c: float  # throttles from here on ...
+    hysteresis_k: float  # ... until it is this much cooler
+    poll_ms: float  # how often the kernel reads the temperature
+    cap_mhz: dict[str, float]  # highest clock of each named domain while throttled
 
     def __post_init__(self) -> None:
-        for key in ("resistance_k_per_w", "capacity_j_per_k", "hysteresis_k", "poll_ms"):
-            if not getattr(self, key) > 0.0:
-                raise ValueError(f"{key} must be > 0: {getattr(self, key)}")
+        check_fields(
+            self, "> 0", "resistance_k_per_w", "capacity_j_per_k", "hysteresis_k", "poll_ms"
+        )
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How execution times scatter.
+    """How execution times scatter; each sigma is the standard deviation of a logarithm."""
 
-    Attributes
-    ----------
-    frame_sigma : float
-        Standard deviation of the logarithm of what is common to the stages of a frame.
-    frame_correlation : float
-        Of that between one frame of a task and the next.
-    stage_sigma : float
-        Standard deviation of the logarithm of what each stage has of its own.
-    spike_probability : float
-        Share of the stages that are disturbed.
-    spike_factor : float
-        How much longer these take.
-    """
-
-    frame_sigma: float = 0.0
-    frame_correlation: float = 0.0
-    stage_sigma: float = 0.0
-    spike_probability: float = 0.0
-    spike_factor: float = 1.0
+    frame_sigma: float = 0.0  # of the factor common to the stages of a frame
+    frame_correlation: float = 0.0  # of that factor from one frame of a task to the next
+    stage_sigma: float = 0.0  # of each stage's own factor
+    spike_probability: float = 0.0  # share of the stages that are disturbed
+    spike_factor: float = 1.0  # how much longer these take
 
     def __post_init__(self) -> None:
-        for key in ("frame_sigma", "stage_sigma"):
-            if not 0.0 <= getattr(self, key) <= 1.0:
-                raise ValueError(f"{key} must be in [0, 1]: {getattr(self, key)}")
-        if not 0.0 <= self.frame_correlation < 1.0:
-            raise ValueError(f"frame_correlation must be in [0, 1): {self.frame_correlation}")
-        if not 0.0 <= self.spike_probability <= 1.0:
-            raise ValueError(f"spike_probability must be in [0, 1]: {self.spike_probability}")
-        if not self.spike_factor >= 1.0:
-            raise ValueError(f"spike_factor must be >= 1: {self.spike_factor}")
+        check_fields(self, "in [0, 1]", "frame_sigma", "stage_sigma", "spike_probability")
+        check_fields(self, "in [0, 1)", "frame_correlation")
+        check_fields(self, ">= 1", "spike_factor")
 
 
 @dataclass(frozen=True)
 class Board:
-    """A board file.
+    """A board file."""
+
+    space: str  # its clocks: tx2, xavier or fixed
+    base_w: float  # power that no clock changes
+    power: dict[str, DomainPower]  # by clock domain
+    compute: Compute
+    interference_per_stage: float  # share by which each further stage side by side slows a stage
+    noise: Noise
+    alone_share: float  # time of the full network alone at the fastest clocks / its deadline here
+    deadline_ms: dict[str, float]  # by network
+    period_ms: dict[str, float]  # by network
+    thermal: Thermal | None = None  # without it the board never throttles
+
+
+@dataclass(frozen=True)
+class NetworkStage:
+    """One stage of a network, counted at batch 1."""
+
+    name: str
+    macs_m: float  # multiply-accumulates, in millions
+    bytes_mb: float  # weights, inputs and outputs that go through the memory, in megabytes
+    kernels: int  # layers, each one launch by the CPU
+
+    def __post_init__(self) -> None:
+        check_fields(self, "> 0", "macs_m", "bytes_mb", "kernels")
+
+
+@dataclass(frozen=True)
+class NetworkVariant:
+    """A variant that every network has."""
+
+    name: str  # as in the variant library
+    time: float  # execution time relative to the full network
+    loss: float  # accuracy lost when the whole network runs in it, in [0, 1]
+
+    def __post_init__(self) -> None:
+        check_fields(self, "> 0", "time")
+        check_fields(self, "in [0, 1]", "loss")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of ``networks.yaml``."""
+
+    stages: tuple[NetworkStage, ...]
+
+    def __post_init__(self) -> None:
+        check(bool(self.stages), "a network needs at least one stage")
+
+    def counts(self, key: str) -> Floats:
+        """One of ``macs_m``, ``bytes_mb``, ``kernels`` for every stage, [K]."""
+        return np.array([getattr(stage, key) for stage in self.stages], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """All networks, and the variants that each of them has."""
+
+    variants: tuple[NetworkVariant, ...]
+    networks: dict[str, Network]
+
+    def __post_init__(self) -> None:
+        check(
+            bool(self.variants) and self.variants[0].loss == 0.0,
+            "variants: the first one must be the full network, with loss 0",
+        )
+        names = [variant.name for variant in self.variants]
+        check(len(set(names)) == len(names), f"variants: each name once: {', '.join(names)}")
+
+    def losses(self, network: str) -> Floats:
+        """Accuracy lost by each stage in each variant, [V, K].
+
+        Derived: the loss of a whole variant is split among its stages by their operations, since
+        these are what a decomposition takes away.
+        """
+        macs = self.networks[network].counts("macs_m")
+        return np.outer([variant.loss for variant in self.variants], macs / macs.sum())
+
+    def times(self) -> Floats:
+        """Time of each variant relative to the full network, [V]."""
+        return np.array([variant.time for variant in self.variants])
+
+
+# -- model ---------------------------------------------------------------------------------------
+
+
+class StageShares(NamedTuple):
+    """Where the time of each stage goes at the fastest clocks; the three sum to 1, each [K]."""
+
+    gpu: Floats
+    cpu: Floats
+    memory: Floats
+
+
+class BoardModel:
+    """Speed and power of a board at C clock configurations.
+
+    Parameters
+    ----------
+    indices : int64 [C]
+        Configurations of the clock space.
+    caps_hz : mapping of str to float, optional
+        Highest clock of a domain: the board while it throttles.
 
     Attributes
     ----------
-    space : str
-        Which clocks it has: ``tx2``, ``xavier`` or ``fixed``.
-    base_w : float
-        Power that no clock changes, in watts.
-    power : mapping of str to DomainPower
-        By clock domain.
-    compute : Compute
-        Speed.
-    interference_per_stage : float
-        Share by which each further stage side by side slows a stage.
-    noise : Noise
-        Of execution times.
-    alone_share : float
-        Time of the full network alone at the fastest clocks, as a share of its deadline here.
-    deadline_ms, period_ms : mapping of str to float
-        By network.
-    thermal : Thermal, optional
-        Without it the board never throttles.
+    idle_w : float64 [C]
+        Power while nothing runs.
+    dynamic_w : float64 [C, 3]
+        Power added while the GPU, the CPU and the memory work.
     """
 
-    space: str
-    base_w: float
-    power: dict[str, DomainPower]
-    compute: Compute
-    interference_per_stage: float
-    noise: Noise
-    alone_share: float
-    deadline_ms: dict[str, float]
-    period_ms: dict[str, float]
-    thermal: Thermal | None = None
+    def __init__(
+        self,
+        board: Board,
+        space: ClockSpace,
+        indices: npt.NDArray[np.int64],
+        caps_hz: dict[str, float] | None = None,
+    ) -> None:
+        self._board = board
+        self._names = space.names
+        self._frequencies = space.frequencies_hz()[indices].astype(np.float64)
+        self._cores = space.core_counts()[indices].astype(np.float64)
+        self._top = space.frequencies_hz()[[space.fastest]].astype(np.float64)
+        self._top_cores = space.core_counts()[[space.fastest]].astype(np.float64)
+        self._ranges = [
+            (min(o.frequency_hz for o in d.options if o.frequency_hz), d.options[-1].frequency_hz)
+            for d in space.domains
+        ]
+        for name, cap_hz in (caps_hz or {}).items():
+            column = self._names.index(name)
+            np.minimum(self._frequencies[:, column], cap_hz, out=self._frequencies[:, column])
+        self.idle_w, self.dynamic_w = self._power()
+
+    def shares(self, network: Network) -> StageShares:
+        """Where the time of a network's stages goes at the board's fastest clocks."""
+        gpu, cpu, memory = self._parts_s(network)
+        total = gpu + cpu + memory
+        return StageShares(gpu / total, cpu / total, memory / total)
+
+    def stage_weights(self, network: Network) -> Floats:
+        """Share of each stage in the time of the whole network at the fastest clocks, [K]."""
+        total = np.add.reduce(self._parts_s(network))
+        return np.asarray(total / total.sum())
+
+    def slowdown(self, shares: StageShares) -> Floats:
+        """Time of each stage relative to the fastest clocks, [K, C]."""
+        gpu, cpu, memory = map(np.outer, shares, self._stretches())
+        return np.asarray(gpu + cpu + memory)
+
+    def activity(self, shares: StageShares) -> Floats:
+        """Share of a stage's time in which GPU, CPU and memory work, [K, C, 3]."""
+        parts = np.stack(list(map(np.outer, shares, self._stretches())), axis=-1)
+        return np.asarray(parts / parts.sum(axis=-1, keepdims=True))
+
+    def _parts_s(self, network: Network) -> tuple[Floats, Floats, Floats]:
+        compute = self._board.compute
+        return (
+            network.counts("macs_m") / (compute.gmacs_per_s * 1e3),
+            network.counts("kernels") * compute.launch_us * 1e-6,
+            network.counts("bytes_mb") / (compute.memory_gb_per_s * 1e3),
+        )
+
+    def _stretches(self) -> tuple[Floats, Floats, Floats]:
+        """Time of the GPU, CPU and memory parts relative to the fastest clocks, each [C]."""
+        return self._gpu_time(), self._cpu_time(), self._memory_time()
+
+    def _gpu_time(self) -> Floats:
+        if GPU not in self._names:
+            return np.ones(len(self._frequencies))
+        column = self._names.index(GPU)
+        return np.asarray(self._top[0, column] / self._frequencies[:, column])
+
+    def _cpu_time(self) -> Floats:
+        speeds = self._cpu_speeds(self._frequencies)
+        if not speeds.shape[1]:
+            return np.ones(len(self._frequencies))
+        parallel = self._board.compute.cpu_parallel
+
+        def time(speed: Floats, cores: Floats) -> Floats:
+            serial = (1.0 - parallel) + parallel / np.maximum(cores.sum(axis=1), 1.0)
+            return np.asarray(serial / speed.max(axis=1))
+
+        columns = self._cpu_columns()
+        fastest = time(self._cpu_speeds(self._top), self._top_cores[:, columns])
+        return np.asarray(time(speeds, self._cores[:, columns]) / fastest)
+
+    def _memory_time(self) -> Floats:
+        curve = self._board.compute.emc_time
+        if EMC not in self._names or not curve:
+            return np.ones(len(self._frequencies))
+        clocks, times = np.array(curve).T
+        column = self._names.index(EMC)
+        relative = np.interp(self._frequencies[:, column] / 1e6, clocks, times)
+        return np.asarray(relative / np.interp(self._top[0, column] / 1e6, clocks, times))
+
+    def _cpu_columns(self) -> list[int]:
+        return [index for index, name in enumerate(self._names) if name in CPU_DOMAINS]
+
+    def _cpu_speeds(self, frequencies: Floats) -> Floats:
+        """Speed of one core of each CPU domain, [C, CPU domains]; 0 where it is off."""
+        columns = self._cpu_columns()
+        factors = [self._board.compute.core_speed[self._names[column]] for column in columns]
+        return np.asarray(frequencies[:, columns] * np.array(factors))
+
+    def _power(self) -> tuple[Floats, Floats]:
+        count = len(self._frequencies)
+        idle = np.full(count, self._board.base_w)
+        dynamic = np.zeros((count, 3))
+        speeds, cpus = self._cpu_speeds(self._frequencies), self._cpu_columns()
+        for column, name in enumerate(self._names):
+            power = self._board.power[name]
+            frequency = self._frequencies[:, column]
+            slowest, fastest = self._ranges[column]
+            low, high = power.voltage_v
+            slope = (high - low) / max(fastest - slowest, 1.0)
+            volts = (low + slope * (frequency - slowest)) / high
+            on = frequency > 0.0
+            cores = self._top_cores[0, column]
+            share_on = self._cores[:, column] / cores if cores else 1.0
+            idle += np.where(on, power.static_w * volts**2 * share_on, 0.0)
+            active = np.where(on, power.dynamic_w * volts**2 * frequency / fastest, 0.0)
+            if name in CPU_DOMAINS:
+                # The work is on the fastest cores that are on.
+                hosts = speeds.argmax(axis=1) == cpus.index(column)
+                dynamic[:, 1] += np.where(hosts, active, 0.0)
+            else:
+                dynamic[:, 0 if name == GPU else 2] += active
+        return idle, dynamic

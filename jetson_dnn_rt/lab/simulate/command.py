@@ -25,7 +25,7 @@ HELP = "simulate a policy in a scenario"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("--scenario", metavar="FILE|NAME", help="what happens")
     add("--policy", metavar="NAME", help="who decides")
@@ -45,13 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Simulate and report.
-
-    Raises
-    ------
-    ConfigurationError
-        When the options or the scenario cannot be used.
-    """
+    """Simulate and report."""
     if args.list:
         return _list()
     if args.scenario is None:
@@ -69,33 +63,30 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _simulate(args: argparse.Namespace) -> dict[str, Any]:
-    from jetson_dnn_rt.lab.simulate.scenario_files import make_source, open_scenario
-    from jetson_dnn_rt.lab.simulate.session import simulate
+    from jetson_dnn_rt.lab.simulate.scenario import open_scenario
+    from jetson_dnn_rt.lab.simulate.session import make_source, simulate, simulate_traced
     from jetson_dnn_rt.lab.simulate.tally import summarize
 
     source = make_source(open_scenario(args.scenario))
-    rest = range(args.seeds)
+    policy, frames = args.policy, args.frames
     tallies = []
     if args.trace is not None:
-        from jetson_dnn_rt.lab.simulate.simulated_trace import simulate_traced
-
-        tallies.append(
-            simulate_traced(source, args.policy, args.frames, args.trace, args.trace_limit_mb)
-        )
-        rest = range(1, args.seeds)
-    tallies += [simulate(source, args.policy, seed=seed, frames=args.frames) for seed in rest]
+        tallies.append(simulate_traced(source, policy, frames, args.trace, args.trace_limit_mb))
+    for seed in range(len(tallies), args.seeds):
+        tallies.append(simulate(source, policy, seed=seed, frames=frames))
     return summarize(tallies)
 
 
 def _plot(args: argparse.Namespace) -> int:
-    from jetson_dnn_rt.lab.simulate.scenario_files import make_source, open_scenario
-    from jetson_dnn_rt.lab.simulate.scenario_plots import collect, draw
+    from jetson_dnn_rt.lab.simulate.plots import collect, draw
+    from jetson_dnn_rt.lab.simulate.scenario import open_scenario
+    from jetson_dnn_rt.lab.simulate.session import make_source
 
     policies = [name for name in (args.policies or args.policy or "").split(",") if name]
     if not policies:
         raise ConfigurationError("--plot needs --policies A,B,...")
     source = make_source(open_scenario(args.scenario))
-    runs = [collect(source, policy, seeds=args.seeds, frames=args.frames) for policy in policies]
+    runs = collect(source, policies, seeds=args.seeds, frames=args.frames)
     files = draw(source, runs, args.plot)
     print(f"written: {', '.join(map(str, files))}", file=sys.stderr)
     if args.json:
@@ -104,7 +95,7 @@ def _plot(args: argparse.Namespace) -> int:
 
 
 def _list() -> int:
-    from jetson_dnn_rt.lab.simulate.scenario_files import open_scenario, scenario_names
+    from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
     from jetson_dnn_rt.lab.simulate.session import policy_names
 
     print("scenarios:")
@@ -115,7 +106,7 @@ def _list() -> int:
 
 
 def format_table(scenario: str, policy: str, seeds: int, result: dict[str, Any]) -> str:
-    """Return the result for people."""
+    """Format the result for people."""
 
     def show(value: float | None, unit: str = "", digits: int = 2) -> str:
         return "-" if value is None else f"{value:.{digits}f}{unit}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union
 
@@ -16,18 +16,32 @@ from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
 T = TypeVar("T")
-LIMIT_BYTES = 1_000_000
-"""No scenario is longer; whatever is, is another file."""
+LIMIT_BYTES = 1_000_000  # far more than any scenario has
+RULES: dict[str, Callable[[float], bool]] = {
+    "> 0": lambda value: value > 0,
+    ">= 0": lambda value: value >= 0,
+    ">= 1": lambda value: value >= 1,
+    "in [0, 1]": lambda value: 0.0 <= value <= 1.0,
+    "in [0, 1)": lambda value: 0.0 <= value < 1.0,
+    "in (0, 1]": lambda value: 0.0 < value <= 1.0,
+}
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise a `ValueError` unless the condition holds: for ``__post_init__``."""
+    if not condition:
+        raise ValueError(message)
+
+
+def check_fields(instance: object, rule: str, *keys: str) -> None:
+    """Check that each of these fields keeps a rule of `RULES`; NaN keeps none."""
+    for key in keys:
+        value = getattr(instance, key)
+        check(RULES[rule](value), f"{key} must be {rule}: {value}")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a file that holds names with values.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is missing, too long, no YAML, or has another form.
-    """
+    """Read a mapping; `ConfigurationError` if missing, too long, not YAML or not a mapping."""
     try:
         content = safe_yaml.parse(small_files.read_text(path, LIMIT_BYTES))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -38,25 +52,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def build(cls: type[T], values: object, path: Path, key: str = "") -> T:
-    """Make a frozen dataclass of what a file says, its fields by their type hints.
+    """Build a frozen dataclass from the values of a file, its fields by their type hints.
 
-    Understood are int, float, bool, str, None, other such dataclasses, and tuples and mappings
-    of them. What the dataclass itself refuses (a `ValueError` of its ``__post_init__``) is
-    reported like a value of a wrong type.
-
-    Parameters
-    ----------
-    cls : type
-        The dataclass.
-    values : object
-        As `read_yaml` gives it.
-    path, key : Path, str
-        Where the values come from, for the errors.
-
-    Raises
-    ------
-    ConfigurationError
-        For a key that is missing or unknown, and for a value that cannot be one.
+    Supported are int, float, bool, str, None, other such dataclasses, and tuples and mappings of
+    them. A key that is missing or unknown, a value of the wrong type, and a `ValueError` of the
+    dataclass's ``__post_init__`` raise a `ConfigurationError` that names `path` and `key`.
     """
     if not isinstance(values, Mapping):
         raise _error(path, key, f"must hold names with values: {safe_yaml.describe(values)}")

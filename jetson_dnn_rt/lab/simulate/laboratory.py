@@ -1,8 +1,9 @@
-"""From a scenario to its worlds, one for each seed, and to what profiling would find there."""
+"""The worlds of a scenario, one for each seed, and the tables that profiling it would give."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,26 +11,17 @@ import numpy as np
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.board_model import BoardModel
-from jetson_dnn_rt.lab.simulate.network import Floats
-from jetson_dnn_rt.lab.simulate.noise import draw_noise, make_generator
+from jetson_dnn_rt.lab.simulate.board import BoardModel, Floats
 from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
-from jetson_dnn_rt.lab.simulate.world import World, WorldTask
+from jetson_dnn_rt.lab.simulate.world import World, WorldTask, draw_noise, make_generator
 from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.tasks import TaskParameters
 
-PROFILE_SEED = 20_200_715
-"""Of the profile: no seed that anything is simulated with."""
-
-PROFILED_FRAMES = 256
-"""Frames whose stage times a table holds."""
-
-PROFILE_RUNS = 64
-"""Runs whose median is the measured slow-down at one clock configuration."""
-
-POWER_ERROR = 0.01
-"""Standard deviation of a measured power: resolution and averaging of an INA3221."""
+PROFILE_SEED = 20_200_715  # nothing is simulated with this seed
+PROFILED_FRAMES = 256  # frames whose stage times a table holds
+PROFILE_RUNS = 64  # the measured slow-down at one clock configuration is a median of so many runs
+POWER_ERROR = 0.01  # standard deviation of a measured power: resolution, averaging of an INA3221
 
 _BOARDS: dict[str, tuple[Callable[[], ClockSpace], str, str, str]] = {
     "tx2": (tx2_space, "tx2", "MAXN", "MAXQ"),
@@ -39,19 +31,10 @@ _BOARDS: dict[str, tuple[Callable[[], ClockSpace], str, str, str]] = {
 
 
 class Laboratory:
-    """Makes the worlds of a scenario, and profiles its tasks.
+    """Makes the worlds of a modelled scenario, and profiles its tasks.
 
-    What is slow (the clock table of ten thousands of configurations) is done once.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        One with tasks; see `jetson_dnn_rt.lab.simulate.recording` for one with a recording.
-
-    Attributes
-    ----------
-    scenario : Scenario
-        As given.
+    The slow part (the clock table of ten thousands of configurations) is done once. Scenarios with
+    a recording have a `jetson_dnn_rt.lab.simulate.recording.RecordedLaboratory`.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -59,8 +42,6 @@ class Laboratory:
             raise ConfigurationError(f"scenario {scenario.name} is recorded, it has no model")
         self.scenario = scenario
         self._space, self._presets = _clock_space(scenario.board.space)
-
-    # -- what policies are given ---------------------------------------------------------------
 
     @cached_property
     def clock_table(self) -> ClockTable:
@@ -79,7 +60,7 @@ class Laboratory:
 
     @cached_property
     def tables(self) -> list[TaskTable]:
-        """What profiling each task alone on the board finds, with the errors of measuring.
+        """Tables from profiling each task alone on the board, with measurement errors.
 
         Stage times at the fastest clocks are those of frames of another seed; slow-downs and
         powers have the error of a median of some runs. Co-runners and heat are not profiled.
@@ -89,7 +70,7 @@ class Laboratory:
 
     @cached_property
     def true_tables(self) -> list[TaskTable]:
-        """The same without any error and noise: for the oracle only."""
+        """The tables without errors and noise: for the oracle only."""
         return [self._true_table(self._models[0], task) for task in self.scenario.tasks]
 
     @cached_property
@@ -102,18 +83,8 @@ class Laboratory:
             for factor in self.scenario.interference
         )
 
-    # -- the truth -----------------------------------------------------------------------------
-
     def world(self, seed: int, frames: int | None = None) -> World:
-        """Everything that happens, for one seed.
-
-        Parameters
-        ----------
-        seed : int
-            >= 0.
-        frames : int, optional
-            Of the task with the shortest period; the others have theirs in the same time.
-        """
+        """The world of one seed >= 0, with so many frames of the task with the shortest period."""
         scenario = self.scenario
         count = scenario.frames if frames is None else frames
         duration_ns = count * min(task.period_ns for task in scenario.tasks)
@@ -131,11 +102,9 @@ class Laboratory:
             thermal=scenario.board.thermal,
         )
 
-    # -- inside --------------------------------------------------------------------------------
-
     @cached_property
     def _models(self) -> list[BoardModel]:
-        """The board as it is, and as it is while it throttles."""
+        """The board, and the board while it throttles."""
         board, indices = self.scenario.board, self.clock_table.indices
         models = [BoardModel(board, self._space, indices)]
         if board.thermal is not None:
@@ -172,12 +141,11 @@ class Laboratory:
         shares = model.shares(networks.networks[task.network])
         slowdown, activity = model.slowdown(shares), model.activity(shares)
         power = model.idle_w + (activity * model.dynamic_w).sum(axis=-1)
-        variants = len(networks.variants)
 
-        def repeat(array: Floats) -> Floats:
-            return np.broadcast_to(array, (variants, *array.shape))
+        def for_each_variant(array: Floats) -> Floats:
+            return np.broadcast_to(array, (len(networks.variants), *array.shape))
 
-        return repeat(slowdown), repeat(activity), repeat(power)
+        return for_each_variant(slowdown), for_each_variant(activity), for_each_variant(power)
 
     def _true_table(self, model: BoardModel, task: SimulatedTask) -> TaskTable:
         networks = self.scenario.networks
@@ -201,58 +169,51 @@ class Laboratory:
         )
         times = self._base_ns(self._models[0], task)[:, :, np.newaxis] * noise.T
         error = np.exp(self._median_error * generator.standard_normal(truth.slowdown.shape))
-        # Relative to the fastest clocks: there it is 1 whatever was measured.
+        # Relative to the fastest clocks: there it is 1 by definition.
         error[:, :, self.clock_table.fastest] = 1.0
         misread = np.exp(POWER_ERROR * generator.standard_normal(truth.power_w.shape))
-        return TaskTable(
-            truth.task,
-            truth.stages,
-            truth.variants,
-            truth.deadline_ns,
-            truth.period_ns,
-            _to_ns(times),
-            truth.slowdown * error,
-            truth.power_w * misread,
-            truth.loss,
+        return replace(
+            truth,
+            times_ns=_to_ns(times),
+            slowdown=truth.slowdown * error,
+            power_w=truth.power_w * misread,
         )
 
     def _make_task(self, task: SimulatedTask, seed: int, duration_ns: int) -> WorldTask:
         physics = [self._physics(model, task) for model in self._models]
-        networks = self.scenario.networks
-        stages = tuple(stage.name for stage in networks.networks[task.network].stages)
-        variants = tuple(variant.name for variant in networks.variants)
+        table = self._true_table(self._models[0], task)
         arrivals = self._arrivals(task, seed, duration_ns)
         noise = draw_noise(
             self.scenario.board.noise,
             make_generator(seed, "noise", task.name),
             max((sequence for _, _, sequence in arrivals), default=-1) + 1,
-            len(stages),
+            len(table.stages),
         )
         return WorldTask(
             parameters=TaskParameters(
                 name=task.name,
                 deadline_ns=task.deadline_ns,
                 period_ns=task.period_ns,
-                stages=stages,
-                variants=variants,
+                stages=table.stages,
+                variants=table.variants,
                 variant=task.variant,
                 budget_quantile=self.scenario.budget_quantile,
             ),
-            spans={variant: (1,) * len(stages) for variant in variants},
+            spans={variant: (1,) * len(table.stages) for variant in table.variants},
             arrivals=arrivals,
             base_ns=self._base_ns(self._models[0], task),
             noise=noise[[sequence for _, _, sequence in arrivals]],
             slowdown=np.stack([slowdown for slowdown, _, _ in physics]),
             activity=np.stack([activity for _, activity, _ in physics]),
-            loss=networks.losses(task.network),
-            overhead_ns=np.zeros((len(arrivals), len(stages)), np.int64),
+            loss=table.loss,
+            overhead_ns=np.zeros((len(arrivals), len(table.stages)), np.int64),
             wake_ns=np.zeros(len(arrivals), np.int64),
         )
 
     def _arrivals(
         self, task: SimulatedTask, seed: int, duration_ns: int
     ) -> tuple[tuple[int, int, int], ...]:
-        """Release, capture and sequence of the frames that a task gets of its camera."""
+        """Release, capture and sequence of the frames that a task gets from its camera."""
         camera = self.scenario.cameras[task.camera]
         generator = make_generator(seed, "camera", task.camera)
         period_ns = round(camera.period_ms * 1e6)

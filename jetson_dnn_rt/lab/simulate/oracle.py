@@ -2,11 +2,11 @@
 
 The same plans and the same objective, but the time of a plan is that of the very frame, noise and
 co-runners included, in place of a quantile; the clocks may change at every boundary, without
-delay; nothing needs to be held in reserve, and while nothing runs the board is at its most frugal
-clocks. What stays an estimate is how many stages will run side by side until a deadline, since
-that depends on everybody's later decisions; it is made as `horizon` makes it.
+delay; nothing is held in reserve, and while nothing runs the board is at its most frugal clocks.
+Only the number of stages that will run side by side until a deadline stays an estimate, as in
+`horizon`, since it depends on everybody's later decisions.
 
-It exists in the simulator only: it is the bound that every table of results is read against.
+It exists in the simulator only, as the bound for every table of results.
 """
 
 from __future__ import annotations
@@ -14,48 +14,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policies.horizon.frontier import Integers
-from jetson_dnn_rt.coordinator.policies.horizon.ladder import IMPOSSIBLE, plan_costs
-from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
+from jetson_dnn_rt.coordinator.policies.horizon.outlook import IMPOSSIBLE, plan_costs
+from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon, find_window
 from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
-from jetson_dnn_rt.coordinator.policies.horizon.windows import find_window
 from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
+from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.world import World
 
-Floats = npt.NDArray[np.float64]
-
-SPARE_NS = 1_000.0
-"""Held back for rounding to whole nanoseconds."""
+SPARE_NS = 1_000.0  # held back for rounding to whole nanoseconds
 
 
 class _NoPressure(PressureGauge):
-    """Nothing has to be learnt: the frame's own times are known."""
+    """Nothing to learn: the frame's own times are known."""
 
     def trust(self, index: int, member: Member, memory: Memory) -> float:
-        """All of it."""
+        """Full trust."""
         return 1.0
 
 
 class Oracle(Horizon):
-    """See the module.
-
-    Parameters
-    ----------
-    clock_table, tables, settings, workers, interference
-        As for every policy; the tables and the interference without any error.
-    world : World
-        What happens.
-    """
+    """See the module; `tables` and `interference` are given without any error."""
 
     clocks_at_boundaries = True
-    response = 1.0
-    """Its frames end at their deadlines: there is nothing that it has to hold back."""
-    deviations = 2.0
-    """Twice the reserve for others: it has no other one, and shall keep its deadlines."""
+    response = 1.0  # frames end at their deadlines: nothing has to be held back
+    deviations = 2.0  # twice the reserve for others: it has no other one
 
     def __init__(
         self,
@@ -97,7 +82,7 @@ class Oracle(Horizon):
             ]
 
     def show(self, world: World) -> None:
-        """Decide in another world of the same scenario from now on."""
+        """Decide in this world of the same scenario from now on."""
         self._world = world
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
@@ -115,12 +100,11 @@ class Oracle(Horizon):
         total = np.zeros(len(self.clocks))
         for index in active:
             outlook, stage = self._outlooks[index], members[index].stage
-            shared = self._costs[id(outlook)][stage][1]
-            own = self._costs[id(outlook)][stage][0]
+            own, shared = self._costs[id(outlook)][stage]
             time_ns = max(1.0, times_ns[index] - SPARE_NS)
             fits = needs[index] <= time_ns
             if members[index].running_since_ns is not None:
-                # Its next stage is under way: nothing can be chosen there any more.
+                # Its next stage is running already: its variant is fixed.
                 fits &= outlook.rests[stage].plans[:, :1] == members[index].variant
             plan = np.where(fits, own, np.inf).argmin(axis=0)
             columns = np.arange(len(total))
@@ -142,10 +126,10 @@ class Oracle(Horizon):
         return Decision(variants, self._outer[clocks])
 
     def _need_ns(self, index: int, member: Member) -> Floats:
-        """Time without which a plan of the present frame is not begun, [P, C].
+        """Time that each plan of the present frame needs to be started, [P, C].
 
-        Its true time; and, where others run side by side, that of its next stage and the fastest
-        rest with the reserve that `horizon` has for them.
+        Its true time; where others run side by side at least that of its next stage and the
+        fastest rest, with the reserve that `horizon` has for them.
         """
         outlook, stage = self._outlooks[index], member.stage
         factors = np.asarray(
@@ -159,11 +143,11 @@ class Oracle(Horizon):
 
 
 def _by_stage(plans: Integers, base_ns: Floats, stage: int) -> Floats:
-    """Times of each stage of each plan, [K - stage, P, C]."""
+    """Stage times of each plan, [K - stage, P, C]."""
     return np.stack([base_ns[plans[:, i], stage + i] for i in range(plans.shape[1])])
 
 
 def _rescued(plans: Integers, fastest: Integers) -> Integers:
-    """The plans with everything after their next stage in its fastest variant."""
+    """The plans, with all stages after the next one in their fastest variants."""
     rest = np.tile(fastest[1:], (len(plans), 1))
     return np.column_stack([plans[:, :1], rest])

@@ -1,46 +1,278 @@
-"""A recorded run as a world: its arrivals as they were, its execution times in blocks put anew.
+"""A recorded run as a world: the recorded arrivals, with execution times resampled in blocks.
 
-A job trace (of ``jetson-dnn-rt run --output``) says when every frame was released
-and how long each of its stages took. In the simulator the frames come again at the same times, and
-take the times of other recorded frames: recorded time is cut into blocks, and blocks drawn at
-random are put one after the other. Inside a block nothing is torn apart, so bursts survive; all
-tasks take the same block, so what disturbed them together still does (the circular block bootstrap
-of Politis & Romano, 1992).
+A job trace (of ``jetson-dnn-rt run --output``) holds when every frame was released and how long
+each of its stages took. In the simulator the frames come at the same times, but take the times of
+other recorded frames: recorded time is cut into blocks, and blocks drawn at random follow one
+another. Bursts survive inside a block, and all tasks take the same block, so that a common
+disturbance stays common (the circular block bootstrap of Politis & Romano, 1992).
+
+What a trace cannot hold is how long a frame that was not run, or not to its end, would have taken.
+A missing stage deviates from its median as it did in the frames before and after, and as far as
+the frame itself ran, as that part did: each counts with its share of the frame's usual time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.network import Floats
-from jetson_dnn_rt.lab.simulate.noise import make_generator
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask, read_recording
+from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
-from jetson_dnn_rt.lab.simulate.world import World, WorldTask
+from jetson_dnn_rt.lab.simulate.world import World, WorldTask, make_generator
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.tasks import TaskParameters
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters
+from jetson_dnn_rt.traces.reader import open_trace
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTask:
+    """A task of a trace: V variants, K stages, N frames."""
+
+    name: str
+    stages: tuple[str, ...]
+    variants: tuple[str, ...]  # the one that most frames ran first
+    spans: dict[str, tuple[int, ...]]  # by variant: stages in each of its runs
+    deadline_ns: int  # the most common one
+    period_ns: int  # the median
+    releases_ns: Integers  # [N], on the clock of the trace
+    captures_ns: Integers  # [N]
+    sequences: Integers  # [N]
+    base_ns: Floats  # [V, K] medians; that of a run over several stages is split among them
+    noise: Floats  # [N, K] recorded time over the median
+    overhead_ns: Integers  # [N, K] from a stage being ready and a worker free to its start
+    wake_ns: Integers  # [N] from the release to when an idle worker looked for work
+    # By variant the times of its warm-up runs, where known: the first budgets came from them.
+    warm_up_ns: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Starts and ends of the stages of all tasks, each in ascending order."""
+
+    starts_ns: Sequence[int]
+    ends_ns: Sequence[int]
+
+    @classmethod
+    def of(cls, records: Iterable[JobRecord]) -> Timeline:
+        """The timeline of all jobs of a trace."""
+        stages = [stage for record in records for stage in record.stages]
+        return cls(sorted(s.start_ns for s in stages), sorted(s.end_ns for s in stages))
+
+
+def read_recording(path: Path) -> list[RecordedTask]:
+    """Read the tasks of a job trace, by name.
+
+    `ConfigurationError` if it is missing, damaged, or no frame of a task ran to its end.
+    """
+    jobs: dict[str, list[JobRecord]] = defaultdict(list)
+    try:
+        for job in open_trace(path).jobs():
+            jobs[job.record.task].append(job.record)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"trace {path}: {error}") from error
+    if not jobs:
+        raise ConfigurationError(f"trace {path}: holds no job")
+    timeline = Timeline.of(record for records in jobs.values() for record in records)
+    try:
+        return [read_task(records, timeline) for _, records in sorted(jobs.items())]
+    except ValueError as error:
+        raise ConfigurationError(f"trace {path}: {error}") from error
+
+
+def read_task(records: Sequence[JobRecord], timeline: Timeline) -> RecordedTask:
+    """Build a recorded task from its records, at least one.
+
+    `timeline` holds all tasks of the trace: when workers were busy. `ValueError` if no frame ran
+    to its end, or frames differ in their stages.
+    """
+    jobs = sorted(records, key=lambda record: record.release_ns)
+    name = jobs[0].task
+    stages = _find_stages(jobs)
+    runs = [_locate(job, stages) for job in jobs]
+    used = Counter(stage.variant for job in runs for _, _, stage in job)
+    variants = tuple(variant for variant, _ in used.most_common())
+    spans = {variant: _find_spans(variant, runs, len(stages)) for variant in variants}
+    base_ns = _find_medians(runs, variants, spans, len(stages))
+    releases = np.array([job.release_ns for job in jobs], np.int64)
+    deadlines = Counter(job.absolute_deadline_ns - job.release_ns for job in jobs)
+    return RecordedTask(
+        name=name,
+        stages=stages,
+        variants=variants,
+        spans={v: tuple(span for span in spans[v] if span) for v in variants},
+        deadline_ns=deadlines.most_common(1)[0][0],
+        period_ns=int(np.median(np.diff(releases))) if len(jobs) > 1 else releases.item() or 1,
+        releases_ns=releases,
+        captures_ns=np.array([job.capture_ns for job in jobs], np.int64),
+        sequences=np.array([job.sequence for job in jobs], np.int64),
+        base_ns=base_ns,
+        noise=_find_noise(runs, variants, base_ns),
+        overhead_ns=_find_overheads(jobs, runs, timeline.ends_ns, len(stages)),
+        wake_ns=_find_wakes(jobs, timeline),
+    )
+
+
+_Run = tuple[int, int, StageRecord]  # first stage, number of stages, record
+
+
+def _expand(name: str) -> list[str]:
+    """Names of the single stages: ``inference-1..3`` stands for three."""
+    first, dots, last = name.partition("..")
+    if not dots:
+        return [name]
+    stem, _, begin = first.rpartition("-")
+    if not (begin.isdecimal() and last.isdecimal() and int(begin) < int(last)):
+        raise ValueError(f"{name!r} is no name of a run of stages")
+    return [f"{stem}-{number}" for number in range(int(begin), int(last) + 1)]
+
+
+def _find_stages(jobs: Sequence[JobRecord]) -> tuple[str, ...]:
+    """Stages of the task, from the frames that ran to their end."""
+    found = {
+        tuple(name for stage in job.stages for name in _expand(stage.name))
+        for job in jobs
+        if job.outcome in (Outcome.MET, Outcome.LATE)
+    }
+    if not found:
+        raise ValueError(f"no frame of task {jobs[0].task!r} ran to its end")
+    if len(found) > 1:
+        raise ValueError(f"frames of task {jobs[0].task!r} differ in their stages: {found}")
+    return found.pop()
+
+
+def _locate(job: JobRecord, stages: tuple[str, ...]) -> list[_Run]:
+    runs, position = [], 0
+    for stage in job.stages:
+        span = len(_expand(stage.name))
+        runs.append((position, span, stage))
+        position += span
+    if position > len(stages):
+        raise ValueError(f"frame {job.sequence} of task {job.task!r} has too many stages")
+    return runs
+
+
+def _find_spans(variant: str, jobs: Sequence[list[_Run]], count: int) -> tuple[int, ...]:
+    """Length of the run that a variant starts at each stage; 0 inside a run."""
+    spans = [1] * count
+    for runs in jobs:
+        for first, span, stage in runs:
+            if stage.variant == variant and span > 1:
+                spans[first : first + span] = [span, *(0,) * (span - 1)]
+    return tuple(spans)
+
+
+def _find_medians(
+    jobs: Sequence[list[_Run]],
+    variants: tuple[str, ...],
+    spans: dict[str, tuple[int, ...]],
+    count: int,
+) -> Floats:
+    times: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for runs in jobs:
+        for first, _, stage in runs:
+            times[stage.variant, first].append(stage.execution_time_ns)
+    base = np.zeros((len(variants), count))
+    for row, variant in enumerate(variants):
+        for first, span in enumerate(spans[variant]):
+            if not span:
+                continue
+            if (variant, first) not in times:
+                raise ValueError(f"stage {first + 1} never ran in variant {variant!r}")
+            median_ns = max(1.0, float(np.median(times[variant, first])))
+            base[row, first : first + span] = median_ns / span
+    return base
+
+
+def _find_noise(jobs: Sequence[list[_Run]], variants: tuple[str, ...], base_ns: Floats) -> Floats:
+    noise = np.full((len(jobs), base_ns.shape[1]), np.nan)
+    for row, runs in enumerate(jobs):
+        for first, span, stage in runs:
+            expected = base_ns[variants.index(stage.variant), first : first + span].sum()
+            noise[row, first : first + span] = stage.execution_time_ns / expected
+    known = ~np.isnan(noise)
+    neighbours = _interpolate(noise)
+    weights = base_ns[0] / base_ns[0].sum()
+    ran = np.where(known, weights, 0.0).sum(axis=1)
+    own = np.where(known, weights * noise, 0.0).sum(axis=1) / np.where(ran > 0.0, ran, 1.0)
+    guess = own[:, np.newaxis] * ran[:, np.newaxis] + neighbours * (1.0 - ran[:, np.newaxis])
+    return np.asarray(np.where(known, noise, guess))
+
+
+def _find_overheads(
+    jobs: Sequence[JobRecord], runs: Sequence[list[_Run]], ends_ns: Sequence[int], count: int
+) -> Integers:
+    """Time before each stage in which a worker was free and the frame ready.
+
+    With several workers a lower bound: the worker that became free last need not be this one.
+    Where the first stage waited for nobody, the time belongs to `_find_wakes`. For an aborted
+    frame, the time until its abort is that before the stage that did not run.
+    """
+    overheads = np.full((len(jobs), count), np.nan)
+    for row, (job, located) in enumerate(zip(jobs, runs, strict=True)):
+        ready_ns = job.release_ns
+        for first, span, stage in located:
+            place = bisect_right(ends_ns, stage.start_ns)
+            free_ns = ends_ns[place - 1] if place else ready_ns
+            if first or free_ns > ready_ns:
+                overheads[row, first] = stage.start_ns - max(ready_ns, free_ns)
+            overheads[row, first + 1 : first + span] = 0.0
+            ready_ns = stage.end_ns
+        next_stage = sum(span for _, span, _ in located)
+        if job.outcome is Outcome.ABORTED and 0 < next_stage < count:
+            free_ns = ends_ns[bisect_right(ends_ns, job.completion_ns) - 1]
+            overheads[row, next_stage] = job.completion_ns - max(ready_ns, free_ns)
+    return np.maximum(0.0, _interpolate(overheads)).astype(np.int64)
+
+
+def _find_wakes(jobs: Sequence[JobRecord], timeline: Timeline) -> Integers:
+    """Time from a release to the first decision of a worker that was idle then.
+
+    That is the first start after it, of any task, or the end of a frame that was skipped at its
+    start. Unknown where no worker was surely idle, or the frame was skipped at its release. It
+    matters since an idle worker decides that late: by then a budget may not fit any more.
+    """
+    wakes = np.full((len(jobs), 1), np.nan)
+    starts_ns, ends_ns = timeline.starts_ns, timeline.ends_ns
+    for row, job in enumerate(jobs):
+        release_ns, first = job.release_ns, bisect_left(starts_ns, job.release_ns)
+        running = first - bisect_right(ends_ns, release_ns)
+        if running > 0 or (job.start_ns is None and job.completion_ns == release_ns):
+            continue
+        decided_ns = job.completion_ns if job.start_ns is None else job.start_ns
+        if first < len(starts_ns):
+            decided_ns = min(decided_ns, starts_ns[first])
+        wakes[row] = decided_ns - release_ns
+    return np.maximum(0.0, _interpolate(wakes)).astype(np.int64)[:, 0]
+
+
+def _interpolate(values: Floats) -> Floats:
+    """Fill NaN with the mean of the nearest known values above and below in its column, or 0."""
+    filled = np.zeros_like(values)
+    rows = np.arange(len(values))
+    for column in range(values.shape[1]):
+        known = np.flatnonzero(~np.isnan(values[:, column]))
+        if not len(known):
+            continue
+        last = len(known) - 1
+        before = known[np.clip(np.searchsorted(known, rows, side="right") - 1, 0, last)]
+        after = known[np.clip(np.searchsorted(known, rows, side="left"), 0, last)]
+        filled[:, column] = (values[before, column] + values[after, column]) / 2.0
+    return filled
 
 
 class RecordedLaboratory:
     """Makes the worlds of a scenario with a recording.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        One with a recording.
-    recorded : sequence of RecordedTask, optional
-        What was recorded, or what would have been; by default it is read from the scenario's
-        trace.
-
-    Raises
-    ------
-    ConfigurationError
-        When the trace is missing, damaged, or too short to say anything.
+    `recorded` replaces the tasks of the scenario's trace. `ConfigurationError` if the trace is
+    missing, damaged, or too short.
     """
 
     def __init__(self, scenario: Scenario, recorded: Sequence[RecordedTask] | None = None) -> None:
@@ -57,46 +289,30 @@ class RecordedLaboratory:
 
     @cached_property
     def clock_table(self) -> ClockTable:
-        """One configuration: the clocks that it was recorded at."""
+        """One configuration: the clocks of the recording."""
         idle_w = np.array([self._recording.idle_w])
         return ClockTable(ClockSpace(()), np.zeros(1, np.int64), idle_w, 0, 0)
 
     @cached_property
     def tables(self) -> list[TaskTable]:
         """The recorded frames as a profile."""
-        return [self._table(task) for task in self.recorded]
-
-    @property
-    def true_tables(self) -> list[TaskTable]:
-        """With the medians alone."""
         return [
-            TaskTable(
-                table.task,
-                table.stages,
-                table.variants,
-                table.deadline_ns,
-                table.period_ns,
-                np.maximum(1, np.rint(task.base_ns)).astype(np.int64)[:, :, np.newaxis],
-                table.slowdown,
-                table.power_w,
-                table.loss,
-            )
-            for table, task in zip(self.tables, self.recorded, strict=True)
+            self._table(task, task.base_ns[:, :, np.newaxis] * task.noise.T)
+            for task in self.recorded
         ]
 
     @property
+    def true_tables(self) -> list[TaskTable]:
+        """The medians only."""
+        return [self._table(task, task.base_ns[:, :, np.newaxis]) for task in self.recorded]
+
+    @property
     def interference(self) -> tuple[float, ...]:
-        """None: the recorded times hold it already."""
+        """No slow-down: the recorded times include it."""
         return (1.0,) * self.scenario.workers
 
     def world(self, seed: int, frames: int | None = None) -> World:
-        """The recorded arrivals, with times resampled by the seed.
-
-        Raises
-        ------
-        ConfigurationError
-            When more frames are wanted than were recorded.
-        """
+        """The recorded arrivals, with times resampled by the seed; at most the recorded frames."""
         recorded = max(len(task.sequences) for task in self.recorded)
         if frames is not None and frames > recorded:
             raise ConfigurationError(
@@ -129,8 +345,7 @@ class RecordedLaboratory:
         losses = [self._recording.loss.get(variant, 0.0) for variant in task.variants]
         return np.repeat(np.array(losses)[:, np.newaxis] / stages, stages, axis=1)
 
-    def _table(self, task: RecordedTask) -> TaskTable:
-        times = task.base_ns[:, :, np.newaxis] * task.noise.T
+    def _table(self, task: RecordedTask, times: Floats) -> TaskTable:
         ones = np.ones((*task.base_ns.shape, 1))
         return TaskTable(
             task.name,
@@ -149,7 +364,7 @@ class RecordedLaboratory:
     ) -> WorldTask:
         count = len(task.sequences) if frames is None else min(frames, len(task.sequences))
         releases = task.releases_ns[:count] - origin_ns
-        captures = task.captures_ns[:count] - origin_ns
+        columns = (releases, task.captures_ns[:count] - origin_ns, task.sequences[:count])
         rows = resampling.rows(releases, task.releases_ns - origin_ns)
         shape = (1, *task.base_ns.shape, 1)
         activity = np.zeros((*shape, 3))
@@ -165,14 +380,7 @@ class RecordedLaboratory:
                 budget_quantile=self.scenario.budget_quantile,
             ),
             spans=task.spans,
-            arrivals=tuple(
-                zip(
-                    releases.tolist(),
-                    captures.tolist(),
-                    task.sequences[:count].tolist(),
-                    strict=True,
-                )
-            ),
+            arrivals=tuple(map(tuple, np.stack(columns, axis=1).tolist())),
             base_ns=task.base_ns,
             noise=task.noise[rows],
             slowdown=np.ones(shape),
@@ -184,15 +392,9 @@ class RecordedLaboratory:
 
 
 class Resampling:
-    """Which recorded time stands for which simulated one.
+    """Map from simulated to recorded time.
 
-    Parameters
-    ----------
-    block_ns, length_ns : int
-        Of a block, and of the recording. One block that is as long as the recording leaves
-        everything where it was.
-    seed, name : int, str
-        Of the random numbers.
+    One block as long as the recording leaves everything in place.
     """
 
     def __init__(self, block_ns: int, length_ns: int, seed: int, name: str) -> None:
@@ -206,23 +408,13 @@ class Resampling:
         self._starts_ns = starts_ns
 
     def rows(self, times_ns: Integers, recorded_ns: Integers) -> Integers:
-        """For each time the recorded frame that stands for it.
+        """Position of the recorded frame, of ascending releases, nearest to each resampled time.
 
-        Parameters
-        ----------
-        times_ns : int64 [M]
-            Releases, from the beginning.
-        recorded_ns : int64 [N]
-            Rising recorded releases, on the same origin.
-
-        Returns
-        -------
-        int64 [M]
-            Positions in `recorded_ns`: the nearest in time.
+        Both count from the start of the recording.
         """
         blocks = times_ns // self._block_ns
         sources = self._starts_ns[blocks] + times_ns - blocks * self._block_ns
-        # What goes beyond the end goes on at the beginning: no time is taken less often.
+        # Wraps around at the end, so that all recorded times are equally likely.
         sources %= self._length_ns + 1
         after = np.clip(np.searchsorted(recorded_ns, sources), 1, max(1, len(recorded_ns) - 1))
         after = np.minimum(after, len(recorded_ns) - 1)

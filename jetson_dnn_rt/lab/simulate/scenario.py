@@ -1,4 +1,4 @@
-"""Scenarios: which tasks run where, and what happens meanwhile; read from YAML."""
+"""Scenarios: which tasks run on which board, and what else happens; read from YAML."""
 
 from __future__ import annotations
 
@@ -6,161 +6,106 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jetson_dnn_rt.cli.environment import find_shared_file
+from jetson_dnn_rt.config.process import DISCIPLINES
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.board import Board, Compute, Noise, Thermal
-from jetson_dnn_rt.lab.simulate.fields import build, read_yaml
-from jetson_dnn_rt.lab.simulate.network import NetworkFile, NetworkVariant
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
+from jetson_dnn_rt.lab.simulate.board import (
+    Board,
+    Compute,
+    NetworkFile,
+    NetworkVariant,
+    Noise,
+    Thermal,
+)
+from jetson_dnn_rt.lab.simulate.fields import build, check, check_fields, read_yaml
 
+SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"
 BOARDS = "boards"
 CLOCKS = ("reduced", "all")
 
-RECORDED = Board(
-    space="fixed",
-    base_w=0.0,
-    power={},
-    compute=Compute(1.0, 1.0, 1.0, 0.0, {}),
-    interference_per_stage=0.0,
-    noise=Noise(),
-    alone_share=1.0,
-    deadline_ms={},
-    period_ms={},
-)
-"""In place of a board where a recording says how long everything takes."""
+RECORDED = Board("fixed", 0.0, {}, Compute(1.0, 1.0, 1.0, 0.0, {}), 0.0, Noise(), 1.0, {}, {})
+"""In place of a board where the times come from a recording."""
 
 
 @dataclass(frozen=True)
 class CameraSetting:
-    """A camera.
-
-    Attributes
-    ----------
-    period_ms : float
-        Between two frames, in milliseconds.
-    jitter_ms : float
-        A frame comes up to this much later than the period says, evenly spread.
-    offset_ms : float, optional
-        When the first frame comes; by default anywhere in the first period, by the seed.
-    """
+    """A camera of a scenario file."""
 
     period_ms: float
-    jitter_ms: float = 0.0
-    offset_ms: float | None = None
+    jitter_ms: float = 0.0  # a frame comes up to this much late, uniformly distributed
+    offset_ms: float | None = None  # of the first frame; None: within one period, by the seed
 
     def __post_init__(self) -> None:
-        if not self.period_ms > 0.0:
-            raise ValueError(f"period_ms must be > 0: {self.period_ms}")
-        if not 0.0 <= self.jitter_ms < self.period_ms:
-            raise ValueError(f"jitter_ms must be in [0, period_ms): {self.jitter_ms}")
-        if self.offset_ms is not None and self.offset_ms < 0.0:
-            raise ValueError(f"offset_ms must be >= 0: {self.offset_ms}")
+        check_fields(self, "> 0", "period_ms")
+        late_ms = self.jitter_ms
+        check(0.0 <= late_ms < self.period_ms, f"jitter_ms must be in [0, period_ms): {late_ms}")
+        if self.offset_ms is not None:
+            check_fields(self, ">= 0", "offset_ms")
 
 
 @dataclass(frozen=True)
 class TaskSetting:
-    """One task, or several alike.
+    """One task of a scenario file, or several alike."""
 
-    Attributes
-    ----------
-    network : str
-        Which one of ``networks.yaml``.
-    name : str
-        Of the task; by default the network's. Several alike are numbered from 0.
-    count : int
-        How many there are.
-    camera : str
-        Tasks on one camera are released together; by default each has its own.
-    period_ms, deadline_ms : float
-        0 = the board's for this network.
-    jitter_ms : float
-        Of its own camera.
-    variant : str
-        Set at first; by default the full network.
-    from_s, until_s : float
-        It gets frames only in this time, in seconds; 0 = to the end.
-    """
-
-    network: str
-    name: str = ""
+    network: str  # a name from networks.yaml
+    name: str = ""  # default: the network's; several alike are numbered from 0
     count: int = 1
-    camera: str = ""
-    period_ms: float = 0.0
-    deadline_ms: float = 0.0
-    jitter_ms: float = 0.0
-    variant: str = ""
-    from_s: float = 0.0
-    until_s: float = 0.0
+    camera: str = ""  # tasks on one camera are released together; default: one of its own
+    period_ms: float = 0.0  # 0 = the board's for this network
+    deadline_ms: float = 0.0  # 0 = the board's for this network
+    jitter_ms: float = 0.0  # of its own camera
+    variant: str = ""  # the initial one; default: the full network
+    from_s: float = 0.0  # frames come in this time only
+    until_s: float = 0.0  # 0 = to the end
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be >= 1: {self.count}")
-        for key in ("period_ms", "deadline_ms", "jitter_ms", "from_s", "until_s"):
-            if not getattr(self, key) >= 0.0:
-                raise ValueError(f"{key} must be >= 0: {getattr(self, key)}")
-        if self.until_s and self.until_s <= self.from_s:
-            raise ValueError(f"until_s must be > from_s: {self.until_s}, {self.from_s}")
+        check_fields(self, ">= 1", "count")
+        check_fields(self, ">= 0", "period_ms", "deadline_ms", "jitter_ms", "from_s", "until_s")
+        check(
+            not self.until_s or self.until_s > self.from_s,
+            f"until_s must be > from_s: {self.until_s}, {self.from_s}",
+        )
 
 
 @dataclass(frozen=True)
 class CoRunner:
-    """Something else on the board for a while: it slows all stages, and draws power.
-
-    Attributes
-    ----------
-    from_s, until_s : float
-        When, in seconds.
-    slowdown : float
-        Factor on the time of every stage.
-    power_w : float
-        In watts.
-    """
+    """Another load on the board for a while: it slows all stages and draws power."""
 
     from_s: float
     until_s: float
-    slowdown: float
+    slowdown: float  # factor on the time of every stage
     power_w: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.from_s < self.until_s:
-            raise ValueError(f"until_s must be > from_s >= 0: {self.from_s}, {self.until_s}")
-        if not self.slowdown >= 1.0 or not self.power_w >= 0.0:
-            raise ValueError(
-                f"slowdown must be >= 1 and power_w >= 0: {self.slowdown}, {self.power_w}"
-            )
+        check(
+            0.0 <= self.from_s < self.until_s,
+            f"until_s must be > from_s >= 0: {self.from_s}, {self.until_s}",
+        )
+        check_fields(self, ">= 1", "slowdown")
+        check_fields(self, ">= 0", "power_w")
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Times, and arrivals, from a job trace of ``jetson-dnn-rt run``.
+    """Arrivals and times from a job trace of ``jetson-dnn-rt run``."""
 
-    Attributes
-    ----------
-    trace : str
-        The file, relative to the scenario's.
-    block_ms : float
-        Length of the blocks of recorded time that are put together anew, so that bursts
-        survive; blocks are taken from all tasks alike, so that a disturbance stays one.
-    loss : mapping of str to float
-        Accuracy lost in a variant; 0 where it is not named.
-    idle_w, busy_w : float
-        Power of the machine while nothing runs and while a stage does, in watts.
-    """
-
-    trace: str
+    trace: str  # path, relative to the scenario file
+    # Length of the blocks of recorded time that are resampled: bursts survive inside a block. All
+    # tasks take the same block, so that a common disturbance stays common.
     block_ms: float = 2000.0
-    idle_w: float = 0.0
-    busy_w: float = 0.0
-    loss: dict[str, float] = field(default_factory=dict)
+    idle_w: float = 0.0  # power of the machine while nothing runs
+    busy_w: float = 0.0  # power of the machine while a stage runs
+    loss: dict[str, float] = field(default_factory=dict)  # accuracy lost by variant; default 0
 
     def __post_init__(self) -> None:
-        if not self.block_ms > 0.0:
-            raise ValueError(f"block_ms must be > 0: {self.block_ms}")
-        if not 0.0 <= self.idle_w <= self.busy_w:
-            raise ValueError(f"busy_w must be >= idle_w >= 0: {self.busy_w}, {self.idle_w}")
+        check_fields(self, "> 0", "block_ms")
+        check(
+            0.0 <= self.idle_w <= self.busy_w,
+            f"busy_w must be >= idle_w >= 0: {self.busy_w}, {self.idle_w}",
+        )
         for variant, loss in self.loss.items():
-            if not 0.0 <= loss <= 1.0:
-                raise ValueError(f"loss of {variant!r} must be in [0, 1]: {loss}")
+            check(0.0 <= loss <= 1.0, f"loss of {variant!r} must be in [0, 1]: {loss}")
 
 
 @dataclass(frozen=True)
@@ -182,27 +127,20 @@ class _ScenarioFile:
     recording: Recording | None = None
 
     def __post_init__(self) -> None:
-        if self.frames < 1:
-            raise ValueError(f"frames must be >= 1: {self.frames}")
-        if self.workers < 0:
-            raise ValueError(f"workers must be >= 0: {self.workers}")
-        if self.discipline not in DISCIPLINES:
-            raise ValueError(
-                f"discipline must be one of {', '.join(DISCIPLINES)}: {self.discipline!r}"
-            )
-        if self.clocks not in CLOCKS:
-            raise ValueError(f"clocks must be one of {', '.join(CLOCKS)}: {self.clocks!r}")
-        if not 0.0 < self.budget_quantile <= 1.0:
-            raise ValueError(f"budget_quantile must be in (0, 1]: {self.budget_quantile}")
-        if bool(self.tasks) == (self.recording is not None):
-            raise ValueError("tasks or recording: a scenario has one of them")
-        if bool(self.board) == (self.recording is not None):
-            raise ValueError("board: one that is modelled, none with a recording")
+        check_fields(self, ">= 1", "frames")
+        check_fields(self, ">= 0", "workers")
+        for key, known in (("discipline", DISCIPLINES), ("clocks", CLOCKS)):
+            value = getattr(self, key)
+            check(value in known, f"{key} must be one of {', '.join(known)}: {value!r}")
+        check_fields(self, "in (0, 1]", "budget_quantile")
+        recorded = self.recording is not None
+        check(bool(self.tasks) != recorded, "tasks or recording: a scenario has one of them")
+        check(bool(self.board) != recorded, "board: one that is modelled, none with a recording")
 
 
 @dataclass(frozen=True)
 class SimulatedTask:
-    """A task of a scenario, with everything that the files leave to defaults filled in."""
+    """A task of a scenario, with the defaults of the files filled in."""
 
     name: str
     network: str
@@ -216,36 +154,22 @@ class SimulatedTask:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario with its board and its networks.
+    """A scenario with its board and its networks."""
 
-    Attributes
-    ----------
-    name : str
-        Of its file.
-    tasks : tuple of SimulatedTask
-        The cohort; empty where a recording says what runs.
-    cameras : mapping of str to CameraSetting
-        Every task's is there.
-    workers : int
-        Stages that run side by side.
-    frames : int
-        Of the task with the shortest period, without ``--frames``.
-    """
-
-    name: str
+    name: str  # of its file
     description: str
     board: Board
     networks: NetworkFile
-    tasks: tuple[SimulatedTask, ...]
-    cameras: dict[str, CameraSetting]
-    workers: int
+    workers: int  # stages that run side by side
     discipline: str
-    frames: int
-    clocks: str
-    budget_quantile: float
-    co_runners: tuple[CoRunner, ...]
-    recording: Recording | None
-    trace: Path | None
+    tasks: tuple[SimulatedTask, ...] = ()  # none with a recording, which has its own
+    cameras: dict[str, CameraSetting] = field(default_factory=dict)  # of every task
+    frames: int = 0  # of the task with the shortest period, without ``--frames``
+    clocks: str = "reduced"
+    budget_quantile: float = 0.99
+    co_runners: tuple[CoRunner, ...] = ()
+    recording: Recording | None = None
+    trace: Path | None = None
 
     @property
     def interference(self) -> tuple[float, ...]:
@@ -257,17 +181,8 @@ class Scenario:
 def load_scenario(path: Path, folders: Sequence[Path] = ()) -> Scenario:
     """Read a scenario with its board and the networks.
 
-    Parameters
-    ----------
-    path : Path
-        The scenario.
-    folders : sequence of Path
-        Where boards and networks are looked for, after the scenario's own folder.
-
-    Raises
-    ------
-    ConfigurationError
-        Which names the file and the key.
+    Boards and networks are searched in the scenario's own folder, then in `folders`. A
+    `ConfigurationError` names the file and the key.
     """
     file = build(_ScenarioFile, read_yaml(path), path)
     places = (path.parent, *folders)
@@ -311,28 +226,15 @@ def record_scenario(
 ) -> Scenario:
     """The scenario of a job trace, without a file of its own.
 
-    Parameters
-    ----------
-    trace : Path
-        Job records.
-    block_ms : float
-        See `Recording`.
-    workers, discipline : int, str
-        Of the engine that was recorded; the trace does not say.
+    `workers` and `discipline` are those of the engine that was recorded: a trace lacks them.
     """
     return Scenario(
         name=trace.stem,
         description=f"recording {trace}",
         board=RECORDED,
         networks=NetworkFile((NetworkVariant("full", 1.0, 0.0),), {}),
-        tasks=(),
-        cameras={},
         workers=workers,
         discipline=discipline,
-        frames=0,
-        clocks="reduced",
-        budget_quantile=0.99,
-        co_runners=(),
         recording=Recording(str(trace), block_ms),
         trace=trace,
     )
@@ -388,3 +290,27 @@ def _expand(
             )
         )
     return tasks
+
+
+def scenario_folder() -> Path:
+    """Folder of the package's scenarios: in the checkout, else where it is installed."""
+    networks = find_shared_file(f"{SCENARIOS}/{NETWORKS}")
+    if networks is None:
+        raise ConfigurationError(f"{SCENARIOS} of this package is not installed")
+    return networks.parent
+
+
+def scenario_names() -> list[str]:
+    """Names of the package's scenarios."""
+    return sorted(path.stem for path in scenario_folder().glob("*.yaml") if path.name != NETWORKS)
+
+
+def open_scenario(text: str) -> Scenario:
+    """Read a scenario from its path, or by the name of one of the package's."""
+    folder = scenario_folder()
+    for path in (Path(text), folder / f"{text}.yaml"):
+        if path.is_file() and path.resolve() != (folder / NETWORKS).resolve():
+            return load_scenario(path, (folder,))
+    raise ConfigurationError(
+        f"--scenario {text}: neither a file nor one of {', '.join(scenario_names())}"
+    )

@@ -3,113 +3,86 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
+from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.oracle import Oracle
+from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
-from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame, Simulation
+from jetson_dnn_rt.lab.simulate.simulation import Observer, SimulatedFrame, Simulation
 from jetson_dnn_rt.lab.simulate.tally import Tally
+from jetson_dnn_rt.lab.simulate.uncoordinated import ClocksAlone, Uncoordinated, VariantsAlone
 from jetson_dnn_rt.lab.simulate.world import World
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.traces.clock_log import ClockLog
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 ORACLE = "oracle"
-ORACLE_CLASS = "jetson_dnn_rt.lab.simulate.oracle:Oracle"
 
 SIMULATED_POLICIES = {
-    ORACLE: ORACLE_CLASS,
-    "uncoordinated": "jetson_dnn_rt.lab.simulate.uncoordinated:Uncoordinated",
-    "clocks_alone": "jetson_dnn_rt.lab.simulate.uncoordinated:ClocksAlone",
-    "variants_alone": "jetson_dnn_rt.lab.simulate.uncoordinated:VariantsAlone",
+    "uncoordinated": Uncoordinated,
+    "clocks_alone": ClocksAlone,
+    "variants_alone": VariantsAlone,
 }
-"""Policies that exist in the simulator only."""
+"""Policies that exist in the simulator only, besides the oracle."""
 
 WARM_UP_RUNS = 32
 """Profiled frames that the first budgets of a task come from, as from warm-up runs."""
 
-Observer = Callable[[SimulatedFrame], None]
+SOURCE = "simulate"
+_TRACED_SEED = 0
+_CLOCK_CHANGES = (
+    1 << 22
+)  # far more than a run has: the trace is written more slowly than simulated
+
+Source = Laboratory | RecordedLaboratory
+"""Where worlds come from."""
 
 WarmUpTimes = Mapping[str, list[tuple[int, ...]]]
 """For each variant, run by run, the times of its stages in ns."""
 
 
-class Source(Protocol):
-    """Where worlds come from: a `Laboratory`, or a recording."""
-
-    scenario: Scenario
-
-    @property
-    def clock_table(self) -> ClockTable:
-        """The configurations to choose from."""
-
-    @property
-    def tables(self) -> list[TaskTable]:
-        """What profiling finds."""
-
-    @property
-    def true_tables(self) -> list[TaskTable]:
-        """The same without error, for the oracle."""
-
-    @property
-    def interference(self) -> tuple[float, ...]:
-        """As profiled."""
-
-    def world(self, seed: int, frames: int | None = None) -> World:
-        """What happens, for one seed."""
+def make_source(scenario: Scenario) -> Source:
+    """Build what the worlds of a scenario come from: its models, or its recording."""
+    return Laboratory(scenario) if scenario.recording is None else RecordedLaboratory(scenario)
 
 
 def policy_names() -> list[str]:
-    """All that can be simulated."""
-    return [*POLICIES, *SIMULATED_POLICIES]
+    """Names of all policies that can be simulated."""
+    return [*POLICIES, ORACLE, *SIMULATED_POLICIES]
 
 
 def make_policy(source: Source, name: str, settings: PolicySettings, world: World) -> Policy:
-    """Make a policy for a scenario; the oracle is shown the world.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is none of that name.
-    """
-    scenario = source.scenario
+    """Build a policy for a scenario; only the oracle sees the world."""
+    workers = source.scenario.workers
     if name == ORACLE:
-        module, _, cls = ORACLE_CLASS.partition(":")
-        oracle: Policy = getattr(importlib.import_module(module), cls)(
+        return Oracle(
             source.clock_table,
             source.true_tables,
             settings,
-            workers=scenario.workers,
-            interference=scenario.interference,
+            workers=workers,
+            interference=source.scenario.interference,
             world=world,
         )
-        return oracle
+    table, tables, interference = source.clock_table, source.tables, source.interference
     if name in SIMULATED_POLICIES:
-        module, _, cls = SIMULATED_POLICIES[name].partition(":")
-        made: Policy = getattr(importlib.import_module(module), cls)(
-            source.clock_table,
-            source.tables,
-            settings,
-            workers=scenario.workers,
-            interference=source.interference,
+        return SIMULATED_POLICIES[name](
+            table, tables, settings, workers=workers, interference=interference
         )
-        return made
     if name not in POLICIES:
         raise ConfigurationError(f"policy must be one of {', '.join(policy_names())}: {name!r}")
-    return create_policy(
-        name,
-        source.clock_table,
-        source.tables,
-        settings,
-        workers=scenario.workers,
-        interference=source.interference,
-    )
+    return create_policy(name, table, tables, settings, workers=workers, interference=interference)
 
 
 def simulate(
@@ -124,48 +97,37 @@ def simulate(
     made: Policy | None = None,
     warm_up_ns: Mapping[str, WarmUpTimes] | None = None,
 ) -> Tally:
-    """Run one seed of a scenario under a policy.
+    """Run one seed >= 0 of a scenario under a policy; a seed is the same world for every policy.
 
     Parameters
     ----------
     source : Source
-        Made of the scenario; use one for all policies and seeds.
-    policy : str
-        One of `policy_names`.
-    seed : int
-        >= 0; the same seed is the same world for every policy.
+        Use one for all policies and seeds.
     frames : int, optional
         Of the task with the shortest period; by default the scenario's.
-    settings : PolicySettings, optional
-        Of the policy.
     observer : callable, optional
         Called with every frame that ends.
     watch : callable, optional
         Called with the simulation and the coordinator before the run.
     made : Policy, optional
-        From `make_policy` for this source; policies have no state, so that one does for all seeds.
+        From `make_policy` for this source; policies are stateless, so one serves all seeds.
     warm_up_ns : mapping of str to WarmUpTimes, optional
-        By task, where the first budgets came from; by default the first profiled frames.
-
-    Returns
-    -------
-    Tally
-        What it came to.
+        Source of the first budgets by task; by default the first profiled frames.
 
     Raises
     ------
     ConfigurationError
-        When the policy is unknown, or raised.
+        If the policy is unknown, or raised.
     """
     world = source.world(seed, frames)
     if made is None:
         made = make_policy(source, policy, settings or PolicySettings(), world)
     tally = Tally()
-    observers = [tally.add] if observer is None else [tally.add, observer]
 
     def observe(frame: SimulatedFrame) -> None:
-        for take in observers:
-            take(frame)
+        tally.add(frame)
+        if observer is not None:
+            observer(frame)
 
     simulation = Simulation(world, observe, instant_clocks=policy == ORACLE)
     tables = source.true_tables if policy == ORACLE else source.tables
@@ -191,7 +153,6 @@ def simulate(
         raise ConfigurationError(f"policy {policy} failed: {coordinator.failure}")
     tally.energy_j = simulation.energy_j
     tally.decision_ns.extend(coordinator.decision_times_ns)
-    tally.clock_changes = len(simulation.clock_log) - 1
     tally.switches = coordinator.switches
     return tally
 
@@ -201,9 +162,9 @@ def seed_budgets(
     tables: Sequence[TaskTable],
     warm_up_ns: Mapping[str, WarmUpTimes] = MappingProxyType({}),
 ) -> None:
-    """First budgets from profiled frames, as the executor has them from warm-up runs.
+    """Seed the budgets from profiled frames, as the executor does from warm-up runs.
 
-    Where the times of those runs are known, they are taken.
+    Where the times of those runs are known, they are taken instead.
     """
     for table in tables:
         spans = simulation.engine.tasks[table.task].spans
@@ -231,3 +192,94 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def simulate_traced(
+    source: Source, policy: str, frames: int | None, folder: Path, limit_mb: int = TRACE_LIMIT_MB
+) -> Tally:
+    """Run the first seed of a scenario and write its job trace, with the schema of a real one.
+
+    An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit.
+
+    Raises
+    ------
+    ConfigurationError
+        If the folder cannot be written, pyarrow is missing, or from `simulate`.
+    JetsonDnnRtError
+        If the trace is incomplete in the end.
+    """
+    from jetson_dnn_rt.traces.writer import TraceWriter
+
+    log = ClockLog(entries=_CLOCK_CHANGES)
+    logged = 0
+    simulation: Simulation
+    writer: TraceWriter
+
+    with ExitStack() as stack:
+
+        def begin(begun: Simulation, coordinator: Coordinator) -> None:
+            nonlocal simulation, writer
+            simulation = begun
+            try:
+                writer = TraceWriter(
+                    folder,
+                    _describe(source, policy, begun.world),
+                    clocks=log.at,
+                    room=TraceRoom(limit_mb, ring=False),
+                    replace=True,
+                )
+            except OSError as error:
+                raise ConfigurationError(f"cannot write {folder}: {error.strerror}") from error
+            stack.enter_context(writer)
+
+        def keep(frame: SimulatedFrame) -> None:
+            nonlocal logged
+            for time_ns, position in simulation.clock_log[logged:]:
+                log.append(time_ns, source.clock_table.describe(position))
+            logged = len(simulation.clock_log)
+            writer.write(frame.record, warm_up=False, wait=True)
+
+        tally = simulate(
+            source, policy, seed=_TRACED_SEED, frames=frames, observer=keep, watch=begin
+        )
+    if writer.lost or writer.error:
+        raise JetsonDnnRtError(f"the trace lacks {writer.lost} jobs: {writer.error}")
+    return tally
+
+
+def _describe(source: Source, policy: str, world: World) -> TraceMetadata:
+    """Metadata of a simulated run: the board that is modelled, the machine that computed it."""
+    scenario = source.scenario
+    fastest = source.clock_table.describe(source.clock_table.fastest)
+    return TraceMetadata(
+        machine=describe_machine(),
+        platform={
+            "name": "simulated",
+            "title": f"{scenario.board.space} (model)",
+            "clocks": fastest,
+            "configuration": fastest,
+            "power_mode": "",
+            "writable": True,
+            "reason": "",
+            "notes": [],
+        },
+        tasks={
+            task.name: TracedTask(
+                variants=task.variants,
+                stages=task.stages,
+                deadline_ns=task.deadline_ns,
+                period_ns=task.period_ns,
+            )
+            for task in (each.parameters for each in world.tasks)
+        },
+        parameters={
+            "simulate": {
+                "scenario": scenario.name,
+                "policy": policy,
+                "seed": _TRACED_SEED,
+                "workers": world.workers,
+                "discipline": world.discipline,
+            }
+        },
+        source=SOURCE,
+    )

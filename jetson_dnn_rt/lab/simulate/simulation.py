@@ -1,58 +1,87 @@
 """The simulator: the scheduling engine under a virtual clock.
 
 The second driver of `jetson_dnn_rt.scheduling.engine.Engine`, beside the executor: it calls the
-same methods in the same order, but takes the time from a heap of events, and how long a stage
-takes from a `World`. Events of one instant go in the order of their kind, then of their making
-(simpy's heap key), so that a run is the same every time.
+same methods in the same order, but takes the time from a heap of events, and the duration of a
+stage from a `World`. Events of one instant are handled by kind, then in the order of their
+creation (simpy's heap key), so that a run is reproducible.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.simulate.power import EnergyMeter, Quiet, board_power_w
-from jetson_dnn_rt.lab.simulate.thermal import ThermalState
+from jetson_dnn_rt.lab.simulate.board import Thermal
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 CLOCKS, SURROUNDINGS, STAGE_END, RELEASE, WAKE = range(5)
-"""Kinds of events, in the order in which those of one instant go."""
+"""Kinds of events, in the order in which those of one instant are handled."""
+
+Quiet = Sequence[float]
+"""Share of a stage's time in which GPU, CPU and memory do not work for it."""
 
 _NO_IMAGE = np.zeros((0, 0), np.uint8)
 
 
-@dataclass(slots=True, eq=False)
-class _Task:
-    """A task while it is simulated; the truth as lists, since numpy is slow item by item."""
+class ThermalState:
+    """Temperature of the chip, and whether the kernel throttles.
 
-    truth: WorldTask
-    variants: dict[str, int]
-    base_ns: list[list[float]]
-    noise: list[list[float]]
-    slowdown: list[list[list[list[float]]]]
-    """[level][variant][clocks][stage]"""
-    quiet: list[list[list[list[Quiet]]]]
-    """[level][variant][clocks][stage]"""
-    loss: list[list[float]]
-    overhead_ns: list[list[int]]
-    wake_ns: list[int]
-    arrived: int = 0
-    rows: dict[int, int] = field(default_factory=dict)
-    frame_loss: float = 0.0
-    frame_watt_ns: float = 0.0
-    path: list[int] = field(default_factory=list)
+    ``C dT/dt = P - (T - T_air) / R``; between two readings the power counts with its mean, for
+    which the solution is exact.
+    """
+
+    def __init__(self, thermal: Thermal) -> None:
+        self._thermal = thermal
+        self.temperature_c = thermal.initial_c
+        self.throttled = thermal.initial_c >= thermal.trip_c
+
+    def advance(self, time_ns: int, mean_power_w: float) -> bool:
+        """Advance at a mean power; return whether `throttled` changed."""
+        thermal = self._thermal
+        time_constant_s = thermal.resistance_k_per_w * thermal.capacity_j_per_k
+        final_c = thermal.ambient_c + thermal.resistance_k_per_w * mean_power_w
+        decay = math.exp(-time_ns * 1e-9 / time_constant_s)
+        self.temperature_c = final_c + (self.temperature_c - final_c) * decay
+        before = self.throttled
+        if self.temperature_c >= thermal.trip_c:
+            self.throttled = True
+        elif self.temperature_c <= thermal.trip_c - thermal.hysteresis_k:
+            self.throttled = False
+        return self.throttled != before
+
+
+class _Task:
+    """State of a task; the truth as lists, since numpy is slow item by item."""
+
+    def __init__(self, truth: WorldTask) -> None:
+        self.name = truth.parameters.name
+        self.arrivals = truth.arrivals
+        self.variants = {variant: v for v, variant in enumerate(truth.parameters.variants)}
+        self.base_ns = truth.base_ns.tolist()
+        self.noise = truth.noise.tolist()
+        # Both by level, variant, clocks and stage.
+        self.slowdown = truth.slowdown.transpose(0, 1, 3, 2).tolist()
+        self.quiet = (1.0 - truth.activity).transpose(0, 1, 3, 2, 4).tolist()
+        self.loss = truth.loss.tolist()
+        self.overhead_ns = truth.overhead_ns.tolist()
+        self.wake_ns = truth.wake_ns.tolist()
+        self.arrived = 0
+        self.rows: dict[int, int] = {}
+        self.frame_loss = 0.0
+        self.frame_watt_ns = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A stage that runs."""
+    """A running stage."""
 
     task: _Task
     job: Job
@@ -61,29 +90,18 @@ class _Run:
     span: int
     start_ns: int
     end_ns: int
-    rate: float
-    """Slow-down by clocks, throttling and co-runners that `end_ns` was computed with."""
+    rate: float  # slow-down by clocks, throttling and co-runners that `end_ns` was computed with
     quiet: Quiet
     event: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFrame:
-    """What became of one frame.
+    """Outcome of one frame."""
 
-    Attributes
-    ----------
-    record : JobRecord
-        As the executor would have written it.
-    accuracy : float
-        1 minus the losses of what ran.
-    energy_j : float
-        Of the board while its stages ran, divided among the stages side by side.
-    """
-
-    record: JobRecord
-    accuracy: float
-    energy_j: float
+    record: JobRecord  # as the executor would have written it
+    accuracy: float  # 1 minus the losses of what ran
+    energy_j: float  # of the board while its stages ran, divided among the stages side by side
 
 
 Observer = Callable[[SimulatedFrame], None]
@@ -92,42 +110,17 @@ Observer = Callable[[SimulatedFrame], None]
 class Simulation:
     """One run of a world.
 
-    Parameters
-    ----------
-    world : World
-        What happens.
-    observer : callable
-        Called with every frame that ends, in order.
-    clocks : int, optional
-        Position in effect at first; the fastest by default.
-    instant_clocks : bool
-        Clock changes take no time: for the oracle, as a bound.
-
-    Attributes
-    ----------
-    engine : Engine
-        Its tasks are there; set the selector and seed the budgets before `run`.
-    clocks : int
-        Position in effect.
-    now_ns : int
-        The virtual clock.
-    clock_log : list of (int, int)
-        When which position came into effect, from the first one on.
+    `observer` is called with every frame that ends, in order. With `instant_clocks` a change takes
+    no time: for the oracle, as a bound. Set the engine's selector and seed its budgets before
+    `run`.
     """
 
-    def __init__(
-        self,
-        world: World,
-        observer: Observer,
-        *,
-        clocks: int | None = None,
-        instant_clocks: bool = False,
-    ) -> None:
+    def __init__(self, world: World, observer: Observer, *, instant_clocks: bool = False) -> None:
         self.world = world
         self.engine = Engine(world.workers, world.discipline)
         self.now_ns = 0
-        self.clocks = world.clock_table.fastest if clocks is None else clocks
-        self.clock_log = [(0, self.clocks)]
+        self.clocks = world.clock_table.fastest  # position in effect
+        self.clock_log = [(0, self.clocks)]  # when which position came into effect
         self._observer = observer
         self._instant_clocks = instant_clocks
         self._tasks: dict[str, _Task] = {}
@@ -139,35 +132,29 @@ class Simulation:
         self._co_runner_w = 0.0
         self._clock_event = 0
         self._wake_ns = 0
-        self._meter = EnergyMeter()
-        self._interference = [world.interference_of(n) for n in range(1, world.workers + 1)]
+        # The power is constant between two events, so that its integral is exact.
+        self._power_w = 0.0
+        self._counted_ns = 0
+        self._watt_ns = 0.0
+        # By the number of stages that run already; the last entry stands for all beyond.
+        beyond = world.workers - len(world.interference)
+        self._interference = [*world.interference, *world.interference[-1:] * beyond]
         self._idle_w = world.idle_w.tolist()
         self._dynamic_w = world.dynamic_w.tolist()
         self._thermal = ThermalState(world.thermal) if world.thermal else None
         self._thermal_energy_j = 0.0
         self._thermal_ns = 0
         for truth in world.tasks:
-            self._tasks[truth.name] = _unpack(truth)
+            self._tasks[truth.parameters.name] = _Task(truth)
             self.engine.add_task(truth.parameters, truth.spans)
 
     @property
     def energy_j(self) -> float:
-        """Of the board, up to now."""
-        return self._meter.energy_j
-
-    @property
-    def temperature_c(self) -> float | None:
-        """Of the chip at its last look; None for a board without."""
-        return self._thermal.temperature_c if self._thermal else None
+        """Energy of the board up to the last event."""
+        return self._watt_ns * 1e-9
 
     def request_clocks(self, position: int, now_ns: int) -> int:
-        """Change the clocks, after their delay; a change that is under way is given up.
-
-        Returns
-        -------
-        int
-            When it takes effect.
-        """
+        """Change the clocks after their delay, dropping a pending change; return when, in ns."""
         if self._instant_clocks:
             self._clock_event = 0
             self._change_clocks(position)
@@ -177,11 +164,11 @@ class Simulation:
         return at_ns
 
     def run(self) -> None:
-        """Let everything happen, until the last job ended and the world's end."""
+        """Run until the last job ended and the world's end is reached."""
         world = self.world
-        for truth in world.tasks:
-            if truth.arrivals:
-                self._push(truth.arrivals[0][0], RELEASE, self._tasks[truth.name])
+        for task in self._tasks.values():
+            if task.arrivals:
+                self._push(task.arrivals[0][0], RELEASE, task)
         for other in world.co_runners:
             self._push(round(other.from_s * 1e9), SURROUNDINGS, None)
             self._push(round(other.until_s * 1e9), SURROUNDINGS, None)
@@ -199,30 +186,23 @@ class Simulation:
                     self.now_ns = now_ns
                     self._end_stage(run)
                 continue
+            if kind in (CLOCKS, SURROUNDINGS) and now_ns > world.end_ns and not self._running:
+                continue
+            self.now_ns = now_ns
             if kind == RELEASE:
-                self.now_ns = now_ns
                 self._advance_energy()
                 self._release(what)  # type: ignore[arg-type]
                 if not (heap and heap[0][0] == now_ns and heap[0][1] == RELEASE):
                     self._wake_worker()
-                continue
-            if kind == WAKE:
-                self.now_ns = now_ns
+            elif kind == WAKE:
                 self._advance_energy()
                 self._dispatch(awake=True)
-                continue
-            if now_ns > world.end_ns and not self._running:
-                continue
-            self.now_ns = now_ns
-            if kind == CLOCKS:
-                if number == self._clock_event:
-                    self._change_clocks(what)  # type: ignore[arg-type]
-            else:
+            elif kind == SURROUNDINGS:
                 self._look_around(what)
+            elif number == self._clock_event:
+                self._change_clocks(what)  # type: ignore[arg-type]
         self.now_ns = max(self.now_ns, world.end_ns)
         self._advance_energy()
-
-    # -- events --------------------------------------------------------------------------------
 
     def _push(self, time_ns: int, kind: int, what: object) -> int:
         self._count += 1
@@ -230,18 +210,18 @@ class Simulation:
         return self._count
 
     def _release(self, task: _Task) -> None:
-        release_ns, capture_ns, sequence = task.truth.arrivals[task.arrived]
+        release_ns, capture_ns, sequence = task.arrivals[task.arrived]
         task.rows[sequence] = task.arrived
         self._wake_ns = max(self._wake_ns, task.wake_ns[task.arrived])
         task.arrived += 1
-        if task.arrived < len(task.truth.arrivals):
-            self._push(task.truth.arrivals[task.arrived][0], RELEASE, task)
+        if task.arrived < len(task.arrivals):
+            self._push(task.arrivals[task.arrived][0], RELEASE, task)
         frame = Frame(_NO_IMAGE, "mono8", capture_ns, sequence)
-        self.engine.release(task.truth.name, release_ns, capture_ns, Work(frame))
+        self.engine.release(task.name, release_ns, capture_ns, Work(frame))
         self._take_ended()
 
     def _wake_worker(self) -> None:
-        """After the releases of one instant: an idle worker decides when it is awake."""
+        """After the releases of one instant: an idle worker decides once it is awake."""
         wake_ns, self._wake_ns = self._wake_ns, 0
         if wake_ns and len(self._running) < self.world.workers:
             self._push(self.now_ns + wake_ns, WAKE, None)
@@ -249,11 +229,11 @@ class Simulation:
             self._dispatch()
 
     def _dispatch(self, *, awake: bool = False) -> None:
-        """Give every free worker a stage; one that has just woken up has lost its time already."""
+        """Give every free worker a stage; for one that just woke up the overhead is over."""
         engine, now_ns = self.engine, self.now_ns
         while (job := engine.next(now_ns)) is not None:
             if not job.path:
-                # The frame that it follows may just have ended: its figures are taken first.
+                # The previous frame may just have ended: take its figures first.
                 self._take_ended()
             self._start_stage(job, awake=awake)
         self._take_ended()
@@ -306,8 +286,6 @@ class Simulation:
                 )
             )
 
-    # -- clocks and surroundings ---------------------------------------------------------------
-
     def _change_clocks(self, position: int) -> None:
         self._advance_energy()
         if position != self.clocks:
@@ -322,8 +300,8 @@ class Simulation:
             assert self._thermal is not None
             assert self.world.thermal is not None
             elapsed_ns = self.now_ns - self._thermal_ns
-            energy_j = self._meter.energy_j - self._thermal_energy_j
-            self._thermal_ns, self._thermal_energy_j = self.now_ns, self._meter.energy_j
+            energy_j = self.energy_j - self._thermal_energy_j
+            self._thermal_ns, self._thermal_energy_j = self.now_ns, self.energy_j
             if self._thermal.advance(elapsed_ns, energy_j / (elapsed_ns * 1e-9)):
                 self._level = int(self._thermal.throttled)
                 self._rescale()
@@ -344,7 +322,7 @@ class Simulation:
         )
 
     def _rescale(self) -> None:
-        """What is left of the running stages goes on at another speed."""
+        """Continue the rest of the running stages at their new speed."""
         now_ns = self.now_ns
         for run in self._running.values():
             level = run.task.slowdown[self._level]
@@ -358,34 +336,31 @@ class Simulation:
             run.rate = rate
             run.event = self._push(run.end_ns, STAGE_END, run)
 
-    # -- power ---------------------------------------------------------------------------------
-
     def _set_power(self) -> None:
-        """Power from now on; energy must be counted up to now."""
-        level, clocks = self._level, self.clocks
-        self._meter.power_w = self._co_runner_w + board_power_w(
-            self._idle_w[level][clocks],
-            self._dynamic_w[level][clocks],
-            [run.quiet for run in self._running.values()],
+        """Set the power from now on; energy must be counted up to now.
+
+        A part of the board (GPU, CPU, memory) works while any of the stages side by side uses it.
+        Their uses are taken as independent: with shares a and b it works 1 - (1 - a)(1 - b) of
+        the time, which is a for a stage alone and never more than 1.
+        """
+        dynamic_w = self._dynamic_w[self._level][self.clocks]
+        gpu = cpu = memory = 1.0
+        for run in self._running.values():
+            gpu *= run.quiet[0]
+            cpu *= run.quiet[1]
+            memory *= run.quiet[2]
+        self._power_w = self._co_runner_w + (
+            self._idle_w[self._level][self.clocks]
+            + dynamic_w[0] * (1.0 - gpu)
+            + dynamic_w[1] * (1.0 - cpu)
+            + dynamic_w[2] * (1.0 - memory)
         )
 
     def _advance_energy(self) -> None:
-        watt_ns = self._meter.advance(self.now_ns)
+        watt_ns = self._power_w * (self.now_ns - self._counted_ns)
+        self._watt_ns += watt_ns
+        self._counted_ns = self.now_ns
         if watt_ns and self._running:
             share = watt_ns / len(self._running)
             for run in self._running.values():
                 run.task.frame_watt_ns += share
-
-
-def _unpack(truth: WorldTask) -> _Task:
-    return _Task(
-        truth=truth,
-        variants={variant: v for v, variant in enumerate(truth.parameters.variants)},
-        base_ns=truth.base_ns.tolist(),
-        noise=truth.noise.tolist(),
-        slowdown=truth.slowdown.transpose(0, 1, 3, 2).tolist(),
-        quiet=(1.0 - truth.activity).transpose(0, 1, 3, 2, 4).tolist(),
-        loss=truth.loss.tolist(),
-        overhead_ns=truth.overhead_ns.tolist(),
-        wake_ns=truth.wake_ns.tolist(),
-    )

@@ -1,4 +1,4 @@
-"""What a simulated run came to: misses with their confidence, accuracy, energy, responses."""
+"""Results of simulated runs: misses with their confidence, accuracy, energy, responses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.summary import order_statistic, summarize_ms
 
-Z95 = 1.959963984540054
-"""Quantile of the normal distribution for 95 %, two-sided."""
+Z95 = 1.959963984540054  # quantile of the normal distribution for 95 %, two-sided
 
 T95 = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
@@ -31,14 +30,13 @@ class TaskTally:
     released: int = 0
     met: int = 0
     accuracy_sum: float = 0.0
-    energy_j: float = 0.0
-    """While its stages ran, divided among the stages side by side."""
+    energy_j: float = 0.0  # while its stages ran, divided among the stages side by side
+    # Sequence of each frame and whether it was met, in the order of their ends.
     outcomes: list[tuple[int, bool]] = field(default_factory=list)
-    """Sequence of each frame, and whether it was met; in the order of their ends."""
     response_ns: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, frame: SimulatedFrame) -> None:
-        """Take one more frame."""
+        """Count a frame."""
         record = frame.record
         met = record.outcome is Outcome.MET
         self.outcomes.append((record.sequence, met))
@@ -52,7 +50,7 @@ class TaskTally:
 
     @property
     def max_burst(self) -> int:
-        """Most frames in a row, as they came from the camera, that were not met."""
+        """Most frames in a row, in the order of the camera, that were not met."""
         longest = burst = 0
         for _, met in sorted(self.outcomes):
             burst = 0 if met else burst + 1
@@ -62,38 +60,23 @@ class TaskTally:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run; several runs of one seed may be put together with `merge`.
-
-    Attributes
-    ----------
-    tasks : dict of str to TaskTally
-        By the task's name.
-    energy_j : float
-        Of the board over the whole run, idle time included.
-    decision_ns : array of int
-        Real time of each decision of the policy.
-    wall_s : float
-        Real time of the simulation.
-    clock_changes, switches : int
-        How often the clocks changed, and how often a frame went on in another variant.
-    """
+    """Counts of one run; `merge` combines several runs of one seed."""
 
     tasks: dict[str, TaskTally] = field(default_factory=dict)
-    energy_j: float = 0.0
-    decision_ns: array[int] = field(default_factory=lambda: array("q"))
-    wall_s: float = 0.0
-    clock_changes: int = 0
-    switches: int = 0
+    energy_j: float = 0.0  # of the board over the whole run, idle time included
+    decision_ns: array[int] = field(default_factory=lambda: array("q"))  # real, of the policy
+    wall_s: float = 0.0  # real time of the simulation
+    switches: int = 0  # how often a frame went on in another variant
 
     def add(self, frame: SimulatedFrame) -> None:
-        """Take one more frame."""
+        """Count a frame."""
         task = self.tasks.get(frame.record.task)
         if task is None:
             task = self.tasks[frame.record.task] = TaskTally()
         task.add(frame)
 
     def merge(self, other: Tally, prefix: str = "") -> None:
-        """Count a run of other tasks too; a name that both have gets the prefix."""
+        """Add a run of other tasks; a name that both have gets the prefix."""
         for name, task in other.tasks.items():
             if name in self.tasks and prefix + name in self.tasks:
                 raise ValueError(f"task {prefix + name!r} is counted already")
@@ -101,7 +84,6 @@ class Tally:
         self.energy_j += other.energy_j
         self.decision_ns.extend(other.decision_ns)
         self.wall_s += other.wall_s
-        self.clock_changes += other.clock_changes
         self.switches += other.switches
 
     @property
@@ -111,7 +93,7 @@ class Tally:
 
     @property
     def met(self) -> int:
-        """Frames whose result was there in time."""
+        """Frames with a result in time."""
         return sum(task.met for task in self.tasks.values())
 
     @property
@@ -127,15 +109,10 @@ class Tally:
 
 
 def summarize(tallies: Sequence[Tally]) -> dict[str, object]:
-    """The JSON of ``jetson-dnn-rt simulate``, of one tally for each seed.
+    """The JSON of ``jetson-dnn-rt simulate``, from one tally for each seed.
 
     Ratios, accuracy and responses are those of all frames together; ``energy_j`` is the mean of
     the seeds, ``max_burst`` the most frames in a row that one task missed in any of them.
-
-    Parameters
-    ----------
-    tallies : sequence of Tally
-        At least one.
     """
     if not tallies:
         raise ValueError("tallies must hold at least one")
@@ -163,10 +140,10 @@ def summarize(tallies: Sequence[Tally]) -> dict[str, object]:
 
 
 def miss_ratio_ci95(tallies: Sequence[Tally]) -> tuple[float, float] | None:
-    """Interval that covers the miss ratio with 95 % confidence; None without a frame.
+    """95 % confidence interval of the miss ratio; None without a frame.
 
-    Of several seeds: Student's t over the seeds, since the misses of one seed come together. Of
-    one seed, or where all seeds agree: Wilson's score interval, which takes frames as independent
+    With several seeds: Student's t over the seeds, since the misses of one seed are correlated.
+    With one seed, or where all agree: Wilson's score interval, which takes frames as independent
     (Wilson, JASA 1927).
     """
     released = sum(tally.released for tally in tallies)

@@ -1,13 +1,13 @@
-"""Two controllers that do not know of each other: the negative feedback loop of NeuOS' motivation.
+"""Two controllers that ignore each other: the negative feedback loop that motivates NeuOS.
 
 Paper 004, section 3.2: a system-level controller sets the clocks and an application-level one the
-variants, both by the task's LAG and each as if the other were not there. Behind schedule, both
+variants, both by the task's LAG and each as if the other did not exist. Behind schedule, both
 speed up at once, and since variants are few, the frame comes out ahead; the system takes that for
 headroom and slows down until it is a little behind; the application sees a deficit, and gives up
-accuracy again. A finer step takes every headroom before the coarser one could use it, so accuracy
-only falls, to the last variant, although the clocks alone could have kept the deadline.
+accuracy again. The finer step uses up all headroom before the coarser one can, so accuracy only
+falls, to the last variant, although the clocks alone could have kept the deadline.
 
-These are for the simulator: nobody wants them on a board.
+These are for the simulator only.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import PolicySettings, configured
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.policy import Policy, configured, usable
 
 TARGET = 0.95
 """Share of the deadline that both controllers aim at, so that noise alone misses none."""
 
 
-class Held(NamedTuple):
-    """What the controllers remember: the present clocks, and each member's variant."""
+class Choice(NamedTuple):
+    """The controllers' memory: the clocks, and each member's variant."""
 
     clocks: int
     variants: tuple[int, ...]
 
 
-class Uncoordinated:
-    """Both controllers, at every boundary, each by what its own table says.
+class Uncoordinated(Policy):
+    """Both controllers at every boundary, each with its own table.
 
     The system takes the slowest clocks that are faster than the present ones by the required
     speed-up ``sigma = (D - LAG) / D`` (algorithm 1 for a task alone); the application the most
@@ -43,54 +42,42 @@ class Uncoordinated:
     clocks_at_boundaries = True
     adjusts_variants = True
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self._tables = tuple(tables)
+    def prepare(self) -> None:
+        """By member: time of each variant relative to the first, speed of each configuration."""
         self._times: list[list[float]] = []
-        """Time of each variant relative to the first, by member."""
         self._speeds: list[list[float]] = []
-        """Speed of each configuration, by member."""
-        for table in tables:
+        for table in self.tables:
             totals = table.median_ns.sum(axis=1)
             self._times.append((totals / totals[0]).tolist())
             weighted = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
             self._speeds.append((weighted[0] / weighted).tolist())
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """The deciding member's controllers look at its LAG."""
-        held = cohort.memory
-        if not isinstance(held, Held):
-            held = Held(cohort.clocks_target, configured(cohort))
+        """Decide by the LAG of the deciding member."""
+        choice = cohort.memory
+        if not isinstance(choice, Choice):
+            choice = Choice(cohort.clocks_target, configured(cohort))
         number = cohort.deciding
         if number >= 0 and cohort.members[number].stage > 0:
             member = cohort.members[number]
             sigma = self._required_speed_up(number, member)
-            variants = list(held.variants)
+            variants = list(choice.variants)
             if self.adjusts_variants:
                 variants[number] = self._approximate(number, member, variants[number], sigma)
-            clocks = held.clocks
-            # What a change does shows only once it is in effect.
+            clocks = choice.clocks
+            # A change shows its effect only once it is complete.
             if self.adjusts_clocks and cohort.clocks == cohort.clocks_target:
                 clocks = self._set_speed(number, cohort.clocks, sigma)
-            held = Held(clocks, tuple(variants))
-        return Decision(held.variants, held.clocks, held)
+            choice = Choice(clocks, tuple(variants))
+        return Decision(choice.variants, choice.clocks, choice)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """All that are usable: the application may come to any."""
-        usable = cohort.members[member].usable
-        return [variant for variant, there in enumerate(usable) if there]
+        """All usable variants: the application may choose any."""
+        return usable(cohort.members[member])
 
     def _required_speed_up(self, number: int, member: Member) -> float:
-        """``(D - LAG) / D``, with both for the share of the deadline that is aimed at."""
-        full_ns = sum(self._tables[number].sub_deadlines_ns[: member.stage])
+        """``(D - LAG) / D``, both for the target share of the deadline."""
+        full_ns = sum(self.tables[number].sub_deadlines_ns[: member.stage])
         lag_ns = member.lag_ns - (1.0 - TARGET) * full_ns
         return (TARGET * member.deadline_ns - lag_ns) / (TARGET * member.deadline_ns)
 

@@ -1,8 +1,8 @@
-"""Execution and response times out of traces, as the arrays that statistics work on.
+"""Execution and response times read from traces, as arrays for the statistics.
 
 One campaign = one (task, variant, clocks): times of different ones are never mixed. Warm-up jobs
-are kept apart. Jobs that changed their variant inside the frame are campaigns of their own name
-(``full@x+tucker@x``), and so are those that ran together with others (``full@x (batch of 2)``).
+are kept apart. Jobs that changed their variant inside the frame form campaigns of their own
+(``full@x+tucker@x``), and so do those that ran together with others (``full@x (batch of 2)``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 KEYS = ("task", "variant", "stage", "clocks")
-"""What times can be told apart by; the task always is one."""
+"""Keys that times are grouped by; the task always is one."""
 
 EXECUTION, RESPONSE = "execution", "response"
 FINISHED = ("met", "late")
@@ -33,20 +34,10 @@ _COLUMNS = ("task", "variant", "outcome", "warm_up", "batch", "stages", *_TIMES)
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Times of one campaign, in the order in which they were measured.
+    """Times of one campaign (jobs or one stage), in the order in which they were measured.
 
-    Attributes
-    ----------
-    key : tuple of (str, str)
-        As ``(("task", "detector"), ("variant", "full@torch-fp32"))``.
-    times_ns : int64 [N]
-        Of one stage, or of whole jobs.
-    release_ns : int64 [N]
-        When their jobs were released: the order, and gaps in it.
-    warm_up_ns : int64 [M]
-        Times of the jobs that were marked as warm-up; not in `times_ns`.
-    deadline_ns : int
-        The usual relative deadline of the task; 0 = unknown.
+    The key is like ``(("task", "detector"), ("variant", "full@torch-fp32"))``. Warm-up times are
+    not in `times_ns`. `deadline_ns` is the usual relative deadline of the task; 0 = unknown.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -60,8 +51,13 @@ class Sample:
 
     @property
     def title(self) -> str:
-        """``detector, full@torch-fp32``."""
+        """Name for people: ``detector, full@torch-fp32``."""
         return ", ".join(value or "clocks not read" for _, value in self.key)
+
+    @property
+    def subtitle(self) -> str:
+        """What tells it from other campaigns of its task: ``full@torch-fp32, gpu 900 MHz``."""
+        return ", ".join(value for name, value in self.key if name != "task" and value)
 
 
 @dataclass(slots=True)
@@ -82,30 +78,17 @@ class _Rows:
     times_ns: Integers
     release_ns: Integers
     deadline_ns: Integers
-    warm_up: npt.NDArray[np.bool_]
+    warm_up: Flags
 
 
 def read_samples(
     traces: Iterable[Trace], by: Sequence[str] = ("task", "variant"), times: str = EXECUTION
 ) -> list[Sample]:
-    """Times of finished jobs, grouped.
+    """Group the times of finished jobs; samples are sorted by their keys.
 
-    Parameters
-    ----------
-    traces : iterable of Trace
-        One after the other: where campaigns of the same key are in several, they follow each
-        other.
-    by : sequence of str
-        Some of `KEYS`; with ``stage`` the times are those of single stages, of all jobs that ran
-        them.
-    times : str
-        ``execution`` (without waiting) or ``response`` (release to completion); of stages there
-        is the execution only.
-
-    Returns
-    -------
-    list of Sample
-        Sorted by their keys.
+    Traces come one after the other: campaigns with the same key follow each other. With ``stage``
+    in `by` the execution times are those of single stages, of all jobs that ran them. `times` is
+    ``execution`` (without waiting) or ``response`` (release to completion).
 
     Raises
     ------
@@ -121,74 +104,66 @@ def read_samples(
     gathered: dict[tuple[str, ...], _Gathered] = {}
     for trace in traces:
         for batch in trace.batches(_COLUMNS):
-            make = _stage_rows if "stage" in names else _job_rows
-            _gather(make(batch, names, times), gathered)
+            rows = _stage_rows(batch, names) if "stage" in by else _job_rows(batch, names, times)
+            _gather(rows, gathered)
     return [_finish(key, names, found) for key, found in sorted(gathered.items())]
 
 
 def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
     finished = np.isin(np.array(batch.column("outcome").to_pylist(), np.str_), FINISHED)
-    columns = {name: _numbers(batch, name) for name in _TIMES}
+    columns = {name: read_numbers(batch, name) for name in _TIMES}
     release_ns = columns["release_ns"]
-    stages, offsets = _stages(batch)
+    stages, offsets = read_stages(batch)
     if times == RESPONSE:
         times_ns = columns["completion_ns"] - release_ns
     else:
-        ends_ns = np.concatenate([[0], np.cumsum(stages["end_ns"] - stages["start_ns"])])
-        times_ns = ends_ns[offsets[1:]] - ends_ns[offsets[:-1]]
+        times_ns = sum_stages(stages, offsets)
     keys = []
     for name in names:
         if name == "clocks":
-            texts, codes = _join_clocks(*_encode(stages["clocks"]), offsets)
+            texts, codes = _join_clocks(*encode(stages["clocks"]), offsets)
         else:
-            texts, codes = _encode(campaign_names(batch, name))
+            texts, codes = encode(campaign_names(batch, name))
         keys.append((texts, codes[finished]))
     return _Rows(
         keys,
         times_ns[finished],
         release_ns[finished],
         (columns["absolute_deadline_ns"] - release_ns)[finished],
-        _flags(batch)[finished],
+        read_warm_up(batch)[finished],
     )
 
 
-def _stage_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
-    stages, offsets = _stages(batch)
+def _stage_rows(batch: pa.RecordBatch, names: list[str]) -> _Rows:
+    stages, offsets = read_stages(batch)
     jobs = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
     sizes = _batch_sizes(batch)
     keys = []
     for name in names:
         if name == "task":
-            texts, codes = _encode(batch.column("task"))
+            texts, codes = encode(batch.column("task"))
             keys.append((texts, codes[jobs]))
         elif name == "variant" and sizes is not None:
-            keys.append(_encode(_mark(stages["variant"], sizes[jobs])))
+            keys.append(encode(_mark(stages["variant"], sizes[jobs])))
         else:
-            keys.append(_encode(stages["name" if name == "stage" else name]))
+            keys.append(encode(stages["name" if name == "stage" else name]))
     times_ns = stages["end_ns"] - stages["start_ns"]
     return _Rows(
         keys,
         times_ns,
-        _numbers(batch, "release_ns")[jobs],
+        read_numbers(batch, "release_ns")[jobs],
         np.zeros_like(times_ns),
-        _flags(batch)[jobs],
+        read_warm_up(batch)[jobs],
     )
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> Integers:
+def read_numbers(batch: pa.RecordBatch, name: str) -> Integers:
+    """Read a column of integers."""
     return np.asarray(batch.column(name).to_numpy(), np.int64)
 
 
 def campaign_names(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of texts; of variants those of jobs that ran in a batch are told apart.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        Rows of a trace, with its column ``batch`` where the trace has one.
-    name : str
-        Of the column.
-    """
+    """Return a column of texts; variants of jobs that ran in a batch are marked."""
     sizes = _batch_sizes(batch) if name == "variant" else None
     column = batch.column(name)
     return column if sizes is None else _mark(column, sizes)
@@ -212,12 +187,13 @@ def _mark(variants: pa.Array, sizes: Integers) -> pa.Array:
     return require_pyarrow().array(marked)
 
 
-def _flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def read_warm_up(batch: pa.RecordBatch) -> Flags:
+    """Read which jobs are marked as warm-up."""
     return np.asarray(batch.column("warm_up").to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
-    """Stages of all jobs one after the other, and where those of each job begin: [jobs + 1]."""
+def read_stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
+    """Return the columns of all stages, and where those of each job begin [jobs + 1]."""
     column = batch.column("stages")
     offsets = np.asarray(column.offsets.to_numpy(), np.int64)
     values = column.flatten()
@@ -227,8 +203,14 @@ def _stages(batch: pa.RecordBatch) -> tuple[dict[str, Any], Integers]:
     return arrays, offsets - offsets[0]
 
 
-def _encode(column: pa.Array) -> tuple[list[str], Integers]:
-    """Distinct texts of a column, and for each row the number of its text."""
+def sum_stages(stages: dict[str, Any], offsets: Integers) -> Integers:
+    """Sum the execution of each job over its stages."""
+    ends_ns = np.concatenate([[0], np.cumsum(stages["end_ns"] - stages["start_ns"])])
+    return np.asarray(ends_ns[offsets[1:]] - ends_ns[offsets[:-1]])
+
+
+def encode(column: pa.Array) -> tuple[list[str], Integers]:
+    """Return the distinct texts of a column, and for each row the number of its text."""
     encoded = column.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices.to_numpy(), np.int64)
 
@@ -236,11 +218,11 @@ def _encode(column: pa.Array) -> tuple[list[str], Integers]:
 def _join_clocks(
     texts: list[str], codes: Integers, offsets: Integers
 ) -> tuple[list[str], Integers]:
-    """Clocks of whole jobs: where they changed between stages, all of them joined by ``+``."""
+    """Clocks of whole jobs; those that changed between stages are joined by ``+``."""
     known: dict[str, int] = {"": 0}
     joined = np.zeros(len(offsets) - 1, np.int64)
     starts, ends = offsets[:-1], offsets[1:]
-    # Between two changes all stages have the same; a job is inside such a stretch, or not.
+    # Stages between two changes have the same clocks; a job lies in one such stretch, or not.
     stretch = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])]) if len(codes) else codes
     some = np.flatnonzero(ends > starts)
     same = stretch[starts[some]] == stretch[ends[some] - 1]

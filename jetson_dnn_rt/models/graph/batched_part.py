@@ -3,8 +3,8 @@
 Networks come with a batch of 1 written into them: exporters turn sizes into constants. So the
 constants that stand for the batch are rewritten where they say what an operator's output looks
 like (``Reshape``, ``Expand``, ``Resize``). A network that needs more than that, one that mixes its
-images or returns a list of boxes, gives other outputs; whoever runs a batched part compares them
-with those of the part itself first (`jetson_dnn_rt.variants.running.batching`).
+images or returns a list of boxes, gives other outputs; `jetson_dnn_rt.variants.running.batching`
+compares them with those of the part itself before it runs them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,9 @@ _SHAPE_READERS = ("Shape", "Size")
 
 
 class BatchedPart:
-    """A `Part` that takes `size` images.
+    """A `Part` that takes `size` images at once, >= 2.
 
-    Parameters
-    ----------
-    part : Part
-        For one image.
-    size : int
-        Images at once, >= 2.
-
-    Raises
-    ------
-    ModelError
-        When an input of the part has no first dimension of 1 to put the images into.
+    `ModelError` where an input of the part has no first dimension of 1 to put the images into.
     """
 
     def __init__(self, part: Part, size: int) -> None:
@@ -53,7 +43,8 @@ class BatchedPart:
 
     def torch_module(self) -> torch.nn.Module:
         """The part's own module, or what onnx2torch makes of the rewritten file."""
-        from jetson_dnn_rt.models.sources.onnx import OnnxOrigin, convert_to_torch
+        from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch
+        from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
 
         if isinstance(getattr(self._part, "origin", None), OnnxOrigin):
             return convert_to_torch(self.onnx_model(), self.name)
@@ -65,19 +56,9 @@ class BatchedPart:
 
 
 def set_batch(data: bytes, size: int) -> bytes:
-    """Rewrite an ONNX model of batch 1 for `size` images.
+    """Rewrite a serialized ONNX model of static shapes and batch 1 for `size` images.
 
-    Parameters
-    ----------
-    data : bytes
-        Serialized, of static shapes.
-    size : int
-        The first dimension of its inputs from now on.
-
-    Returns
-    -------
-    bytes
-        Serialized; not checked, see the module's docstring.
+    The result is not checked, see the module's docstring.
     """
     import onnx
 
@@ -123,21 +104,17 @@ def _find_constants(graph: onnx.GraphProto) -> dict[str, Any]:
 
 
 def _rewrite_shape(
-    graph: onnx.GraphProto,
-    node: onnx.NodeProto,
-    position: int,
-    constants: dict[str, Any],
-    size: int,
+    graph: onnx.GraphProto, node: onnx.NodeProto, at: int, constants: dict[str, Any], size: int
 ) -> None:
     """Give a node a shape of its own that begins with `size`, where its constant one says 1."""
     from onnx import numpy_helper
 
-    shape = constants.get(node.input[position])
+    shape = constants.get(node.input[at])
     if shape is None or len(shape) < 2 or shape[0] != 1:
         return
     # A constant of its own: another node may read the old one for something else.
-    name = f"{node.input[position]}_of_{node.output[0]}_x{size}"
+    name = f"{node.input[at]}_of_{node.output[0]}_x{size}"
     changed = shape.copy()
     changed[0] = size
     graph.initializer.append(numpy_helper.from_array(changed, name))
-    node.input[position] = name
+    node.input[at] = name

@@ -4,9 +4,9 @@ Every operator has a colour. ALLOW is computed in FP16: there it pays. DENY stay
 would hurt. FOLLOW is computed in FP16 where everything that reaches it is FP16 already, so that
 no operator is worth a conversion by itself. An operator without a colour is denied.
 
-The colours are TVM's (``relay.transform.mixed_precision``, paper 003), listed in
-`models.graph.mixed_precision_lists` and ``config/amp.yaml``, with two rules for constants,
-which TVM does not look at:
+The colours are TVM's (``relay.transform.mixed_precision``, paper 003). The defaults here are the
+same as in ``config/amp.yaml``, which one copies to change them. Two rules are for constants, which
+TVM does not look at:
 
 - an operator whose weights FP16 cannot hold (beyond 65504, or too small to keep 10 bits of them)
   stays in FP32;
@@ -16,37 +16,171 @@ which TVM does not look at:
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.graph.mixed_precision_lists import (
-    ALLOW,
-    ARITHMETIC,
-    DEFAULT,
-    DENY,
-    FOLLOW,
-    Colours,
-)
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.safety import small_files, yaml_files
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "ALLOW",
-    "DENY",
-    "FOLLOW",
-    "LARGEST_FOLLOWED",
-    "MixedPrecision",
-    "convert_to_fp16",
-    "explain_unfit",
-]
-
 logger = logging.getLogger(__name__)
+
+ALLOW = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Products of matrices: FP32 accumulators on every NVIDIA GPU with tensor cores."""
+
+ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+
+FOLLOW = ARITHMETIC | frozenset(
+    {
+        # They move values, or choose among them.
+        *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "Pad", "Reshape", "Resize", "ScatterElements", "ScatterND"),
+        *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+        *("ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+        *("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
+        # Windows of a few pixels; the mean over the whole map is denied.
+        "AveragePool",
+        # Results no larger than what goes in.
+        *("Abs", "BatchNormalization", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu"),
+        "Sqrt",
+        # Saturating: the result is within [-1, 1], where FP16 has steps of 0.0005 at most, and
+        # the exponential is inside, where every kernel computes it in FP32. Were they denied,
+        # each SiLU of a detector would cost two conversions.
+        *("HardSigmoid", "Sigmoid", "Tanh"),
+    }
+)
+"""Cheap operators: not worth a conversion, and harmless in FP16."""
+
+DENY = frozenset(
+    {
+        # |f(x)| >> |x|.
+        *("Erf", "Exp", "Log", "Pow", "Reciprocal", "Softmax", "LogSoftmax", "Softplus"),
+        # Sums of many terms.
+        *("CumSum", "GlobalAveragePool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool"),
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+        "MeanVarianceNormalization",
+        *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd"),
+        *("ReduceSum", "ReduceSumSquare"),
+        # Positions, and decisions that hang on the last bit.
+        *("NonMaxSuppression", "Range", "RoiAlign", "TopK"),
+    }
+)
+"""Named for the reader: whatever is in neither other set is denied as well."""
+
+_LIMIT_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Colours:
+    """ONNX operators by what FP16 does to them; what is in none of the sets is denied."""
+
+    allow: frozenset[str]  # computed in FP16
+    follow: frozenset[str]  # computed in FP16 where everything that reaches them is FP16 already
+    deny: frozenset[str]  # computed in FP32
+
+    def __post_init__(self) -> None:
+        named = Counter([*self.allow, *self.follow, *self.deny])
+        for twice in sorted(name for name, count in named.items() if count > 1):
+            both = [field.name for field in fields(self) if twice in getattr(self, field.name)]
+            raise ConfigurationError(
+                f"{' and '.join(map(repr, both))} both have {twice!r}: leave it in one"
+            )
+
+    @property
+    def text(self) -> str:
+        """A short text that is the same where the same is computed; empty for the defaults.
+
+        For keys of the library. What `deny` names beside the others changes no network.
+        """
+        if (self.allow, self.follow) == (ALLOW, FOLLOW):
+            return ""
+        content = json.dumps([sorted(self.allow), sorted(self.follow)])
+        return "amp-" + hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+DEFAULT = Colours(ALLOW, FOLLOW, DENY)
+
+
+def read_colours(path: str) -> Colours:
+    """Read a file like ``config/amp.yaml``; the defaults for an empty path.
+
+    With ROS the package's own is ``$(ros2 pkg prefix jetson_dnn_rt)/share/jetson_dnn_rt/config``,
+    with pip the same below ``sys.prefix``.
+
+    Raises
+    ------
+    ConfigurationError
+        When it cannot be read, lacks a list or has something else, or when an operator is in two
+        lists, twice in one, or none of ONNX.
+    BackendUnavailableError
+        When the package onnx is missing.
+    """
+    if not path:
+        return DEFAULT
+    file = Path(path).expanduser()
+    try:
+        content = yaml_files.parse(small_files.read_text(file, _LIMIT_BYTES))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"colours of operators: {file}: {error}") from error
+    names = [field.name for field in fields(Colours)]
+    if not isinstance(content, dict) or set(content) != set(names):
+        found = content if isinstance(content, dict) else dict.fromkeys(names)
+        faults = [f"{name!r} is missing" for name in names if name not in found]
+        faults += [f"{yaml_files.describe(name)} is none" for name in found if name not in names]
+        shown = f" ({', '.join(faults)})" if faults else ""
+        raise ConfigurationError(
+            f"colours of operators: {file} must have the lists {', '.join(names)}, and nothing "
+            f"else{shown}; copy config/amp.yaml and change that"
+        )
+    try:
+        return Colours(**{name: _read_list(name, content[name]) for name in names})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"colours of operators: {file}: {error}") from error
+
+
+def _read_list(name: str, values: object) -> frozenset[str]:
+    if not isinstance(values, list):
+        raise ConfigurationError(
+            f"{name!r} must be a list of operators, not {yaml_files.describe(values)}: "
+            "write [] for none"
+        )
+    for value in values:
+        if not isinstance(value, str):
+            shown = yaml_files.describe(value)
+            raise ConfigurationError(f"{name!r} has {shown}, which is no name of an operator")
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ConfigurationError(f"{name!r} has {twice[0]!r} twice: leave it there once")
+    known = _list_operators()
+    for value in values:
+        if value not in known:
+            alike = {entry.lower(): entry for entry in known}.get(value.lower())
+            fix = f"write {alike}" if alike else "names are those of ONNX, such as Conv"
+            raise ConfigurationError(f"{name!r} has {value!r}, which is no operator: {fix}")
+    return frozenset(values)
+
+
+def _list_operators() -> frozenset[str]:
+    try:
+        import onnx
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"operators are checked with the package onnx ({error}): pip install onnx"
+        ) from error
+    schemas: list[Any] = onnx.defs.get_all_schemas()
+    return frozenset(str(schema.name) for schema in schemas if schema.domain == "")
+
 
 LARGEST_FOLLOWED = 64.0
 """Largest constant that arithmetic in FP16 may meet; up to twice that the step is 1/16."""
@@ -64,45 +198,20 @@ _SUFFIXES = {_FLOAT: "__fp32", _FLOAT16: "__fp16"}
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """A network in two precisions.
+    """A network in two precisions."""
 
-    Attributes
-    ----------
-    onnx : bytes
-        The serialized model; its inputs and outputs have the types they had.
-    fp16, fp32 : tuple of str
-        Names of the operators on floats, by what they are computed in.
-    kept : dict of str to str
-        Operators whose colour would be FP16, and why their constants keep them in FP32.
-    casts : int
-        Conversions that were put in.
-    """
-
-    onnx: bytes
-    fp16: tuple[str, ...]
+    onnx: bytes  # serialized; its inputs and outputs have the types they had
+    fp16: tuple[str, ...]  # names of the operators on floats that are computed in it
     fp32: tuple[str, ...]
-    kept: dict[str, str]
-    casts: int
+    kept: dict[str, str]  # operators whose constants keep them in FP32, and why
+    casts: int  # conversions that were put in
 
 
 def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
-    """Colour a network and convert what is coloured FP16; weights are converted here, once.
+    """Colour a serialized ONNX model and convert what is coloured FP16, weights included.
 
-    Doing it again changes nothing.
-
-    Parameters
-    ----------
-    data : bytes
-        A serialized ONNX model.
-    colours : Colours
-        What may be computed in FP16.
-
-    Raises
-    ------
-    ModelError
-        When it cannot be read.
-    BackendUnavailableError
-        When the package onnx is missing.
+    Doing it again changes nothing. `ModelError` where it cannot be read,
+    `BackendUnavailableError` where the package onnx is missing.
     """
     try:
         import onnx
@@ -151,7 +260,10 @@ class _Converter:
         if model.ir_version < 4:
             model.ir_version = 4  # from 4 on initializers need not be inputs
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
-        self._types = {value.name: _element(value) for value in _typed_values(model.graph)}
+        values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
+        self._types = {  # 0 for what is no tensor
+            value.name: int(value.type.tensor_type.elem_type) for value in values
+        }
         # Types change now; what was inferred of them does not hold any more.
         del model.graph.value_info[:]
         self._constants = _gather_constants(model.graph)
@@ -231,10 +343,8 @@ class _Converter:
 
     def _is_fp16(self, node: onnx.NodeProto, floats: list[int]) -> bool:
         colours = self._colours
-        if (
-            node.domain not in ("", "ai.onnx")
-            or node.op_type not in colours.allow | colours.follow
-        ):
+        known = colours.allow | colours.follow
+        if node.domain not in ("", "ai.onnx") or node.op_type not in known:
             return False
         names = [node.input[index] for index in floats]
         computed = [name for name in names if name not in self._constants]
@@ -261,7 +371,7 @@ class _Converter:
         return explain_unfit(values)
 
     def _convert_value(self, name: str, target: int) -> str:
-        """The name under which a value is to be had in a type; converted on first use."""
+        """The name of a value in a type; converted on first use."""
         if (name, target) in self._names:
             return self._names[name, target]
         if self._types[name] == target:
@@ -287,16 +397,6 @@ class _Converter:
             name += "_"
         self._types[name] = target
         return name
-
-
-def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    yield from graph.input
-    yield from graph.value_info
-    yield from graph.output
-
-
-def _element(value: onnx.ValueInfoProto) -> int:
-    return int(value.type.tensor_type.elem_type)  # 0 for what is no tensor
 
 
 def _formal(parameters: Any, index: int) -> str:
@@ -328,7 +428,7 @@ def _gather_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     attribute = node.attribute[0]
     if attribute.name == "value":
@@ -339,8 +439,6 @@ def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     }
     if attribute.name not in types:
         return None
-    from onnx import helper
-
     value = np.asarray(helper.get_attribute_value(attribute), types[attribute.name])
     return numpy_helper.from_array(value)
 

@@ -21,6 +21,7 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.layers import to_channels_last
 from jetson_dnn_rt.models.graph.tracing import (
     TraceError,
     find_types,
@@ -28,10 +29,11 @@ from jetson_dnn_rt.models.graph.tracing import (
     output_names,
     trace,
 )
-from jetson_dnn_rt.models.input.memory_format import to_channels_last
 from jetson_dnn_rt.models.model import Model, make_probe_input
 from jetson_dnn_rt.models.sources.files import hash_state
 from jetson_dnn_rt.models.sources.torch import export_onnx
+
+__all__ = ["Split", "StagePart", "TraceError", "find_cuts", "find_layers", "split"]
 
 IMBALANCE = 1.05
 """Stages may be this much longer than the best balance, where less has to cross the boundaries."""
@@ -50,25 +52,13 @@ _FUSED_NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class StagePart:
-    """A stage, or a run of stages, as a back end takes it.
+    """A stage, or a run of stages, as a back end takes it."""
 
-    Attributes
-    ----------
-    name : str
-        For messages.
-    inputs, outputs : tuple of str
-        Names of the boundary values that it takes and gives.
-    input_shapes : tuple of tuple of int
-        Shapes of the inputs.
-    graph_hash : str
-        SHA-256 over operators and weights.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    name: str  # for messages
+    inputs: tuple[str, ...]  # names of the boundary values that it takes
+    outputs: tuple[str, ...]  # and of those that it gives
     input_shapes: tuple[tuple[int, ...], ...]
-    graph_hash: str
+    graph_hash: str  # SHA-256 over operators and weights
     graph: fx.GraphModule
 
     def torch_module(self) -> torch.nn.Module:
@@ -81,29 +71,10 @@ class StagePart:
 
 
 class Split:
-    """A network with its cuts.
+    """A network with its cuts, the names of the nodes that begin stages 2, 3, ...
 
-    Parameters
-    ----------
-    name : str
-        Of the network, for messages.
-    graph : torch.fx.GraphModule
-        From `trace`.
-    size : tuple of int
-        Height and width of its input.
-    cuts : sequence of str
-        See the attribute.
-
-    Attributes
-    ----------
-    graph : torch.fx.GraphModule
-        The whole network.
-    cuts : tuple of str
-        Names of the nodes that begin stages 2, 3, ...
-    image : str
-        Name of the input.
-    outputs : tuple of str
-        Names of the values that the network returns, in order.
+    `graph`, from `trace`, is the whole network, `image` the name of its input, `outputs` are those
+    of the values that it returns, in order; `size` is the height and width of the input.
     """
 
     def __init__(
@@ -181,24 +152,17 @@ class Split:
 
 
 def split(model: Model, stages: int, cuts: Sequence[str] | None = None) -> Split:
-    """Cut a network into stages.
+    """Cut a network into stages: fewer than asked for where the graph does not allow so many cuts.
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    stages : int
-        How many; fewer where the graph does not allow so many cuts.
-    cuts : sequence of str, optional
-        Where, as `Split.cuts` said before; by default nodes are measured on this machine and
-        the cuts chosen so that the longest stage is as short as can be.
+    `cuts` are those of a `Split`; by default nodes are measured on this machine and the cuts
+    chosen so that the longest stage is as short as can be.
 
     Raises
     ------
     TraceError
         When the network has no static graph.
     ModelError
-        When `cuts` do not fit, or the network cannot be had as a torch module.
+        When `cuts` do not fit, or the network is not available as a torch module.
     """
     if stages < 1:
         raise ValueError(f"stages must be >= 1: {stages}")
@@ -228,15 +192,7 @@ def find_cuts(graph: fx.GraphModule, size: tuple[int, int], stages: int) -> tupl
 
 
 def find_layers(graph: fx.GraphModule, size: tuple[int, int]) -> tuple[str, ...]:
-    """Cuts at all places that allow one: a stage is a layer, with what back ends fuse with it.
-
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        From `trace`.
-    size : tuple of int
-        Height and width of its input.
-    """
+    """Cuts at all places that allow one: a stage is a layer, with what back ends fuse with it."""
     nodes = _list_nodes(graph)
     allowed = _list_cuts(graph, nodes, torch.from_numpy(make_probe_input(*size)))
     return tuple(nodes[position].name for position, _ in allowed)
@@ -269,13 +225,9 @@ def _list_cuts(
             continue
         found = [types[node.name] for node in live]
         if all(kind is not None and kind[0] == torch.float32 for kind in found):
-            size = sum(4 * _count(kind[1]) for kind in found if kind is not None)
+            size = sum(4 * torch.Size(kind[1]).numel() for kind in found if kind is not None)
             allowed.append((position, size))
     return allowed
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    return torch.Size(shape).numel()
 
 
 def _is_fused(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
@@ -284,17 +236,20 @@ def _is_fused(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
         module = modules[str(node.target)]
         name = type(module).__name__.lower().removeprefix("onnx")
         return isinstance(module, _FUSED) or name in _FUSED_NAMES
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.rstrip("_").split(".")[0] in _FUSED_NAMES
+    return _name_of(node).rstrip("_").split(".")[0] in _FUSED_NAMES
+
+
+def _name_of(node: fx.Node) -> str:
+    """Name of the function or method that a node calls."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _is_in_place(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
     """Whether it would write into a boundary value, which belongs to another stage."""
     if node.op == "call_module":
         return bool(getattr(modules[str(node.target)], "inplace", False))
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    name = name.split(".")[0]
-    in_place = name.endswith("_") or (name.startswith("i") and name in ("iadd", "imul", "isub"))
+    name = _name_of(node).split(".")[0]
+    in_place = name.endswith("_") or name in ("iadd", "imul", "isub")
     return bool(node.kwargs.get("inplace", False)) or in_place
 
 
@@ -323,14 +278,8 @@ def _measure_nodes(graph: fx.GraphModule, nodes: list[fx.Node], image: torch.Ten
 def _balance(ends: list[int], crossing: list[int], stages: int) -> list[int]:
     """Indices of the cuts, so that the longest stage is shortest; see `IMBALANCE`.
 
-    Parameters
-    ----------
-    ends : list of int
-        Time from the start to each allowed cut; first 0, last the whole.
-    crossing : list of int
-        Bytes that cross there.
-    stages : int
-        At most ``len(ends) - 1``.
+    `ends` has the time from the start to each allowed cut, first 0, last the whole; `crossing` the
+    bytes that cross there.
     """
     count = len(ends)
     infinite = float("inf")
@@ -372,6 +321,3 @@ def _hash_graph(module: fx.GraphModule) -> str:
             target = f"{node.target.__module__}.{node.target.__qualname__}"
         text.update(f"{node.op} {node.name} {target} {node.args} {node.kwargs}\n".encode())
     return hash_state(module.state_dict(), text.hexdigest())
-
-
-__all__ = ["Split", "StagePart", "TraceError", "find_cuts", "find_layers", "split"]

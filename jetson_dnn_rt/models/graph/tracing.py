@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.graph.modules import lift_modules
+from jetson_dnn_rt.models.graph.layers import lift_modules
 
 LEAF_ATTRIBUTE = "fx_leaf"
 """A module whose class has this attribute, and it is true, stays one node of the graph."""
@@ -29,26 +29,22 @@ class _Tracer(fx.Tracer):
 
 
 def trace(module: torch.nn.Module) -> fx.GraphModule:
-    """Give the graph of a module in evaluation mode; a graph is copied as it is.
+    """Give the graph of a module in evaluation mode, with weights of its own.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Of one image, ``[1, 3, H, W]``, to a tensor or a tuple of tensors. One that wraps a graph
-        says so by an attribute ``static_graph``.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        With weights of its own.
-
-    Raises
-    ------
-    TraceError
-        When the control flow depends on values, or the graph has another form.
+    The module is of one image, ``[1, 3, H, W]``, to a tensor or a tuple of tensors. A graph is
+    copied as it is; a module that wraps one has it in an attribute ``static_graph``. `TraceError`
+    where the control flow depends on values, or the graph has another form.
     """
     module = copy.deepcopy(getattr(module, "static_graph", module))
-    graph = module if isinstance(module, fx.GraphModule) else _trace(module)
+    if isinstance(module, fx.GraphModule):
+        graph = module
+    else:
+        try:
+            graph = fx.GraphModule(module, _Tracer().trace(module))
+        except Exception as error:  # whatever the module does with a value that is not there
+            raise TraceError(
+                f"it cannot be traced: {type(error).__name__}: {_first_line(error)[:200]}"
+            ) from error
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     used = [node for node in inputs if node.users]
     if len(used) != 1:
@@ -66,22 +62,12 @@ def trace(module: torch.nn.Module) -> fx.GraphModule:
     return graph.eval()
 
 
-def _trace(module: torch.nn.Module) -> fx.GraphModule:
-    try:
-        return fx.GraphModule(module, _Tracer().trace(module))
-    except Exception as error:  # whatever the module does with a value that is not there
-        reason = (str(error).splitlines() or [""])[0]
-        raise TraceError(f"it cannot be traced: {type(error).__name__}: {reason[:200]}") from error
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
-    """Names of the values that a graph returns, in their order.
-
-    Raises
-    ------
-    TraceError
-        When it returns anything but tensors.
-    """
+    """Names of the values that a graph returns, in their order; `TraceError` unless tensors."""
     (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
     results = result if isinstance(result, (tuple, list)) else (result,)
     if not results or not all(isinstance(node, fx.Node) for node in results):
@@ -90,60 +76,52 @@ def output_names(graph: fx.GraphModule) -> tuple[str, ...]:
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and notes what came out of every node."""
+    """Runs a graph and keeps what came out of every node, by `keep`."""
 
-    def __init__(self, graph: fx.GraphModule, note: Callable[[fx.Node, Any], None]) -> None:
+    def __init__(self, graph: fx.GraphModule, keep: Callable[[fx.Node, Any], None]) -> None:
         super().__init__(graph)
-        self._note = note
+        self._keep = keep
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        self._note(n, value)
+        self._keep(n, value)
         return value
 
 
 def _record(
-    graph: fx.GraphModule, image: torch.Tensor, note: Callable[[fx.Node, Any], None]
+    graph: fx.GraphModule, image: torch.Tensor, keep: Callable[[fx.Node, Any], None]
 ) -> None:
     try:
         with torch.inference_mode(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of operators that onnx2torch writes as it does
-            _Recorder(graph, note).run(image)
+            warnings.simplefilter("ignore")  # of operators as onnx2torch writes them
+            _Recorder(graph, keep).run(image)
     except Exception as error:  # a foreign graph may raise anything
-        reason = (str(error).splitlines() or [""])[0]
-        raise TraceError(f"its graph cannot be run: {reason}") from error
+        raise TraceError(f"its graph cannot be run: {_first_line(error)}") from error
 
 
-def find_types(
-    graph: fx.GraphModule, image: torch.Tensor
-) -> dict[str, tuple[torch.dtype, tuple[int, ...]] | None]:
+Types = dict[str, tuple[torch.dtype, tuple[int, ...]] | None]
+
+
+def find_types(graph: fx.GraphModule, image: torch.Tensor) -> Types:
     """Type and shape of every value of a graph for this image; None where it is no tensor.
 
-    Raises
-    ------
-    TraceError
-        When the graph cannot be run.
+    `TraceError` where the graph cannot be run.
     """
-    types: dict[str, tuple[torch.dtype, tuple[int, ...]] | None] = {}
+    types: Types = {}
 
-    def note(node: fx.Node, value: Any) -> None:
+    def keep(node: fx.Node, value: Any) -> None:
         is_tensor = isinstance(value, torch.Tensor)
         types[node.name] = (value.dtype, tuple(value.shape)) if is_tensor else None
 
-    _record(graph, image, note)
+    _record(graph, image, keep)
     return types
 
 
 def fold_shapes(graph: fx.GraphModule, image: torch.Tensor) -> None:
-    """Put constants in the place of what follows from shapes alone: those of a network are fixed.
+    """Replace what follows from shapes alone, which are fixed, by constants.
 
     What reads the shape of a value in one stage and uses it in the next would forbid the cut
-    between them, and costs time in every run.
-
-    Raises
-    ------
-    TraceError
-        When the graph cannot be run.
+    between them, and costs time in every run. `TraceError` where the graph cannot be run.
     """
     values: dict[fx.Node, Any] = {}
     _record(graph, image, values.__setitem__)

@@ -37,18 +37,10 @@ def imagenet() -> tuple[str, ...]:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Read names from a file.
+    """Read names from a file; `ModelError` where it is missing, too large, or holds no names.
 
-    Parameters
-    ----------
-    path : Path
-        ``.yaml``/``.yml``: a list, a mapping from index to name, or either under ``names`` (as
-        data set files of Ultralytics have it). Anything else: one name per line.
-
-    Raises
-    ------
-    ModelError
-        When the file is missing, too large, or holds no names.
+    ``.yaml``/``.yml`` holds a list, a mapping from index to name, or either under ``names`` (as
+    data set files of Ultralytics have it), anything else one name per line.
     """
     try:
         text = small_files.read_text(path, _MAX_FILE_BYTES)
@@ -66,10 +58,10 @@ def read_labels(path: Path) -> tuple[str, ...]:
 def _names_of_yaml(path: Path, text: str) -> tuple[str, ...]:
     import yaml
 
-    from jetson_dnn_rt.safety import yaml_files as safe_yaml
+    from jetson_dnn_rt.safety import yaml_files
 
     try:
-        data = safe_yaml.parse(text)
+        data = yaml_files.parse(text)
     except yaml.YAMLError as error:
         raise ModelError(f"labels: {path} is not YAML: {error}") from error
     if isinstance(data, dict) and "names" in data:
@@ -95,47 +87,30 @@ def _text_of(name: object) -> str:
     return str(name)
 
 
-def default_labels(kind: str, classes: int) -> tuple[str, ...]:
-    """Names for a model that brings none, by the number of its classes."""
-    known = {("detection", 80): COCO_80, ("detection", 91): COCO_91, ("segmentation", 21): VOC_21}
-    if (kind, classes) in known:
-        return known[kind, classes]
-    if (kind, classes) == ("classification", 1000):
-        return imagenet()
-    return tuple(f"class_{i}" for i in range(classes))
-
-
 def resolve_labels(
     labels: str | Sequence[str] | None, embedded: Sequence[str] | None, kind: str, classes: int
 ) -> tuple[str, ...]:
-    """Decide on the names: the user's, else the model's own, else the usual ones.
+    """Decide on the names: the user's, else the model's own, else the usual ones for `classes`.
 
-    Parameters
-    ----------
-    labels : str, sequence of str or None
-        ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's path, or the names.
-    embedded : sequence of str or None
-        What the model file says.
-    kind, classes : str, int
-        The task, and how many classes the outputs have.
-
-    Raises
-    ------
-    ModelError
-        When the user gives fewer names than the model has classes.
+    `labels` is ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file's path, or the names;
+    `embedded` is what the model file says. `ModelError` where the user gives fewer names than the
+    model has classes.
     """
-    if labels is None or (not isinstance(labels, str) and not labels):
+    if not labels and not isinstance(labels, str):
         if embedded and len(embedded) >= classes:
             return tuple(embedded)
-        return default_labels(kind, classes)
-    if isinstance(labels, str):
-        sets = {"coco80": COCO_80, "coco91": COCO_91, "voc21": VOC_21}
-        if labels in sets:
-            names = sets[labels]
-        else:
-            names = imagenet() if labels == "imagenet" else read_labels(Path(labels).expanduser())
-    else:
+        usual = {("detection", 80): COCO_80, ("detection", 91): COCO_91}
+        usual["segmentation", 21] = VOC_21
+        if (kind, classes) == ("classification", 1000):
+            return imagenet()
+        return usual.get((kind, classes)) or tuple(f"class_{i}" for i in range(classes))
+    if not isinstance(labels, str):
         names = tuple(labels)
+    elif labels == "imagenet":
+        names = imagenet()
+    else:
+        sets = {"coco80": COCO_80, "coco91": COCO_91, "voc21": VOC_21}
+        names = sets.get(labels) or read_labels(Path(labels).expanduser())
     if len(names) < classes:
         raise ModelError(f"labels: {len(names)} names for a model of {classes} classes")
     return names

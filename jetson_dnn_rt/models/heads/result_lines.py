@@ -7,27 +7,14 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
-
-_NOTHING: dict[str, tuple[str, object]] = {
-    "detection": ("boxes", []),
-    "segmentation": ("class_shares", {}),
-    "classification": ("classes", []),
-}
 
 
 def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) -> dict[str, object]:
     """What was found in a frame: ``boxes``, ``class_shares`` or ``classes``.
 
-    Parameters
-    ----------
-    result : Result or None
-        None where a job has none: the same key then, with nothing in it.
-    kind : str
-        Of the task.
-    labels : sequence of str
-        Names of the classes, by index.
+    Without a result, the key of `kind` with an empty value.
     """
     if isinstance(result, Detections):
         return {"boxes": _list_boxes(result, labels)}
@@ -35,8 +22,9 @@ def describe_result(result: Result | None, kind: Kind, labels: Sequence[str]) ->
         return {"class_shares": _share_classes(result, labels)}
     if isinstance(result, Classification):
         return {"classes": _list_classes(result, labels)}
-    key, nothing = _NOTHING[kind]
-    return {key: nothing}
+    if kind == "segmentation":
+        return {"class_shares": {}}
+    return {"boxes" if kind == "detection" else "classes": []}
 
 
 def _name(labels: Sequence[str], class_id: int) -> str:

@@ -36,23 +36,13 @@ MAX_SIDE = 32767
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the pixels of one encoding lie.
-
-    Attributes
-    ----------
-    layout : {"packed", "semi_planar", "paired", "bayer"}
-        Rows of the table above: all colours of a pixel together; Y and then U, V of 2x2 pixels;
-        U, V of two pixels between their Y; one colour a pixel.
-    pixel_bytes : int
-        From one pixel of a row to the next.
-    order : tuple of int
-        Where the components are. Packed: blue, green and red in a pixel. Semi-planar: U and V in
-        their pair. Paired: Y in its two bytes, U and V in the four bytes of two pixels. Bayer: red
-        and blue in the block of 2x2, counted along its rows.
-    """
+    """How the pixels of one encoding lie; `layout` names the rows of the table above."""
 
     layout: Layout
-    pixel_bytes: int
+    pixel_bytes: int  # from one pixel of a row to the next
+    # Where the components are. Packed: blue, green and red in a pixel. Semi-planar: U and V in
+    # their pair. Paired: Y in its two bytes, U and V in the four bytes of two pixels. Bayer: red
+    # and blue in the block of 2x2, counted along its rows.
     order: tuple[int, ...]
 
     @property
@@ -67,7 +57,7 @@ class Encoding:
         return (height, width) if self.pixel_bytes == 1 else (height, width, self.pixel_bytes)
 
     def find_size_fault(self, height: int, width: int) -> str:
-        """Say what is wrong with a size; empty when nothing is."""
+        """What is wrong with a size; empty when nothing is."""
         if not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
             return f"sides must be in [1, {MAX_SIDE}] pixels: {width}x{height}"
         for side, pixels, even in zip(
@@ -114,13 +104,7 @@ YUV_TO_BGR: npt.NDArray[np.float64] = np.array(
 
 
 def find_encoding(name: str) -> Encoding:
-    """Look an encoding up.
-
-    Raises
-    ------
-    FrameError
-        When it cannot be read.
-    """
+    """Look an encoding up; `FrameError` where it cannot be read."""
     try:
         return ENCODINGS[name]
     except KeyError:
@@ -128,18 +112,10 @@ def find_encoding(name: str) -> Encoding:
 
 
 def check_frame(frame: Frame) -> Encoding:
-    """Check that a frame can be read as an image of its encoding.
+    """Check that a frame can be read as an image of its encoding, which is returned.
 
-    Returns
-    -------
-    Encoding
-        Of the frame.
-
-    Raises
-    ------
-    FrameError
-        When the encoding is unknown or does not fit the array, or the size is 0, too large or
-        odd where it must be even.
+    `FrameError` where the encoding is unknown or does not fit the array, or the size is 0, too
+    large, or odd where it must be even.
     """
     image = frame.image
     encoding = find_encoding(frame.encoding)

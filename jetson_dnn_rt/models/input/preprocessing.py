@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ from jetson_dnn_rt.models.input.encodings import MAX_SIDE
 
 ResizeMode = Literal["letterbox_topleft", "letterbox_center", "stretch"]
 ColorOrder = Literal["bgr", "rgb"]
+Floats = npt.NDArray[np.float32]
 
 # What networks use lies between 1/65025 and 255. With the widest values a pixel of 255 becomes
 # 2.6e10: every number stays finite in float32, which NaN, 1e308 or a std of 1e-300 would not.
@@ -24,41 +26,25 @@ STD_RANGE = (1e-5, 1e4)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network expects of its input: ``(pixel * scale - mean) / std`` per channel.
-
-    Attributes
-    ----------
-    height, width : int
-        Size of the input in pixels.
-    resize : {"letterbox_topleft", "letterbox_center", "stretch"}
-        Keep the aspect ratio and pad right and below, pad all around, or distort.
-    pad_value : int
-        Pixel value of the padding, 0 to 255, before scaling.
-    color : {"bgr", "rgb"}
-        Order of the channels.
-    scale : float
-        Factor on the pixels, usually 1 or 1/255; within `SCALE_RANGE`.
-    mean, std : tuple of three floats
-        In the order of `color`, after scaling; within `MEAN_RANGE` and `STD_RANGE`.
-    """
+    """What a network expects of its input: ``(pixel * scale - mean) / std`` per channel."""
 
     height: int
     width: int
+    # Keep the aspect ratio and pad right and below, pad all around, or distort.
     resize: ResizeMode = "letterbox_topleft"
-    pad_value: int = 114
+    pad_value: int = 114  # pixel value of the padding before scaling, 0 to 255
     color: ColorOrder = "rgb"
-    scale: float = 1.0 / 255.0
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    scale: float = 1.0 / 255.0  # within `SCALE_RANGE`
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # in the order of `color`
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
         for key in ("height", "width"):
             if not 1 <= getattr(self, key) <= MAX_SIDE:
                 raise ValueError(f"{key} must be in [1, {MAX_SIDE}]: {getattr(self, key)}")
-        if self.resize not in get_args(ResizeMode):
-            raise ValueError(f"resize must be one of {get_args(ResizeMode)}: {self.resize!r}")
-        if self.color not in get_args(ColorOrder):
-            raise ValueError(f"color must be one of {get_args(ColorOrder)}: {self.color!r}")
+        for key, choices in (("resize", get_args(ResizeMode)), ("color", get_args(ColorOrder))):
+            if getattr(self, key) not in choices:
+                raise ValueError(f"{key} must be one of {choices}: {getattr(self, key)!r}")
         if not 0 <= self.pad_value <= 255:
             raise ValueError(f"pad_value must be in [0, 255]: {self.pad_value}")
         _check_range("scale", self.scale, *SCALE_RANGE)
@@ -70,22 +56,19 @@ class Preprocessing:
                 _check_range(f"{key}[{index}]", value, *limits)
 
     @property
-    def factors(self) -> npt.NDArray[np.float32]:
-        """Per channel ``a`` of ``a * pixel + b``, float32 [3]."""
+    def factors(self) -> Floats:
+        """Per channel ``a`` of ``a * pixel + b``, [3]."""
         return np.asarray([self.scale / s for s in self.std], np.float32)
 
     @property
-    def offsets(self) -> npt.NDArray[np.float32]:
-        """Per channel ``b`` of ``a * pixel + b``, float32 [3]."""
+    def offsets(self) -> Floats:
+        """Per channel ``b`` of ``a * pixel + b``, [3]."""
         return np.asarray([-m / s for m, s in zip(self.mean, self.std, strict=True)], np.float32)
 
     def override(self, values: Mapping[str, Any]) -> Preprocessing:
         """Replace fields by those of a configuration.
 
-        Raises
-        ------
-        ConfigurationError
-            When a key is not a field or a value is out of range.
+        `ConfigurationError` where a key is not a field or a value is out of range.
         """
         known = [f.name for f in fields(self)]
         for key in values:
@@ -98,6 +81,11 @@ class Preprocessing:
             return replace(self, **ready)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"preprocessing: {error}") from error
+
+
+imagenet_input = partial(
+    Preprocessing, resize="stretch", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
+)
 
 
 def _check_range(name: str, value: float, least: float, most: float) -> None:
@@ -138,33 +126,15 @@ class Geometry:
         if preprocessing.resize == "stretch":
             return Geometry(height, width, rows, columns, 0, 0)
         ratio = min(rows / height, columns / width)
-        resized_height = min(rows, max(1, round(height * ratio)))
-        resized_width = min(columns, max(1, round(width * ratio)))
+        high = min(rows, max(1, round(height * ratio)))
+        wide = min(columns, max(1, round(width * ratio)))
         if preprocessing.resize == "letterbox_topleft":
-            return Geometry(height, width, resized_height, resized_width, 0, 0)
-        return Geometry(
-            height,
-            width,
-            resized_height,
-            resized_width,
-            (rows - resized_height) // 2,
-            (columns - resized_width) // 2,
-        )
+            return Geometry(height, width, high, wide, 0, 0)
+        return Geometry(height, width, high, wide, (rows - high) // 2, (columns - wide) // 2)
 
-    def to_source(self, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Map boxes to the source image and clip them to it.
-
-        Parameters
-        ----------
-        boxes : ndarray of float32, [N, 4]
-            ``x1, y1, x2, y2`` in pixels of the input.
-
-        Returns
-        -------
-        ndarray of float32, [N, 4]
-            A new array, in pixels of the source image.
-        """
+    def to_source(self, boxes: Floats) -> Floats:
+        """Map xyxy boxes [N, 4] of the input to the source image, clipped to it: a new array."""
         offsets = np.asarray([self.offset_x, self.offset_y] * 2, np.float32)
         scales = np.asarray([self.scale_x, self.scale_y] * 2, np.float32)
         limits = np.asarray([self.source_width, self.source_height] * 2, np.float32)
-        return cast("npt.NDArray[np.float32]", np.clip((boxes - offsets) / scales, 0.0, limits))
+        return cast("Floats", np.clip((boxes - offsets) / scales, 0.0, limits))

@@ -58,18 +58,9 @@ _NAMES = ("name", "as_name", "forward_arg_names")
 _NAME = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)
 _WORD = re.compile(r"[\w.@:+/ -]*", re.ASCII)
 _TEXTS = (
-    "as_string",
-    "as_strings",
-    "custom",
-    "from_node",
-    "guards_code",
-    "in_spec",
-    "nn_module_stack",
-    "out_spec",
-    "source_fn_stack",
-    "stack_trace",
-    "torch_fn",
-)
+    "as_string", "as_strings", "custom", "from_node", "guards_code", "in_spec", "nn_module_stack",
+    "out_spec", "source_fn_stack", "stack_trace", "torch_fn",
+)  # fmt: skip
 
 # Pickled objects have other names; torch unpickles those with all rights.
 _PATH_NAME = re.compile(r"(weight|tensor)_\d+")
@@ -84,7 +75,7 @@ _PACKAGES = ("functorch", "mpmath", "networkx", "numpy", "optree", "sympy", "tor
 _tried: set[str] = set()
 
 
-def open_exported(path: Path, options: SourceOptions) -> Opened:
+def open_source(name: str, options: SourceOptions) -> Opened:
     """Check and load a program.
 
     Raises
@@ -97,6 +88,7 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
     """
     import torch
 
+    path = Path(name)
     data = read_model_file(path, is_code=not options.trust)
     check_archive(path, data)
     _try_in_child(path, data)
@@ -112,15 +104,12 @@ def open_exported(path: Path, options: SourceOptions) -> Opened:
     size = find_input_size(path, program)
     if options.input_size not in (None, size):
         raise ModelError(f"{path} takes {size[0]}x{size[1]}, input_size says {options.input_size}")
-    return Opened(
-        TorchOrigin(f"exported:{path}", lambda: _make_module(program), size),
-        hash_bytes(data),
-        size,
-    )
+    origin = TorchOrigin(f"exported:{path}", lambda: _make_module(program), size)
+    return Opened(origin, hash_bytes(data), size)
 
 
 def _try_in_child(path: Path, data: bytes) -> None:
-    """Load and run it where it can do no harm first: what is looked for here is what is known."""
+    """Load and run it first where it can do no harm: the checks find only what is known."""
     import torch
 
     digest = hash_bytes(data)
@@ -143,10 +132,7 @@ def _try_in_child(path: Path, data: bytes) -> None:
 def check_archive(path: Path, data: bytes) -> None:
     """Look through an archive for anything that could run code when it is loaded.
 
-    Raises
-    ------
-    ModelError
-        When there is something, or the archive is damaged.
+    `ModelError` where there is something, or the archive is damaged.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -215,7 +201,7 @@ def _check_text(path: Path, key: str, text: str) -> None:
 
 
 def _check_operator(path: Path, target: object) -> None:
-    """Only what is an operator is one: attributes of operators are Python."""
+    """Refuse what is no operator of a network: attributes of operators are Python."""
     import torch
 
     words = target if isinstance(target, str) else ""
@@ -238,7 +224,7 @@ def _check_operator(path: Path, target: object) -> None:
 
 
 def _check_spec(path: Path, key: str, text: object) -> None:
-    """Let inputs and outputs be tuples, lists and dicts of tensors: others import modules."""
+    """Allow tuples, lists and dicts of tensors alone: other types import modules."""
     try:
         protocol, spec = json.loads(text if isinstance(text, str) else "")
         if protocol != 1:
@@ -267,10 +253,7 @@ def _check_spec(path: Path, key: str, text: object) -> None:
 def find_input_size(path: Path, program: Any) -> tuple[int, int]:
     """Height and width of the image that a program takes.
 
-    Raises
-    ------
-    ModelError
-        When it takes something else than one float32 image ``[1, 3, H, W]`` of fixed size.
+    `ModelError` where it takes something else than one float32 image of fixed size.
     """
     import torch
 

@@ -24,20 +24,16 @@ with contextlib.suppress(ImportError):
 
 
 def load_and_run(data: bytes) -> int:
-    """Load a program as `jetson_dnn_rt.models.sources.exported` does, and run it on an image.
+    """Load a program as `jetson_dnn_rt.models.sources.exported` does, run it on an image.
 
-    What takes too long, or too much memory, comes to light here, under the limits of a child.
-
-    Returns
-    -------
-    int
-        Its number of nodes.
+    What takes too long, or too much memory, comes to light here, under the limits of a child. The
+    result is the number of its nodes.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.load(io.BytesIO(data))
         module = unlift(program)
-        # One with other inputs is not run: its user refuses it, and says what it takes.
+        # One with other inputs is not run: the parent refuses it, with what it takes.
         with contextlib.suppress(ModelError):
             size = find_input_size(Path("program"), program)
             with torch.inference_mode():

@@ -21,18 +21,12 @@ MAX_MODEL_BYTES = (1 << 31) - 1
 def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
     """Read a file whole; what is hashed is what is run, whatever happens to the file later.
 
-    Parameters
-    ----------
-    path : Path
-    is_code : bool
-        What is in it is run: others must not be able to change it, see `safety.trust`.
-
     Raises
     ------
     ModelError
         When it is missing, no file, unreadable, empty or too large.
     UntrustedError
-        When it is code that others may change.
+        When it is code (`is_code`) that others may change, see `safety.trust`.
     """
     path = path.expanduser()
     try:
@@ -76,15 +70,8 @@ def hash_state(state: dict[str, torch.Tensor], name: str) -> str:
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
     """Load a state dictionary without running anything that is in the file.
 
-    Parameters
-    ----------
-    path : Path
-        ``.safetensors``, or a file of ``torch.save`` (read with ``weights_only=True``).
-
-    Raises
-    ------
-    ModelError
-        When the file is damaged, holds code, or something else than named tensors.
+    ``.safetensors``, or a file of ``torch.save`` (read with ``weights_only=True``). `ModelError`
+    where it is damaged, holds code, or something else than named tensors.
     """
     import torch
 
@@ -108,10 +95,7 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
 def unpickle_tensors(data: bytes, name: str) -> object:
     """Read what ``torch.save`` wrote, with ``weights_only=True``.
 
-    Raises
-    ------
-    ModelError
-        When there is more than tensors in it, which is not run, or it is damaged.
+    `ModelError` where there is more than tensors in it, which is not run, or it is damaged.
     """
     import io
     import pickle

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.models.model import Opened, SourceOptions
+from jetson_dnn_rt.models.sources.files import hash_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -20,32 +22,30 @@ _FORM = (
     "null:preprocess=MS;inference=MS;decode=MS, then ',detection', ',segmentation', "
     "',classification' and ',spin' as wanted"
 )
+_OUTPUTS: dict[Kind, tuple[tuple[int, ...], ...]] = {
+    "detection": ((1, 8, 4), (1, 8, 2)),
+    "segmentation": ((1, 2, 8, 8),),
+    "classification": ((1, 2),),
+}
+
+
+def open_source(name: str, options: SourceOptions) -> Opened:
+    """Make a model of what follows ``null:``."""
+    script, kind = NullScript.parse(name)
+    size = options.input_size or (64, 64)
+    return Opened(NullOrigin(script, kind), hash_bytes(f"null:{name}".encode()), size)
 
 
 @dataclass(frozen=True)
 class NullScript:
-    """How long each run of a stage takes.
+    """How long each run of a stage takes."""
 
-    Attributes
-    ----------
-    times_ns : dict of str to tuple of int
-        Times per stage, taken in turn; a stage that is missing takes what it takes.
-    spin : bool
-        Burn the time on the processor, as a network would, instead of sleeping.
-    """
-
-    times_ns: dict[str, tuple[int, ...]]
-    spin: bool = False
+    times_ns: dict[str, tuple[int, ...]]  # per stage, taken in turn; a missing one does not wait
+    spin: bool = False  # burn the time on the processor, as a network would, instead of sleeping
 
     @staticmethod
     def parse(text: str) -> tuple[NullScript, Kind]:
-        """Read what follows ``null:``.
-
-        Raises
-        ------
-        ConfigurationError
-            When it does not have the form of the module's messages.
-        """
+        """Read what follows ``null:``; `ConfigurationError` where it has another form."""
         times, *words = text.split(",")
         kind: Kind = "detection"
         spin = False
@@ -72,28 +72,15 @@ class NullScript:
 
 
 class NullOrigin:
-    """Outputs of zeros in the layout of a task.
-
-    Parameters
-    ----------
-    script : NullScript
-        The times.
-    kind : str
-        The task.
-    """
+    """Outputs of zeros in the layout of a task."""
 
     def __init__(self, script: NullScript, kind: Kind) -> None:
         self.script = script
-        shapes: dict[Kind, tuple[tuple[int, ...], ...]] = {
-            "detection": ((1, 8, 4), (1, 8, 2)),
-            "segmentation": ((1, 2, 8, 8),),
-            "classification": ((1, 2),),
-        }
-        self._shapes = shapes[kind]
+        self._kind = kind
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
         """The outputs, whatever the size."""
-        return tuple(np.zeros(shape, np.float32) for shape in self._shapes)
+        return tuple(np.zeros(shape, np.float32) for shape in _OUTPUTS[self._kind])
 
     def torch_module(self) -> torch.nn.Module:
         """There is none."""

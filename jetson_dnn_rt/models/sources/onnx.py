@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
-from jetson_dnn_rt.models.model import make_probe_input
-from jetson_dnn_rt.models.sources.files import read_model_file
+from jetson_dnn_rt.models.model import Opened, SourceOptions, make_probe_input
+from jetson_dnn_rt.models.sources.files import hash_bytes, read_model_file
+from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
 if TYPE_CHECKING:
     import onnx
@@ -23,31 +23,29 @@ if TYPE_CHECKING:
 _MAX_NAMES_CHARACTERS = 1 << 16
 
 
+def open_source(name: str, options: SourceOptions) -> Opened:
+    """Check and load a file."""
+    origin = OnnxOrigin(Path(name), options.input_size)
+    model_hash = hash_bytes(origin.onnx_model())
+    return Opened(origin, model_hash, origin.input_size, labels=origin.names)
+
+
 class OnnxOrigin:
-    """A network in a single ONNX file.
+    """A network in a single ONNX file; `input_size` counts where the file leaves it open.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    input_size : tuple of int, optional
-        Height and width, where the file leaves them open.
-
-    Raises
-    ------
-    ModelError
-        When the file is missing, empty, damaged, split in several files, or its input is not one
-        float32 image ``[1, 3, H, W]``.
+    `ModelError` where the file is missing, empty, damaged, split in several files, or its input is
+    not one float32 image ``[1, 3, H, W]``.
     """
 
     def __init__(self, path: Path, input_size: tuple[int, int] | None = None) -> None:
         self._path = path
         data = read_model_file(path)
         model = _parse(path, data)
-        self.input_name, height, width = _check_input(path, model, input_size)
+        value, height, width = _check_input(path, model, input_size)
         self.input_size = (height, width)
         # Open dimensions are fixed once, here, so that every back end sees the same shapes.
-        self._data = model.SerializeToString() if _fix_input(model, height, width) else data
+        is_open = _fix_input(model, value, (1, 3, height, width))
+        self._data = model.SerializeToString() if is_open else data
         self.names = _read_names(model)
 
     def onnx_model(self) -> bytes:
@@ -56,60 +54,16 @@ class OnnxOrigin:
 
     def torch_module(self) -> torch.nn.Module:
         """The graph as torch operators, by onnx2torch."""
+        from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch
+
         return convert_to_torch(self._data, str(self._path))
 
     def probe(self, height: int, width: int) -> tuple[npt.NDArray[Any], ...]:
         """Run once, on ONNX Runtime where it is installed, else on torch."""
         image = make_probe_input(height, width)
         if importlib.util.find_spec("onnxruntime") is None:
-            from jetson_dnn_rt.models.sources.torch import run_module
-
             return run_module(self.torch_module(), [image], str(self._path))
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        try:
-            session = onnxruntime.InferenceSession(
-                self._data, options, providers=["CPUExecutionProvider"]
-            )
-            return tuple(session.run(None, {self.input_name: image}))
-        except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-            raise ModelError(f"{self._path} cannot be run: {error}") from error
-
-
-def convert_to_torch(data: bytes, name: str) -> torch.nn.Module:
-    """Make torch operators of a serialized ONNX model, by onnx2torch.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When onnx2torch is missing.
-    ModelError
-        When it does not know an operator; `name` says of which network.
-    """
-    try:
-        import onnx
-        import onnx2torch
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"an ONNX file runs on the torch back end through onnx2torch, which cannot be "
-            f"imported ({error}): pip install onnx2torch"
-        ) from error
-    from jetson_dnn_rt.models.graph.onnx_graph import bypass_copies, fix_slices
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = bypass_copies(onnx.load_model_from_string(data))
-            module = onnx2torch.convert(model)
-    except (KeyError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ModelError(
-            f"{name} holds operators that onnx2torch cannot convert ({error}); "
-            "use the onnxruntime or openvino back end"
-        ) from error
-    return fix_slices(module).eval()
+        return run_onnx(self._data, [image], str(self._path))
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:
@@ -162,7 +116,7 @@ def _find_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _check_input(
     path: Path, model: onnx.ModelProto, input_size: tuple[int, int] | None
-) -> tuple[str, int, int]:
+) -> tuple[onnx.ValueInfoProto, int, int]:
     import onnx
 
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -183,17 +137,15 @@ def _check_input(
         raise ModelError(
             f"{path} takes {shape[2]}x{shape[3]}, input_size says {size[0]}x{size[1]}"
         )
-    return inputs[0].name, size[0], size[1]
+    return inputs[0], size[0], size[1]
 
 
-def _fix_input(model: onnx.ModelProto, height: int, width: int) -> bool:
-    """Write the sizes into the graph; True where something was open."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    value = next(v for v in model.graph.input if v.name not in weights)
+def _fix_input(model: onnx.ModelProto, value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> bool:
+    """Write the shape of the input into the graph; True where something was open."""
     dimensions = value.type.tensor_type.shape.dim
     if all(d.HasField("dim_value") and d.dim_value > 0 for d in dimensions):
         return False
-    for dimension, size in zip(dimensions, (1, 3, height, width), strict=True):
+    for dimension, size in zip(dimensions, shape, strict=True):
         dimension.dim_value = size
     # What the file says of the shapes behind the input may contradict the fixed sizes.
     del model.graph.value_info[:]

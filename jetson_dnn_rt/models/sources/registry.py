@@ -7,27 +7,34 @@
 ``exported:PATH``          a program of ``torch.export.save``
 ``null:MS[,KIND][,spin]``  nothing, in the given time (`jetson_dnn_rt.models.sources.null`)
 =========================  =====================================================================
+
+A new source is one module with ``open_source(name, options) -> Opened``, one line in `SOURCES`
+and one test.
 """
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.models.heads.kinds import Head, Kind, recognise_head
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import resolve_labels
-from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.heads.registry import recognise_head
 from jetson_dnn_rt.models.model import Model, Opened, SourceOptions
-from jetson_dnn_rt.models.sources.files import hash_bytes, hash_state
 
 logger = logging.getLogger(__name__)
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+SOURCES = {
+    "builtin": "jetson_dnn_rt.models.sources.builtin",
+    "onnx": "jetson_dnn_rt.models.sources.onnx",
+    "torchvision": "jetson_dnn_rt.models.sources.torchvision",
+    "exported": "jetson_dnn_rt.models.sources.exported",
+    "null": "jetson_dnn_rt.models.sources.null",
+}
+"""Modules by the scheme of a name, imported on use: each needs another library."""
 
 
 def load_model(
@@ -50,7 +57,7 @@ def load_model(
     kind : str, optional
         The task it is for; a model of another task is refused.
     head : str
-        ``auto``, or the layout (`jetson_dnn_rt.models.heads.kinds.KNOWN_HEADS`).
+        ``auto``, or the layout (`jetson_dnn_rt.models.heads.registry.LAYOUTS`).
     labels : str or sequence of str, optional
         ``coco80``, ``coco91``, ``voc21``, ``imagenet``, a file, or the names.
     input_size : tuple of int, optional
@@ -73,108 +80,34 @@ def load_model(
         When a library that is needed to read the model is missing.
     """
     scheme, separator, name = source.partition(":")
-    if not separator or scheme not in _SOURCES or not name:
-        known = ", ".join(f"{scheme}:" for scheme in _SOURCES)
+    if not separator or scheme not in SOURCES or not name:
+        known = ", ".join(f"{scheme}:" for scheme in SOURCES)
         raise ConfigurationError(f"model {source!r} is unknown: it must start with one of {known}")
     if kind is not None and kind not in get_args(Kind):
         raise ConfigurationError(f"kind must be one of {get_args(Kind)}: {kind!r}")
     if input_size is not None and not all(1 <= side <= 8192 for side in input_size):
         raise ConfigurationError(f"input_size must be two sides in [1, 8192]: {input_size}")
-    opened = _SOURCES[scheme](name, SourceOptions(input_size, weights, labels, trust))
-    outputs = opened.origin.probe(*opened.input_size)
+    module = importlib.import_module(SOURCES[scheme])
+    opened: Opened = module.open_source(name, SourceOptions(input_size, weights, labels, trust))
+    size = opened.input_size
+    outputs = opened.origin.probe(*size)
     try:
-        recognised = recognise_head(outputs, opened.input_size, head, kind)
-        suggested = opened.preprocessing or _suggest_preprocessing(recognised, opened.input_size)
+        found = recognise_head(outputs, size, head, kind)
+        suggested = opened.preprocessing or found.layout.preprocessing(*size)
         settled = suggested.override(preprocessing or {})
-        if (settled.height, settled.width) != opened.input_size:
+        if (settled.height, settled.width) != size:
             raise ModelError(
                 f"preprocessing gives {settled.height}x{settled.width}, the model takes "
-                f"{opened.input_size[0]}x{opened.input_size[1]}; set input_size instead"
+                f"{size[0]}x{size[1]}; set input_size instead"
             )
-        names = _name_classes(labels, opened, recognised)
+        classes = found.classes
+        if not classes and labels is None and opened.labels is None:
+            classes = found.layout.default_classes
+        names = resolve_labels(labels, opened.labels, found.kind, classes)
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from error
     logger.info(
         "%s: head %s (%s), %d classes, input %dx%d",
-        source, recognised.name, recognised.reason, len(names), *opened.input_size,
+        source, found.name, found.reason, len(names), *size,
     )  # fmt: skip
-    return Model(source, recognised, settled, names, opened.model_hash, opened.origin)
-
-
-def _name_classes(
-    labels: str | Sequence[str] | None, opened: Opened, head: Head
-) -> tuple[str, ...]:
-    classes = head.classes
-    if head.name == "torchvision" and opened.labels is None:
-        classes = 91 if labels is None else 0  # the outputs do not say; 91 is COCO's numbering
-    return resolve_labels(labels, opened.labels, head.kind, classes)
-
-
-def _suggest_preprocessing(head: Head, input_size: tuple[int, int]) -> Preprocessing:
-    """What networks of this layout are usually trained with."""
-    if head.name in ("yolox", "yolox_decoded"):
-        return Preprocessing(*input_size, "letterbox_topleft", 114, "bgr", scale=1.0)
-    if head.name in ("yolov5", "yolov8"):
-        return Preprocessing(*input_size, "letterbox_center", 114, "rgb")
-    if head.name == "boxes_scores":
-        return Preprocessing(*input_size, "letterbox_topleft", 114, "rgb")
-    if head.name == "torchvision":
-        return Preprocessing(*input_size, "stretch", 114, "rgb")
-    return Preprocessing(*input_size, "stretch", 114, "rgb", mean=IMAGENET_MEAN, std=IMAGENET_STD)
-
-
-def _open_builtin(name: str, options: SourceOptions) -> Opened:
-    from jetson_dnn_rt.demo import builtin
-    from jetson_dnn_rt.models.sources.torch import TorchOrigin
-
-    if name not in builtin.NAMES:
-        raise ConfigurationError(f"builtin:{name} is unknown, known are {builtin.NAMES}")
-    size = builtin.INPUT_SIZE[name]
-    if options.input_size not in (None, size):
-        raise ConfigurationError(f"builtin:{name} takes {size[0]}x{size[1]} only")
-    module = builtin.load(name)
-    return Opened(
-        TorchOrigin.of_module(f"builtin:{name}", module, size),
-        hash_state(module.state_dict(), f"builtin:{name}"),
-        size,
-        Preprocessing(*size, "letterbox_topleft", 114, "rgb"),
-        builtin.labels(name),
-    )
-
-
-def _open_onnx(name: str, options: SourceOptions) -> Opened:
-    from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
-
-    origin = OnnxOrigin(Path(name), options.input_size)
-    model_hash = hash_bytes(origin.onnx_model())
-    return Opened(origin, model_hash, origin.input_size, labels=origin.names)
-
-
-def _open_torchvision(name: str, options: SourceOptions) -> Opened:
-    from jetson_dnn_rt.models.sources.torchvision import open_torchvision
-
-    return open_torchvision(name, options)
-
-
-def _open_exported(name: str, options: SourceOptions) -> Opened:
-    from jetson_dnn_rt.models.sources.exported import open_exported
-
-    return open_exported(Path(name), options)
-
-
-def _open_null(name: str, options: SourceOptions) -> Opened:
-    from jetson_dnn_rt.models.sources.null import NullOrigin, NullScript
-
-    script, kind = NullScript.parse(name)
-    size = options.input_size or (64, 64)
-    model_hash = hashlib.sha256(f"null:{name}".encode()).hexdigest()
-    return Opened(NullOrigin(script, kind), model_hash, size)
-
-
-_SOURCES: dict[str, Callable[[str, SourceOptions], Opened]] = {
-    "builtin": _open_builtin,
-    "onnx": _open_onnx,
-    "torchvision": _open_torchvision,
-    "exported": _open_exported,
-    "null": _open_null,
-}
+    return Model(source, found, settled, names, opened.model_hash, opened.origin)

@@ -22,19 +22,13 @@ if TYPE_CHECKING:
     import torch
 
 _OPSET = 17  # the newest that the exporter of torch 2.1 (JetPack 6) writes
-_EXPORT_TOLERANCE = 1e-3
+_EXPORT_TOLERANCE = 1e-3  # of the largest value
 
 
 def run_module(
     module: torch.nn.Module, inputs: Sequence[npt.NDArray[np.float32]], name: str
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Run a module once on the CPU.
-
-    Raises
-    ------
-    ModelError
-        When it fails or returns anything but tensors.
-    """
+    """Run a module once on the CPU; `ModelError` where it fails or returns more than tensors."""
     import torch
 
     try:
@@ -52,18 +46,25 @@ def run_module(
     return tuple(output.cpu().numpy() for output in outputs)
 
 
-class TorchOrigin:
-    """A network in a module.
+def run_onnx(
+    data: bytes, inputs: Sequence[npt.NDArray[np.float32]], what: str
+) -> tuple[npt.NDArray[Any], ...]:
+    """Run a serialized ONNX model once, on one thread of ONNX Runtime, which must be installed."""
+    import onnxruntime
 
-    Parameters
-    ----------
-    name : str
-        For messages.
-    make_module : callable
-        Returns a module of the caller's own, in evaluation mode.
-    input_size : tuple of int
-        Height and width.
-    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+        return tuple(session.run(None, dict(zip(names, inputs, strict=True))))
+    except Exception as error:  # ONNX Runtime's own classes share no base but Exception
+        raise ModelError(f"{what} cannot be run: {error}") from error
+
+
+class TorchOrigin:
+    """A network in a module; `make_module` returns one of the caller's own in evaluation mode."""
 
     def __init__(
         self, name: str, make_module: Callable[[], torch.nn.Module], input_size: tuple[int, int]
@@ -154,30 +155,14 @@ def _has_old_exporter() -> bool:
 def _check_export(
     data: bytes, module: torch.nn.Module, input_shapes: Sequence[tuple[int, ...]], name: str
 ) -> None:
-    """Compare the exported network with the module on noise.
-
-    Raises
-    ------
-    ModelError
-        When they disagree by more than a thousandth of the largest value.
-    """
-    import onnxruntime
-
+    """Compare the exported network with the module on noise."""
     generator = np.random.default_rng(0)
     noise = [generator.random(shape, np.float32) for shape in input_shapes]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        names = [value.name for value in session.get_inputs()]
-        found = session.run(None, dict(zip(names, noise, strict=True)))
-    except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-        raise ModelError(f"{name} exported to ONNX cannot be run: {error}") from error
+    found = run_onnx(data, noise, f"{name} exported to ONNX")
     expected = run_module(module, noise, name)
     if any(output.ndim == 1 for output in expected):
         # Lists of boxes, already thinned out: with noise for a picture their order and length
-        # hang on rounding. That they can be run is all that can be asked here.
+        # depend on rounding. That they can be run is all that can be asked here.
         return
     for one, other in zip(expected, found, strict=True):
         gap = float(np.abs(one - other).max()) if one.shape == other.shape else np.inf

@@ -17,9 +17,9 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
-from jetson_dnn_rt.models.heads.kinds import Kind
+from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.models.heads.labels import COCO_91, VOC_21, imagenet
-from jetson_dnn_rt.models.input.preprocessing import Preprocessing
+from jetson_dnn_rt.models.input.preprocessing import Preprocessing, ResizeMode
 from jetson_dnn_rt.models.model import Opened, SourceOptions
 from jetson_dnn_rt.models.sources.files import hash_state, load_weights
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
@@ -30,28 +30,21 @@ if TYPE_CHECKING:
 _MAX_DIVISOR = 32  # what torchvision's detectors round the sides of their input up to
 
 
-def open_torchvision(name: str, options: SourceOptions) -> Opened:
+def open_source(name: str, options: SourceOptions) -> Opened:
     """Build an architecture with its weights.
 
-    Raises
-    ------
-    ConfigurationError
-        When the name is unknown.
-    ModelError
-        When the weights cannot be had, are refused, or are of another network.
+    `ConfigurationError` where the name is unknown, `ModelError` where the weights are not
+    available, are refused, or are of another network.
     """
-    kind = find_kind(name)
+    kind = find_kind(name)  # says how to install torchvision
+    from jetson_dnn_rt.models.sources.torchvision_modules import wrap
+
     module = _build(name, kind, options)
     preprocessing = _find_preprocessing(name, kind, module, options.input_size)
     size = (preprocessing.height, preprocessing.width)
-    state = module.state_dict()
-    return Opened(
-        TorchOrigin.of_module(f"torchvision:{name}", _wrap(module, kind, size), size),
-        hash_state(state, f"torchvision:{name}"),
-        size,
-        preprocessing,
-        _find_labels(name, kind, options),
-    )
+    model_hash = hash_state(module.state_dict(), f"torchvision:{name}")
+    origin = TorchOrigin.of_module(f"torchvision:{name}", wrap(module, kind, size), size)
+    return Opened(origin, model_hash, size, preprocessing, _find_labels(name, kind, options))
 
 
 def find_kind(name: str) -> Kind:
@@ -166,23 +159,17 @@ def _find_preprocessing(
             if fixed
             else (_round_up(transform.min_size[-1]), _round_up(transform.max_size))
         )
-        return Preprocessing(
-            height, width, "stretch" if fixed else "letterbox_topleft", 114, "rgb",
-            mean=_three(transform.image_mean), std=_three(transform.image_std),
-        )  # fmt: skip
-    from torchvision.models import get_model_weights
-
-    meta = get_model_weights(name).DEFAULT.transforms()  # type: ignore[attr-defined]
-    if kind == "segmentation":
-        side = int(meta.resize_size[-1])
-        mode = "letterbox_topleft"
+        mode: ResizeMode = "stretch" if fixed else "letterbox_topleft"
+        mean, std = transform.image_mean, transform.image_std
     else:
-        side = int(meta.crop_size[-1])
-        mode = "stretch"
-    height, width = input_size or (side, side)
-    return Preprocessing(
-        height, width, mode, 114, "rgb", mean=_three(meta.mean), std=_three(meta.std)  # type: ignore[arg-type]
-    )  # fmt: skip
+        from torchvision.models import get_model_weights
+
+        meta = get_model_weights(name).DEFAULT.transforms()  # type: ignore[attr-defined]
+        mode = "letterbox_topleft" if kind == "segmentation" else "stretch"
+        side = int((meta.resize_size if kind == "segmentation" else meta.crop_size)[-1])
+        height, width = input_size or (side, side)
+        mean, std = meta.mean, meta.std
+    return Preprocessing(height, width, mode, mean=_three(mean), std=_three(std))
 
 
 def _round_up(side: int) -> int:
@@ -192,12 +179,3 @@ def _round_up(side: int) -> int:
 def _three(values: Sequence[float]) -> tuple[float, float, float]:
     first, second, third = (float(value) for value in values)
     return first, second, third
-
-
-def _wrap(module: torch.nn.Module, kind: Kind, size: tuple[int, int]) -> torch.nn.Module:
-    """Give the network the form ``[1, 3, H, W]`` to tensors."""
-    from jetson_dnn_rt.models.sources.torchvision_modules import SegmentationModule, wrap_detector
-
-    if kind == "detection":
-        return wrap_detector(module, size)
-    return SegmentationModule(module, size) if kind == "segmentation" else module

@@ -11,7 +11,11 @@ import math
 from typing import Any, cast
 
 import torch
+from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.image_list import ImageList
+from torchvision.models.segmentation import LRASPP
+
+from jetson_dnn_rt.models.heads.base import Kind
 
 Detection = dict[str, torch.Tensor]
 
@@ -22,14 +26,8 @@ _HEAD_OUTPUTS = ("bbox_regression", "cls_logits", "bbox_ctrness")
 class OneStageModule(torch.nn.Module):
     """SSD, RetinaNet or FCOS: ``[1, 3, H, W]``, normalised, to boxes, labels and scores.
 
-    The same bits as torchvision's own module, which computes its anchors anew in every frame.
-
-    Parameters
-    ----------
-    network : Module
-        torchvision's; its parts are taken over.
-    size : tuple of int
-        Height and width of the input in pixels.
+    The same bits as torchvision's own module, whose parts are taken over and which computes its
+    anchors anew in every frame. `size` is the height and width of the input in pixels.
     """
 
     def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
@@ -41,7 +39,10 @@ class OneStageModule(torch.nn.Module):
         features = [torch.empty(shape) for shape in shapes]
         images = ImageList(torch.empty(1, 3, *size), [size])
         anchors = detector.anchor_generator(images, features)[0]
-        levels = _count_anchors(shapes, len(anchors)) if _is_by_level(detector) else None
+        levels = None
+        if isinstance(detector, (FCOS, RetinaNet)):  # the same number of anchors in each cell
+            cells = [math.prod(shape[2:]) for shape in shapes]
+            levels = [count * (len(anchors) // sum(cells)) for count in cells]
         self.suppression = _Suppression(detector, anchors, levels, size)
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -54,16 +55,8 @@ class OneStageModule(torch.nn.Module):
 class _Suppression(torch.nn.Module):
     """A detector's way from its head's outputs to a list of boxes: one step for the tracer.
 
-    Parameters
-    ----------
-    detector : Module
-        SSD, RetinaNet or FCOS, for its thresholds.
-    anchors : Tensor
-        float32 [N, 4], xyxy in pixels of the input.
-    levels : list of int or None
-        Anchors by level, where the best are taken by level.
-    size : tuple of int
-        Height and width of the input in pixels.
+    `detector` (SSD, RetinaNet or FCOS) gives its thresholds. `anchors` are xyxy in pixels of the
+    input, float32 [N, 4]; `levels` counts them by level where the best are taken by level.
     """
 
     fx_leaf = True
@@ -119,18 +112,6 @@ def _find_feature_shapes(backbone: torch.nn.Module, size: tuple[int, int]) -> li
     return [feature.shape for feature in features.values()]
 
 
-def _is_by_level(detector: torch.nn.Module) -> bool:
-    from torchvision.models.detection import FCOS, RetinaNet
-
-    return isinstance(detector, (FCOS, RetinaNet))
-
-
-def _count_anchors(shapes: list[torch.Size], anchors: int) -> list[int]:
-    """Anchors of each level, the same number in each cell."""
-    cells = [math.prod(shape[2:]) for shape in shapes]
-    return [count * (anchors // sum(cells)) for count in cells]
-
-
 class _AsIs(torch.nn.Module):
     """In place of a detector's resize and normalisation, which have been done."""
 
@@ -147,7 +128,7 @@ class _AsIs(torch.nn.Module):
 class TwoStageModule(torch.nn.Module):
     """An R-CNN: ``[1, 3, H, W]``, normalised, to boxes [N, 4], labels [N] and scores [N].
 
-    How often its second stage runs hangs on what the first found: this cannot be traced.
+    How often its second stage runs depends on what the first found: this cannot be traced.
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
@@ -165,28 +146,14 @@ class TwoStageModule(torch.nn.Module):
         return found["boxes"], found["labels"], found["scores"]
 
 
-def wrap_detector(network: torch.nn.Module, size: tuple[int, int]) -> torch.nn.Module:
-    """Give a detector of torchvision the form ``[1, 3, H, W]`` to boxes, labels, scores."""
-    if hasattr(network, "roi_heads"):
-        return TwoStageModule(network)
-    return OneStageModule(network, size)
-
-
 class SegmentationModule(torch.nn.Module):
     """``[1, 3, H, W]``, normalised, to logits [1, C, H, W]; without the auxiliary output.
 
-    Parameters
-    ----------
-    network : Module
-        torchvision's; its parts are taken over.
-    size : tuple of int
-        Height and width of the input in pixels.
+    torchvision's parts are taken over. `size` is the height and width of the input in pixels.
     """
 
     def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
         super().__init__()
-        from torchvision.models.segmentation import LRASPP
-
         self.backbone = cast(torch.nn.Module, network.backbone)
         self.classifier = cast(torch.nn.Module, network.classifier)
         self._takes_all = isinstance(network, LRASPP)
@@ -199,3 +166,14 @@ class SegmentationModule(torch.nn.Module):
         return torch.nn.functional.interpolate(
             logits, size=self._size, mode="bilinear", align_corners=False
         )
+
+
+def wrap(network: torch.nn.Module, kind: Kind, size: tuple[int, int]) -> torch.nn.Module:
+    """Give a network of torchvision the form ``[1, 3, H, W]`` to tensors."""
+    if kind == "classification":
+        return network
+    if kind == "segmentation":
+        return SegmentationModule(network, size)
+    if hasattr(network, "roi_heads"):
+        return TwoStageModule(network)
+    return OneStageModule(network, size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -14,71 +13,22 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from jetson_dnn_rt.cameras.camera import Camera
 from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
 from jetson_dnn_rt.cameras.sources import open_source
+from jetson_dnn_rt.config.nodes import CameraConfig, CameraProcessConfig
 from jetson_dnn_rt.frames import Allocate, Frame
 from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
-from jetson_dnn_rt.nodes.process.parameters import ParameterSet, parameter
-from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, QOS_NAMES, make_qos
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet
+from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
 from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
 from jetson_dnn_rt.nodes.tasks.fanout import Fanout
-from jetson_dnn_rt.nodes.tasks.host import Host, RealtimeItems
+from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.runtime.realtime import Realtime
 
 PUBLISH_SLOTS = 4
 """Frames that wait for being published; at 30 Hz a tenth of a second."""
-
-
-@dataclass(frozen=True)
-class CameraParameters:
-    """Parameters of the camera node."""
-
-    source: str = parameter(
-        "synthetic",
-        "synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN or gstreamer:PIPELINE",
-    )
-    loop: bool = parameter(True, "Start a video or a folder anew at its end")
-    rate: float = parameter(
-        0.0, "Rate of the frames; 0 = the source's own", unit="Hz", limits=(0.0, 1000.0)
-    )
-    width: int = parameter(
-        0, "Width asked of a device or synthetic; 0 = its own", unit="pixels", limits=(0, 16384)
-    )
-    height: int = parameter(
-        0, "Height asked of a device or synthetic; 0 = its own", unit="pixels", limits=(0, 16384)
-    )
-    seed: int = parameter(1, "Which synthetic drive", limits=(0, 1 << 31))
-    frame_limit: int = parameter(0, "End after so many frames; 0 = never", limits=(0, 1 << 40))
-    frame_id: str = parameter("camera", "Coordinate frame in the headers")
-    camera_info_url: str = parameter("", "Calibration file; empty = not calibrated")
-    output_qos: str = parameter("DEFAULT", "Quality of service of images", choices=QOS_NAMES)
-    output_qos_depth: int = parameter(2, "Depth of the publishers' queue", limits=(1, 100))
-    output_qos_deadline_ms: float = parameter(
-        0.0,
-        "DEADLINE offered with the images; 0 = none",
-        unit="ms",
-        limits=(0.0, 3.6e6),
-    )
-    jpeg_quality: int = parameter(
-        90, "Quality of image_raw/compressed", unit="percent", limits=(1, 100), dynamic=True
-    )
-    expected_frequency: float = parameter(
-        0.0, "Rate for diagnostics; 0 = the camera's", unit="Hz", limits=(0.0, 1000.0)
-    )
-    tolerance: float = parameter(
-        0.1, "Share by which the rate may differ from the expected one", limits=(0.0, 1.0)
-    )
-
-
-@dataclass(frozen=True)
-class CameraProcessParameters(RealtimeItems):
-    """Parameters of a camera that has a process of its own."""
-
-    autostart: bool = parameter(
-        False, "Configure and activate by itself when the process starts", read_only=True
-    )
 
 
 class CameraNode(ManagedNode):
@@ -109,13 +59,13 @@ class CameraNode(ManagedNode):
     ) -> None:
         super().__init__(name, **options)
         self._declared = ParameterSet(
-            self, CameraParameters, is_fixed=lambda: not self.is_unconfigured
+            self, CameraConfig, is_fixed=lambda: not self.is_unconfigured
         )
         if host is None:
             process = ParameterSet(
-                self, CameraProcessParameters, is_fixed=lambda: not self.is_unconfigured
+                self, CameraProcessConfig, is_fixed=lambda: not self.is_unconfigured
             )
-            self._own_realtime = Realtime(process.value.realtime())
+            self._own_realtime = Realtime(process.value)
             self._own_realtime.apply_to_process()
         self._host = host
         self._on_ended = on_ended
@@ -131,7 +81,7 @@ class CameraNode(ManagedNode):
         )
 
     @property
-    def parameters(self) -> CameraParameters:
+    def parameters(self) -> CameraConfig:
         """The present values."""
         return self._declared.value
 

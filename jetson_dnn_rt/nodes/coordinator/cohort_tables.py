@@ -20,7 +20,7 @@ from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import Platform
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import CoordinatorParameters
+    from jetson_dnn_rt.config.nodes import CoordinatorConfig
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 ALONE = (1.0,)
@@ -56,7 +56,7 @@ class Basis:
     notes: tuple[str, ...]
 
 
-def load_basis(values: CoordinatorParameters) -> Basis:
+def load_basis(values: CoordinatorConfig) -> Basis:
     """Open the platform and read the files.
 
     Raises
@@ -168,7 +168,6 @@ def table_of_task(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
         return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
     try:
         profiles = load_profiles(
-            loaded.stage_names,
             loaded.stages,
             loaded.warm_up_times_ns,
             library=loaded.library,

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rclpy.clock import Clock, ClockType
 
+from jetson_dnn_rt.config.nodes import (
+    CoordinatorConfig,
+    CoordinatorProcessConfig,
+)
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread, PowerReport
 from jetson_dnn_rt.nodes.coordinator.cohort_tables import Basis, load_basis
 from jetson_dnn_rt.nodes.coordinator.composed_cohort import ComposedCohort
-from jetson_dnn_rt.nodes.coordinator.coordinator_parameters import (
-    CoordinatorParameters,
-    CoordinatorProcessParameters,
-)
 from jetson_dnn_rt.nodes.coordinator.coordinator_status import count_running, policy_status
 from jetson_dnn_rt.nodes.coordinator.coordinator_topics import CoordinatorTopics, Rates
 from jetson_dnn_rt.nodes.coordinator.remote_cohort import RemoteCohort
@@ -123,13 +124,13 @@ class CoordinatorNode(ManagedNode):
         super().__init__(name, **options)
         self._declared = ParameterSet(
             self,
-            CoordinatorParameters,
+            CoordinatorConfig,
             is_fixed=lambda: not self.is_unconfigured,
             on_change=self._apply,
         )
         self._cohort: TaskCohort
         if host is None:
-            process = ParameterSet(self, CoordinatorProcessParameters)
+            process = ParameterSet(self, CoordinatorProcessConfig)
             self._cohort = RemoteCohort(self, process.value.tasks)
         else:
             self._cohort = ComposedCohort(host, tasks)
@@ -148,7 +149,7 @@ class CoordinatorNode(ManagedNode):
         )
 
     @property
-    def parameters(self) -> CoordinatorParameters:
+    def parameters(self) -> CoordinatorConfig:
         """The present values."""
         return self._declared.value
 
@@ -238,7 +239,7 @@ class CoordinatorNode(ManagedNode):
 
     # -- deciding ------------------------------------------------------------------------------
 
-    def _apply(self, before: CoordinatorParameters, values: CoordinatorParameters) -> None:
+    def _apply(self, before: CoordinatorConfig, values: CoordinatorConfig) -> None:
         """Bring dynamic parameters into effect at the next boundary."""
         if not self._active:
             return
@@ -246,7 +247,7 @@ class CoordinatorNode(ManagedNode):
             self._stop()
         elif self.coordinator is None:
             self._start(values)
-        elif values.policy != before.policy or values.settings() != before.settings():
+        elif _decides(values) != _decides(before):
             coordinator = self.coordinator
             policy = self._make_policy(values, coordinator)
             with self._cohort.exclusively():
@@ -254,7 +255,7 @@ class CoordinatorNode(ManagedNode):
             self.policy_fault = ""
             self._cohort.reconsider()
 
-    def _start(self, values: CoordinatorParameters) -> None:
+    def _start(self, values: CoordinatorConfig) -> None:
         basis, clocks = self._basis, self._clocks
         assert basis is not None
         assert clocks is not None
@@ -291,10 +292,10 @@ class CoordinatorNode(ManagedNode):
         if coordinator is not None:
             self._cohort.stop(coordinator)
 
-    def _make_policy(self, values: CoordinatorParameters, coordinator: Coordinator) -> Any:
+    def _make_policy(self, values: CoordinatorConfig, coordinator: Coordinator) -> Any:
         return self._create(values, [member.table for member in coordinator.cohort.members])
 
-    def _create(self, values: CoordinatorParameters, tables: list[TaskTable]) -> Any:
+    def _create(self, values: CoordinatorConfig, tables: list[TaskTable]) -> Any:
         basis = self._basis
         assert basis is not None
         try:
@@ -302,7 +303,7 @@ class CoordinatorNode(ManagedNode):
                 values.policy,
                 basis.clock_table,
                 tables,
-                values.settings(),
+                PolicySettings.of(values),
                 workers=self._cohort.workers,
                 interference=self._interference,
             )
@@ -368,3 +369,7 @@ class CoordinatorNode(ManagedNode):
         except (JetsonDnnRtError, ValueError, ArithmeticError) as error:
             self.policy_fault = safe_text(error)
             self.get_logger().error(f"coordination stops: {self.policy_fault}")
+
+
+def _decides(values: CoordinatorConfig) -> tuple[str, PolicySettings]:
+    return values.policy, PolicySettings.of(values)

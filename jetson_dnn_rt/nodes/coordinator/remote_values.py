@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from rclpy.parameter import parameter_value_to_python
 
+from jetson_dnn_rt.config.declaration import Item, describe
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.declaration import Item, describe
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -32,7 +32,7 @@ MAX_TEXT = 500
 
 @cache
 def _task_items() -> dict[str, Item]:
-    return {item.name: item for item in describe(TaskNodeParameters)}
+    return {item.name: item for item in describe(TaskConfig)}
 
 
 @cache

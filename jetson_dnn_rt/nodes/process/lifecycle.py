@@ -8,6 +8,7 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
+from jetson_dnn_rt.config.process import CommonConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.nodes.process.guard import (
     guard,
@@ -16,7 +17,7 @@ from jetson_dnn_rt.nodes.process.guard import (
     guard_service,
     name_of,
 )
-from jetson_dnn_rt.nodes.process.parameters import CommonParameters, ParameterSet, gate_of
+from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import (
     EventPoller,
     PublisherEventCallbacks,
@@ -67,7 +68,7 @@ class ManagedNode(LifecycleNode):
                     service.callback, service.srv_type, service.srv_name
                 )
         self.fault = ""
-        self._locked = ParameterSet(self, CommonParameters).value.lock_configuration
+        self._locked = ParameterSet(self, CommonConfig).value.lock_configuration
         gate_of(self).locked = self._locked
         self._was_configured = self._inside = False
         self.create_timer(

@@ -1,4 +1,4 @@
-"""Parameters of a node, from their declaration (`jetson_dnn_rt.nodes.process.declaration`).
+"""Parameters of a node, from their declaration (`jetson_dnn_rt.config.declaration`).
 
 From it come the ROS descriptor, the check of a new value with a reason, and the value the node
 works with.
@@ -17,9 +17,9 @@ from rcl_interfaces.msg import (
     SetParametersResult,
 )
 
+from jetson_dnn_rt.config.declaration import Item, Values, describe
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.process import guard
-from jetson_dnn_rt.nodes.process.declaration import Item, Values, describe, parameter
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ SIM_TIME = "use_sim_time"
 
 _GATE = "jetson_dnn_rt_parameter_gate"
 """Attribute of a node: a map by node would keep alive what its callbacks refer to."""
-
-__all__ = ["ParameterSet", "describe", "make_descriptor", "parameter", "read_parameters"]
 
 
 def make_descriptor(item: Item) -> ParameterDescriptor:
@@ -58,18 +56,6 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
     # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
     descriptor.dynamic_typing = item.kind in (float, tuple[float, ...]) or bool(item.words)
     return descriptor
-
-
-@dataclasses.dataclass(frozen=True)
-class CommonParameters:
-    """Parameters of every node of the package."""
-
-    lock_configuration: bool = parameter(
-        False,
-        "Refuse changes of all parameters that are not dynamic, and cleaning up and configuring "
-        "again, from the start of the node on: for networks where not everybody is trusted",
-        read_only=True,
-    )
 
 
 class ParameterSet(Generic[Values]):

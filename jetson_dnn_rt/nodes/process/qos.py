@@ -27,7 +27,7 @@ except ImportError:  # Humble
         UnsupportedEventTypeError,
     )
 
-from jetson_dnn_rt.nodes.process.declaration import QOS_NAMES
+from jetson_dnn_rt.config.task import QOS_NAMES
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:

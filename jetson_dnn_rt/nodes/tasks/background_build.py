@@ -21,10 +21,10 @@ from typing import IO, Any
 
 import yaml
 
+from jetson_dnn_rt.config.declaration import describe
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
-from jetson_dnn_rt.nodes.process.declaration import describe
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.safety.children import child_environment, python_command
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
@@ -41,7 +41,7 @@ class BackgroundBuild:
     ----------
     task : str
         Name of the task.
-    parameters : TaskNodeParameters
+    parameters : TaskConfig
         Its values.
     loaded : LoadedTask
         Takes the variants; its `missing` are those that are built.
@@ -61,7 +61,7 @@ class BackgroundBuild:
     def __init__(
         self,
         task: str,
-        parameters: TaskNodeParameters,
+        parameters: TaskConfig,
         loaded: LoadedTask,
         turn: threading.Lock,
         realtime: Realtime,
@@ -199,7 +199,7 @@ class BackgroundBuild:
         """A parameter file of the task as it is now, for the variants that it lacks."""
         values = {
             item.name: item.to_ros(getattr(self._parameters, item.field))
-            for item in describe(TaskNodeParameters)
+            for item in describe(TaskConfig)
         }
         values |= {"variants": list(names), "variant": "", "threads": self._loaded.threads}
         task = self._task.rpartition("/")[2]

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.nodes.tasks.loading import load_task_model
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.runtime.sharing.split_trial import find_slowdown, find_split
+from jetson_dnn_rt.runtime.task import open_library
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.tvm.task_tuning import TvmTuner
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TrialTask:
 
     Attributes
     ----------
-    values : TaskNodeParameters
+    values : TaskConfig
         Its parameters.
     size : tuple of int
         Height and width of the frames that will come.
@@ -43,7 +43,7 @@ class TrialTask:
         Between two frames, and from release to deadline.
     """
 
-    values: TaskNodeParameters
+    values: TaskConfig
     size: tuple[int, int]
     period_ns: int
     deadline_ns: int
@@ -144,9 +144,7 @@ def measure_slowdown(
     return slowdown
 
 
-def _load_default(
-    values: TaskNodeParameters, model: Model, split: CoreSplit, clock: Clock
-) -> VariantSet:
+def _load_default(values: TaskConfig, model: Model, split: CoreSplit, clock: Clock) -> VariantSet:
     name = values.variant or next(iter(values.variants), "")
     return VariantSet(
         model,
@@ -155,12 +153,12 @@ def _load_default(
         threads=values.fixed_threads or split.threads,
         clock=clock,
         stages=values.stages,
-        library=values.open_library(),
+        library=open_library(values.engine_cache),
         # An engine that is not there yet is no reason to wait for it here.
         build=False,
         keep_refused=True,
         finest=values.finest_stages,
-        tuner=TvmTuner(values.tvm_options(tunes=False)),
+        amp_lists=values.amp_lists,
     )
 
 

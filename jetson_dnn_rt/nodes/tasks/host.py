@@ -5,30 +5,28 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import AUTO, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.coordinator.clock_watch import ClockWatch
-from jetson_dnn_rt.nodes.process.parameters import parameter, read_parameters
+from jetson_dnn_rt.nodes.process.parameters import read_parameters
 from jetson_dnn_rt.nodes.reports.job_trace import JobTrace, describe_tasks
 from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
 from jetson_dnn_rt.nodes.tasks.fanout import FrameListener
 from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
-from jetson_dnn_rt.nodes.tasks.task_parameters import AUTO, TaskNodeParameters
-from jetson_dnn_rt.runtime.device_limits import parse_device_limits
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.realtime import Realtime, RealtimeParameters
+from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
 from jetson_dnn_rt.scheduling.analysis import Verdict
-from jetson_dnn_rt.scheduling.queue import DISCIPLINES
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
-from jetson_dnn_rt.traces.room import LIMIT_MB, MAX_LIMIT_MB, TraceRoom
+from jetson_dnn_rt.traces.room import TraceRoom
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -36,92 +34,6 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
     from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
-
-
-@dataclass(frozen=True)
-class RealtimeItems:
-    """Parameters of the real-time set-up of a process."""
-
-    sched_fifo: bool = parameter(
-        False, "Run the workers under SCHED_FIFO (needs rights)", name="realtime.sched_fifo"
-    )
-    priority: int = parameter(
-        50,
-        "SCHED_FIFO priority of the workers; threads that bring frames get one more",
-        name="realtime.priority",
-        limits=(1, 98),
-    )
-    cpu_affinity: tuple[int, ...] = parameter(
-        (), "Cores of the workers; [-1] = all", name="realtime.cpu_affinity"
-    )
-    mlockall: bool = parameter(
-        False, "Lock the process's memory (needs rights)", name="realtime.mlockall"
-    )
-    gc_freeze: bool = parameter(
-        True,
-        "Exempt what is alive after warm-up from garbage collection",
-        name="realtime.gc_freeze",
-    )
-    mallopt: bool = parameter(
-        True, "Keep glibc from giving memory back after every image", name="realtime.mallopt"
-    )
-    switch_interval_us: int = parameter(
-        100,
-        "Longest time a thread keeps Python's interpreter lock; 0 = Python's own 5000",
-        name="realtime.switch_interval_us",
-        unit="us",
-        limits=(0, 100_000),
-    )
-
-    def __post_init__(self) -> None:
-        self.realtime()
-
-    def realtime(self) -> RealtimeParameters:
-        """What the executor takes."""
-        return RealtimeParameters(
-            sched_fifo=self.sched_fifo,
-            priority=self.priority,
-            cpu_affinity=self.cpu_affinity,
-            mlockall=self.mlockall,
-            gc_freeze=self.gc_freeze,
-            mallopt=self.mallopt,
-            switch_interval_us=self.switch_interval_us,
-        )
-
-
-@dataclass(frozen=True)
-class HostParameters(RealtimeItems):
-    """Parameters of the executor and of its process."""
-
-    workers: int = parameter(
-        1, "Worker threads: stages of different tasks that run side by side", limits=(1, 64)
-    )
-    discipline: str = parameter(
-        "edf",
-        "Order of ready stages: earliest deadline first, first come, or the tasks' priorities",
-        choices=DISCIPLINES,
-    )
-    max_inflight: str = parameter(
-        "", "Stages at once on a device, such as cuda=2 or cuda=2, dla0=1; empty = no limit"
-    )
-    on_unschedulable: str = parameter(
-        "warn",
-        "When the analysis says that deadlines cannot be kept: go on, or stay inactive",
-        choices=("warn", "refuse"),
-    )
-    trace_dir: str = parameter(
-        "", "Folder below which every job is traced, for report and wcet; empty = no trace"
-    )
-    trace_limit_mb: int = parameter(
-        LIMIT_MB,
-        "Disk space of the traces of a process run; at the limit the oldest parts make room for "
-        "new ones; 0 = no limit",
-        unit="MB",
-        limits=(0, MAX_LIMIT_MB),
-    )
-    autostart: bool = parameter(
-        False, "Configure and activate by itself when the process starts", read_only=True
-    )
 
 
 class Host:
@@ -190,12 +102,12 @@ class Host:
         """Of the executor."""
         return self.split.workers
 
-    def start(self, parameters: HostParameters, threads: int | str = 0) -> None:
+    def start(self, parameters: ProcessConfig, threads: int | str = 0) -> None:
         """Start the executor.
 
         Parameters
         ----------
-        parameters : HostParameters
+        parameters : ProcessConfig
             Of the process.
         threads : int or str
             Of one inference of tasks that name no number: a number, 0 = the cores divided by the
@@ -206,8 +118,8 @@ class Host:
         executor = Executor(
             workers,
             parameters.discipline,
-            parameters.realtime(),
-            max_inflight=parse_device_limits(parameters.max_inflight),
+            parameters,
+            max_inflight=parameters.device_limits,
         )
         if parameters.trace_dir:
             self._watch_wanted = True
@@ -231,7 +143,7 @@ class Host:
         self.split, self.models = split, dict(models)
         self.executor.set_workers(split.workers)
 
-    def count_threads(self, values: TaskNodeParameters) -> int:
+    def count_threads(self, values: TaskConfig) -> int:
         """Threads of one inference of a task."""
         return values.fixed_threads or self.split.threads
 

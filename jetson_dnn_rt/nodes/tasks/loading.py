@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 from jetson_dnn_rt.runtime.executor import Stages
+from jetson_dnn_rt.runtime.task import open_library
 from jetson_dnn_rt.tasks import Stage
-from jetson_dnn_rt.tvm.task_tuning import TvmTuner
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -34,7 +34,7 @@ class LoadedTask:
 
     Parameters
     ----------
-    parameters : TaskNodeParameters
+    parameters : TaskConfig
         Which model and which variants.
     size : tuple of int
         Height and width of the frames that will come.
@@ -83,7 +83,7 @@ class LoadedTask:
 
     def __init__(
         self,
-        parameters: TaskNodeParameters,
+        parameters: TaskConfig,
         size: tuple[int, int],
         *,
         threads: int,
@@ -97,7 +97,7 @@ class LoadedTask:
         self.threads = threads
         self.settings = DecoderSettings()
         self.apply_thresholds(parameters)
-        self.library = parameters.open_library()
+        self.library = open_library(parameters.engine_cache)
         self.model: Model = model or load_task_model(parameters)
         # Held while variants are made, so that two threads never do that at once.
         self._lock = threading.Lock()
@@ -245,7 +245,7 @@ class LoadedTask:
             return self.variant_names[0]
         return self.resolve_variant(wanted)
 
-    def apply_thresholds(self, parameters: TaskNodeParameters) -> None:
+    def apply_thresholds(self, parameters: TaskConfig) -> None:
         """Let the next frame be decoded with these thresholds."""
         apply_thresholds(self.settings, parameters)
 
@@ -349,7 +349,7 @@ class LoadedTask:
             finest=self._parameters.finest_stages,
             like=like,
             memory=self._parameters.memory,
-            tuner=TvmTuner(self._parameters.tvm_options(tunes=False)),
+            amp_lists=self._parameters.amp_lists,
         )
         # Messages lie in memory of the middleware's, which no device reaches.
         in_process = bool(self._parameters.camera)
@@ -384,7 +384,7 @@ class LoadedTask:
         return runs
 
 
-def load_task_model(parameters: TaskNodeParameters) -> Model:
+def load_task_model(parameters: TaskConfig) -> Model:
     """Load the model that a task's parameters name; the errors of `load_model`."""
     labels = parameters.labels
     return load_model(
@@ -398,7 +398,7 @@ def load_task_model(parameters: TaskNodeParameters) -> Model:
     )
 
 
-def apply_thresholds(settings: DecoderSettings, parameters: TaskNodeParameters) -> None:
+def apply_thresholds(settings: DecoderSettings, parameters: TaskConfig) -> None:
     """Take a task's thresholds over."""
     settings.confidence = parameters.confidence_threshold
     settings.nms_iou = parameters.nms_iou_threshold

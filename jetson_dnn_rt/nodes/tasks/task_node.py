@@ -10,6 +10,12 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from std_srvs.srv import SetBool
 
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import (
+    DEFAULT_FREQUENCY_HZ,
+    TaskConfig,
+    defaults_of,
+)
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
@@ -26,15 +32,10 @@ from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
 from jetson_dnn_rt.nodes.tasks.background_build import JOIN_TIMEOUT_S, BackgroundBuild
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
-from jetson_dnn_rt.nodes.tasks.host import Host, HostParameters
+from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
 from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
-from jetson_dnn_rt.nodes.tasks.task_parameters import (
-    DEFAULT_FREQUENCY_HZ,
-    TaskNodeParameters,
-    defaults_of,
-)
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
 from jetson_dnn_rt.nodes.tasks.task_timing import FINISHED, TaskTiming
 from jetson_dnn_rt.safety.faults import safe_text
@@ -64,7 +65,7 @@ class TaskNode(ManagedNode):
         Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
         below its name.
     defaults : dict, optional
-        Defaults of parameters that differ from those of `TaskNodeParameters`.
+        Defaults of parameters that differ from those of `TaskConfig`.
     observer : callable, optional
         Sees every job that ends, on the delivery thread.
     options : dict
@@ -87,15 +88,15 @@ class TaskNode(ManagedNode):
         self.task = task or name
         self._declared = ParameterSet(
             self,
-            TaskNodeParameters,
+            TaskConfig,
             defaults=defaults,
             is_fixed=lambda: not self.is_unconfigured,
             on_change=self._apply,
         )
-        self._host_parameters: ParameterSet[HostParameters] | None = None
+        self._host_parameters: ParameterSet[ProcessConfig] | None = None
         if host is None:
             self._host_parameters = ParameterSet(
-                self, HostParameters, is_fixed=lambda: not self.is_unconfigured
+                self, ProcessConfig, is_fixed=lambda: not self.is_unconfigured
             )
         self.host = host or Host(self)
         self._precedence, self._primary, self._observer = precedence, primary, observer
@@ -125,7 +126,7 @@ class TaskNode(ManagedNode):
         )
 
     @property
-    def parameters(self) -> TaskNodeParameters:
+    def parameters(self) -> TaskConfig:
         """The present values."""
         return self._declared.value
 
@@ -404,7 +405,7 @@ class TaskNode(ManagedNode):
 
     # -- parameters and services ---------------------------------------------------------------
 
-    def _apply(self, before: TaskNodeParameters, values: TaskNodeParameters) -> None:
+    def _apply(self, before: TaskConfig, values: TaskConfig) -> None:
         """Bring dynamic parameters into effect, from the next frame on."""
         loaded = self._loaded
         if loaded is None:
@@ -424,7 +425,7 @@ class TaskNode(ManagedNode):
         if values.confidence_threshold != before.confidence_threshold:
             self._labels.publish(self.labels, values.confidence_threshold)
 
-    def _deadline_ns(self, values: TaskNodeParameters) -> int:
+    def _deadline_ns(self, values: TaskConfig) -> int:
         return int(values.deadline_ms * 1e6) or int(1e9 / self.frequency_hz)
 
     def _on_enable(self, request: Any, response: Any) -> Any:
@@ -440,7 +441,7 @@ class TaskNode(ManagedNode):
                 response.message = retried
         return response
 
-    def _make_timing(self, values: TaskNodeParameters) -> TaskTiming:
+    def _make_timing(self, values: TaskConfig) -> TaskTiming:
         """Statistics that begin anew, and the profile that they are compared with."""
         host, profiles = self.host, load_time_profiles(values.profile, self.task)
         if not profiles.source:

@@ -1,4 +1,4 @@
-"""What an entry of the library is: its key, its files, and the text that describes both.
+"""Entries of the library: key, files, and the text that describes both.
 
 ``entry.json`` holds a schema number, the SHA-256 of its content, and the content: the key, the
 files with size and SHA-256, and the facts. What is read from it is checked before it is used.
@@ -36,7 +36,7 @@ _WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, R
 
 
 class DamagedEntryError(ValueError):
-    """An entry is not what the library wrote; the text says in what."""
+    """An entry is not what the library wrote; the text says why."""
 
 
 class OtherSchemaError(ValueError):
@@ -47,41 +47,20 @@ class OtherSchemaError(ValueError):
 class EntryKey:
     """All that decides the content of an entry: where one field differs, it is another entry.
 
-    Attributes
-    ----------
-    model_hash, graph_hash : str
-        SHA-256 of the model, and of the graph with its weights that was built (the whole network
-        or a part of it), hexadecimal.
-    decomposition : str
-        As in a variant's name: ``full``, ``tucker-0.50``.
-    kind : str
-        ``weights``, ``artefact`` (an engine, a compiled model), ``tuning`` (what a compiler found
-        out about kernels) or ``measurement``.
-    backend, backend_version, precision : str
-        Empty where the content does not depend on it, as for weights.
-    device : str
-        Name of the GPU with its compute capability, or of the CPU; empty as above.
-    shapes : tuple of tuple of int
-        Of the inputs.
-    options : str
-        Whatever else decides: ``threads=2``, ``dla=0 workspace_mb=512``.
-
-    Raises
-    ------
-    ValueError
-        When a field cannot be what it stands for; the text names it.
+    A field that cannot be what it stands for is a `ValueError`, which names it. Those of the back
+    end are empty where the content does not depend on it, as for weights.
     """
 
-    model_hash: str
-    graph_hash: str
-    decomposition: str
-    kind: str
+    model_hash: str  # SHA-256, hexadecimal
+    graph_hash: str  # of the graph that was built, with its weights: the network or a part
+    decomposition: str  # "full", "tucker-0.50"
+    kind: str  # one of `KINDS`; an artefact is an engine or compiled model
     backend: str = ""
     backend_version: str = ""
-    device: str = ""
+    device: str = ""  # the GPU with its compute capability, or the CPU
     precision: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    options: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the inputs
+    options: str = ""  # whatever else decides: "threads=2"
 
     def __post_init__(self) -> None:
         for name in ("model_hash", "graph_hash"):
@@ -109,7 +88,7 @@ class EntryKey:
         return f"{self.decomposition}@{backend}" if backend else self.decomposition
 
     def differences(self, other: EntryKey) -> dict[str, tuple[Any, Any]]:
-        """The fields in which another key differs: here, there."""
+        """Fields in which another key differs: (here, there)."""
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -119,13 +98,7 @@ class EntryKey:
 
     @staticmethod
     def from_json(value: object) -> EntryKey:
-        """Read what `to_json` gave.
-
-        Raises
-        ------
-        ValueError
-            When it is not that.
-        """
+        """Read what `to_json` gave; raises `ValueError` when it is not that."""
         names = {field.name for field in fields(EntryKey)}
         if not isinstance(value, dict) or set(value) != names:
             raise ValueError(f"a key must have the fields {', '.join(sorted(names))}")
@@ -150,35 +123,19 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Header:
-    """What ``entry.json`` says.
-
-    Attributes
-    ----------
-    key : EntryKey
-        Of the entry.
-    model : str
-        The model as the user named it, for people.
-    created : datetime
-        In UTC.
-    files : dict of str to FileFacts
-        By file name.
-    facts : dict
-        Whatever was stored with it.
-    """
+    """The content of ``entry.json``."""
 
     key: EntryKey
-    model: str
-    created: datetime
-    files: dict[str, FileFacts]
-    facts: dict[str, Any]
+    model: str  # as the user named it, for people
+    created: datetime  # in UTC
+    files: dict[str, FileFacts]  # by file name
+    facts: dict[str, Any]  # whatever was stored with it
 
     def encode(self) -> bytes:
-        """The text of ``entry.json``.
+        """Write ``entry.json``.
 
-        Raises
-        ------
-        ValueError
-            When a file's name is none, there are too many, or the facts are no JSON or too large.
+        Raises `ValueError` when a file's name is not allowed, there are too many, or the facts are
+        no JSON or too large.
         """
         for name in self.files:
             check_file_name(name)
@@ -202,12 +159,8 @@ class Header:
     def decode(text: bytes) -> Header:
         """Read ``entry.json``.
 
-        Raises
-        ------
-        OtherSchemaError
-            When another release wrote it.
-        DamagedEntryError
-            When it is anything else than what `encode` gave.
+        Raises `OtherSchemaError` when another release wrote it, `DamagedEntryError` when it is
+        anything else than what `encode` gave.
         """
         try:
             header = json.loads(text, parse_constant=_refuse_constant)
@@ -248,23 +201,16 @@ class Header:
 class Entry:
     """An entry with the content of its files, as it was read and checked.
 
-    Attributes
-    ----------
-    header : Header
-        Key, model, date and facts.
-    files : mapping of str to bytes
-        The content: what was hashed is what is here, whatever becomes of the file.
-    path : Path or None
-        Its folder; None where it could not be stored.
+    What was hashed is what is in `files`, whatever becomes of the files on disk.
     """
 
     header: Header
     files: Mapping[str, bytes]
-    path: Path | None
+    path: Path | None  # its folder; None where it could not be stored
 
     @property
     def key(self) -> EntryKey:
-        """Of the entry."""
+        """Key of the entry."""
         return self.header.key
 
     @property
@@ -274,14 +220,14 @@ class Entry:
 
 
 def check_file_name(name: str) -> str:
-    """Return a name that a file of an entry may have; ValueError for any other."""
+    """Return a name that a file of an entry may have; raises `ValueError` for any other."""
     if not _is_match(_FILE_NAME, name) or name == HEADER:
         raise ValueError(f"files: {name!r} is no name for a file of an entry")
     return name
 
 
 def make_printable(text: str) -> str:
-    """A text as one line that every terminal and encoding takes; ``?`` for what is in the way."""
+    """Make a text one line that every terminal takes; ``?`` for what cannot be shown."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -290,7 +236,7 @@ def _tell(error: Exception) -> str:
 
 
 def encode_canonical(value: object) -> bytes:
-    """JSON in the one form that is hashed."""
+    """Encode JSON in the one form that is hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 

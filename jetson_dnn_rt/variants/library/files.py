@@ -33,30 +33,14 @@ _FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 
 @dataclass(frozen=True)
 class Listing:
-    """An entry as `Library.entries` sees it: its files are counted, not read.
+    """An entry as `Library.entries` lists it: its files are counted, not read."""
 
-    Attributes
-    ----------
-    path : Path
-        Its folder.
-    size_bytes : int
-        Of all its files.
-    used : datetime
-        When it was stored or last loaded, to a day, in UTC.
-    header : Header or None
-        What it says of itself; None where that cannot be read.
-    problem : str
-        Why it cannot be used; empty where nothing is seen to be wrong.
-    foreign : bool
-        It holds what the library does not write, so the library does not remove it.
-    """
-
-    path: Path
+    path: Path  # its folder
     size_bytes: int
-    used: datetime
-    header: Header | None
-    problem: str
-    foreign: bool = False
+    used: datetime  # when it was stored or last loaded, to a day, in UTC
+    header: Header | None  # None where it cannot be read
+    problem: str  # why it cannot be used; empty where nothing looks wrong
+    foreign: bool = False  # it holds what the library does not write, so it is not removed
 
 
 def make_root(path: Path) -> None:
@@ -96,10 +80,7 @@ def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> i
 def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
     """Names in a folder below the root, sorted; none where it is no folder or a link to one.
 
-    Raises
-    ------
-    PermissionError
-        When it cannot be read, or others may write to a level of it.
+    Raises `PermissionError` when it cannot be read, or others may write to a level of it.
     """
     try:
         fd = open_below(root, parts)
@@ -125,10 +106,8 @@ def write_file(folder: int, name: str, data: bytes) -> None:
 def read_file(folder: int, path: Path, limit: int) -> bytes:
     """Read a regular file of an open folder, which `path` names.
 
-    Raises
-    ------
-    DamagedEntryError
-        When it is missing, a link, no file, not trusted, or larger than `limit` bytes.
+    Raises `DamagedEntryError` when it is missing, a link, no file, not trusted, or larger than
+    `limit` bytes.
     """
     name = path.name
     try:
@@ -161,12 +140,8 @@ def _read_header(folder: int, path: Path) -> Header:
 def read_entry(folder: int, path: Path) -> Entry:
     """Read an entry from its open folder and check all of it.
 
-    Raises
-    ------
-    DamagedEntryError
-        When a file is missing, no file, of another size or of another hash.
-    OtherSchemaError
-        When another release wrote it.
+    Raises `DamagedEntryError` when a file is missing, no file, of another size or of another hash;
+    `OtherSchemaError` when another release wrote it.
     """
     header = _read_header(folder, path)
     files = {}
@@ -215,7 +190,7 @@ def describe_entry(folder: int, path: Path) -> Listing:
 
 
 def _used_s(folder: int) -> float:
-    """When it was used last: the time of the header file, which `touch` moves on."""
+    """When it was used last: the time of the header file, which `touch` updates."""
     try:
         return os.stat(HEADER, dir_fd=folder, follow_symlinks=False).st_mtime
     except OSError:

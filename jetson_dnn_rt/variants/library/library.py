@@ -1,4 +1,4 @@
-"""Variants that were built, on disk: made once, checked on every load, found by what they are.
+"""Built variants on disk: made once, checked on every load, found by what they are.
 
 ::
 
@@ -73,10 +73,7 @@ _ATTEMPTS = 16
 def default_root() -> Path:
     """``$XDG_CACHE_HOME/jetson_dnn_rt``, by default ``~/.cache/jetson_dnn_rt``.
 
-    Raises
-    ------
-    ConfigurationError
-        When the user has no home folder.
+    Raises `ConfigurationError` when the user has no home folder.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The specification wants a relative path to be ignored.
@@ -99,20 +96,11 @@ class Removal:
 
 
 class Library:
-    """Entries on disk. Nothing is made before the first `store`.
+    """Entries on disk, by default below `default_root`; nothing is made before the first `store`.
 
     One that cannot be written to still gives what is in it; what is stored then stays in memory,
-    which is said once.
-
-    Parameters
-    ----------
-    root : Path, optional
-        The folder; by default `default_root`.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is no folder, or it or a folder above it is not trusted: what is in it is run.
+    which is logged once. Raises `ConfigurationError` when the root is no folder, or it or a folder
+    above it is not trusted: what is in it is run.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -129,13 +117,7 @@ class Library:
             raise ConfigurationError(f"library {self.root}: {_tell(error)}") from error
 
     def check_writable(self) -> None:
-        """For commands that are of no use when nothing can be kept.
-
-        Raises
-        ------
-        ConfigurationError
-            When nothing can be stored, with the reason.
-        """
+        """Raise `ConfigurationError`, with the reason, when nothing can be stored."""
         try:
             os.rmdir(self._make_temporary())
             self._remove_abandoned()
@@ -150,14 +132,9 @@ class Library:
     def load(self, key: EntryKey) -> Entry | None:
         """Read an entry whole and check it: sizes, SHA-256 of every file, the key.
 
-        A damaged one is reported once and not used; the next `store` of its key replaces it. So
-        is one of another version of the back end or of another device, in the place of which
-        nothing is found.
-
-        Returns
-        -------
-        Entry or None
-            None where there is none that can be used.
+        None where there is none that can be used. A damaged one is logged once and not used; the
+        next `store` of its key replaces it. One of another version of the back end or another
+        device is logged too.
         """
         for parts in self._candidates(key):
             path = self.root.joinpath(*parts)
@@ -206,7 +183,7 @@ class Library:
         return (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino)
 
     def _report_outdated(self, key: EntryKey) -> None:
-        """Say so when there is the same thing of another version or device."""
+        """Log when there is the same thing of another version or device."""
         wanted = {"backend_version", "device"}
         for model in self._model_folders(key):
             for name in self._names(model, key.variant):
@@ -222,7 +199,7 @@ class Library:
                     self._report(listing.path, f"{text}; it is not used and will be built anew")
 
     def _names(self, *parts: str) -> list[str]:
-        """Names in a folder; one that is not trusted is reported once and passed over."""
+        """Names in a folder; one that is not trusted is logged once and passed over."""
         try:
             return list_names(self.root, parts)
         except PermissionError as error:
@@ -252,27 +229,18 @@ class Library:
     ) -> Entry:
         """Store an entry, in the place of any other of the same key.
 
+        Returns it as `load` would give it; without a path where it could not be stored, which is
+        logged once as a warning. Raises `ValueError` when a name, a size or the facts cannot be
+        stored.
+
         Parameters
         ----------
-        key : EntryKey
-            What it is.
         files : mapping of str to bytes
             By name: letters, digits, ``.``, ``_`` and ``-``.
         facts : mapping
             Whatever JSON can hold.
         model : str
             The model as the user named it, for those who look into the folder.
-
-        Returns
-        -------
-        Entry
-            As `load` would give it; without a path where it could not be stored, which is said
-            once as a warning.
-
-        Raises
-        ------
-        ValueError
-            When a name, a size or the facts cannot be stored.
         """
         for name, data in files.items():
             if len(data) > MAX_FILE_BYTES:
@@ -360,7 +328,7 @@ class Library:
     # -- look and prune ------------------------------------------------------------------------
 
     def entries(self) -> list[Listing]:
-        """List what is there, by model, variant and digest; damaged entries too."""
+        """List all entries, by model, variant and digest; damaged ones too."""
         return list(self._walk())
 
     def size_bytes(self) -> int:
@@ -377,26 +345,18 @@ class Library:
     ) -> list[Removal]:
         """Remove entries; what the library did not write stays, whatever it is.
 
+        Raises `ConfigurationError` when an entry cannot be removed.
+
         Parameters
         ----------
         find_stale : callable, optional
             Says why an entry is of no more use, or nothing; with it damaged ones go too.
         unused_days : float, optional
-            Those go that were not used for longer.
+            Remove those that were not used for longer.
         limit_bytes : int, optional
-            Those used longest ago go until the rest is no larger.
+            Remove those used longest ago until the rest is no larger.
         dry_run : bool
-            Only say what would go.
-
-        Returns
-        -------
-        list of Removal
-            What went, or would go.
-
-        Raises
-        ------
-        ConfigurationError
-            When an entry cannot be removed.
+            Only return what would go.
         """
         now = datetime.now(timezone.utc)
         kept, removals = [], []

@@ -1,13 +1,12 @@
-"""Measurements in the library: found by what was measured, not by when."""
+"""Measurements in the library, found by what was measured."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import TVM, inspect_backend
+from jetson_dnn_rt.backends.registry import PLUG_INS, inspect_backend, load_plug_in
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
-from jetson_dnn_rt.models.graph.mixed_precision_lists import read_colours
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
@@ -32,29 +31,16 @@ def measurement_key(
 ) -> EntryKey:
     """Key of what was measured of a variant on this machine as it is.
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    spec : VariantSpec
-        The variant.
-    graph_hash : str
-        Of its whole network, see `hash_network`.
-    threads, stages : int
-        As a task has them: threads of one inference, and stages asked for (0 = automatic).
-    amp_lists : str
-        File of what FP16 is for with TVM, see `read_colours`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When the back end is not here.
+    `graph_hash` is that of its whole network (`hash_network`), `threads` and `stages` are as a
+    task has them (0 stages = automatic), `amp_lists` as `TuningOptions` has it. Raises
+    `BackendUnavailableError` when the back end is missing.
     """
     info = inspect_backend(spec.backend)
     if not info.available:
-        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
-    coloured = spec.backend == TVM and spec.precision == "fp16"
-    colours = read_colours(amp_lists).text if coloured else ""
+        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
+    extra = ""
+    if spec.backend in PLUG_INS:
+        extra = load_plug_in(spec.backend).describe_options(spec.precision, amp_lists)
     return EntryKey(
         model.model_hash,
         graph_hash,
@@ -65,34 +51,28 @@ def measurement_key(
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),
-        f"threads={threads} stages={stages or 'auto'}" + (f" {colours}" if colours else ""),
+        f"threads={threads} stages={stages or 'auto'}" + (f" {extra}" if extra else ""),
     )
 
 
 def load_graph(model: Model, decomposition: str, library: Library | None) -> fx.GraphModule | None:
-    """A model's network, full or decomposed; None where the library has not that.
+    """A model's network, full or decomposed; None where the library does not have it.
 
-    Raises
-    ------
-    ModelError, BackendUnavailableError
-        When the network has no static graph.
+    Raises `ModelError` or `BackendUnavailableError` when the network has no static graph.
     """
     if decomposition == FULL:
         return Network(model).graph()
     if library is None:
         return None
-    from jetson_dnn_rt.variants.library.weights_store import load_reduced
+    from jetson_dnn_rt.variants.decomposition import load_reduced
 
     return load_reduced(model, DecompositionSpec.parse(decomposition), library)
 
 
 def hash_network(model: Model, decomposition: str, library: Library | None) -> str | None:
-    """SHA-256 of a model's network, full or decomposed; None where the library has not that.
+    """SHA-256 of a model's network, full or decomposed; None where the library does not have it.
 
-    Raises
-    ------
-    ModelError
-        When the network has no static graph to be decomposed.
+    Raises `ModelError` when the network has no static graph to be decomposed.
     """
     if decomposition == FULL:
         return model.part.graph_hash
@@ -114,7 +94,7 @@ def load_measurement(
     stages: int,
     amp_lists: str = "",
 ) -> Measurement | None:
-    """What was measured of a variant here; None where nothing was, or it cannot be had here."""
+    """What was measured of a variant here; None where nothing was, or it cannot run here."""
     try:
         graph_hash = hash_network(model, spec.decomposition, library)
         if graph_hash is None:
@@ -128,7 +108,7 @@ def load_measurement(
 
 
 def read_measurement(library: Library, key: EntryKey) -> Measurement | None:
-    """Measurement under a key; one that cannot be read is said and None."""
+    """Read the measurement of a key; one that cannot be read is logged, and None."""
     entry = library.load(key)
     if entry is None:
         return None

@@ -1,9 +1,9 @@
-"""Entries of a library as one file: what was built on one board is copied to others of its kind.
+"""Entries of a library as one file, to copy what was built on one board to others of its kind.
 
 The file is a plain tar: for every entry a folder named by its digest, ``entry.json`` first. Names,
 sizes and hashes are checked before anything is stored, and machine code (engines, compiled
-kernels) is not taken at all: it is made where it will run, out of what is taken. But a tuning
-database says what code is made, so a file is trusted as a program is.
+kernels) is never taken: it is made where it will run, out of what is taken. But a tuning database
+decides what code is made, so a file is trusted as a program is.
 """
 
 from __future__ import annotations
@@ -39,17 +39,7 @@ _MEMBER = re.compile(r"([0-9a-f]{64})/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 
 @dataclass(frozen=True)
 class Transfer:
-    """What became of one entry.
-
-    Attributes
-    ----------
-    header : Header
-        What it is.
-    size_bytes : int
-        Of its files.
-    reason : str
-        Why it was left out; empty where it was not.
-    """
+    """What became of one entry; `reason` says why it was left out, else it is empty."""
 
     header: Header
     size_bytes: int
@@ -57,33 +47,17 @@ class Transfer:
 
 
 def holds_code(key: EntryKey) -> bool:
-    """Whether what an entry holds is run as it is: an engine, a compiled library."""
+    """Whether an entry holds what is run as it is: an engine, a compiled library."""
     return key.kind == "artefact" and key.backend in BUILT_BEFOREHAND
 
 
 def export_entries(
     library: Library, file: Path, is_wanted: Callable[[Listing], bool]
 ) -> list[Transfer]:
-    """Write entries into a file, in the place of an older one; those that hold code stay.
+    """Write the wanted entries into a file, in the place of an older one; those with code stay.
 
-    Parameters
-    ----------
-    library : Library
-        Where they are.
-    file : Path
-        What is written, when it is whole.
-    is_wanted : callable
-        Told what there is, says what is to go.
-
-    Returns
-    -------
-    list of Transfer
-        One for each that was wanted; those left out with the reason.
-
-    Raises
-    ------
-    ConfigurationError
-        When the file cannot be written; then there is no new one.
+    Returns one transfer for each that was wanted. Raises `ConfigurationError` when the file cannot
+    be written; then there is no new one.
     """
     half = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     transfers = []
@@ -121,25 +95,9 @@ def _export(library: Library, header: Header, archive: tarfile.TarFile) -> Trans
 def import_entries(library: Library, file: Path, *, replace: bool = False) -> list[Transfer]:
     """Store the entries of a file that the user trusts, each after all of it was checked.
 
-    Parameters
-    ----------
-    library : Library
-        Where to.
-    file : Path
-        What `export_entries` wrote.
-    replace : bool
-        Store those too whose key is there already.
-
-    Returns
-    -------
-    list of Transfer
-        One for each entry of the file; those left out with the reason.
-
-    Raises
-    ------
-    ConfigurationError
-        When the file cannot be read, or is not what `export_entries` writes: names the member.
-        What came before it is stored.
+    With `replace` those too whose key is there already. Returns one transfer for each entry of the
+    file. Raises `ConfigurationError` when the file cannot be read, or is not what `export_entries`
+    writes, naming the member; what came before it is stored.
     """
     transfers = []
     try:

@@ -1,4 +1,4 @@
-"""How far a variant says the same as the full model, frame by frame and without labels.
+"""How far a variant agrees with the full model, frame by frame and without labels.
 
 The full model's answer stands in for the truth: boxes give mAP@0.5, masks mIoU, classes the share
 of frames whose best class is the same.
@@ -23,28 +23,15 @@ _R = TypeVar("_R", Detections, Segmentation, Classification)
 
 @dataclass(frozen=True)
 class Agreement:
-    """What `compare` found.
+    """What `compare` found."""
 
-    Attributes
-    ----------
-    value : float
-        In [0, 1].
-    metric : str
-        One of `METRICS`.
-    frames : int
-        Compared.
-    evidence : int
-        Things that the full model saw in them: boxes, frames times classes of a mask, classes.
-        Where it is small the value says little.
-    reference : str
-        The variant of the full model.
-    """
-
-    value: float
-    metric: str
-    frames: int
+    value: float  # in [0, 1]
+    metric: str  # one of `METRICS`
+    frames: int  # compared
+    # what the full model saw: boxes, frames times classes of a mask, classes; where it is small
+    # the value says little
     evidence: int
-    reference: str
+    reference: str  # the variant of the full model
 
 
 def compare(
@@ -52,17 +39,8 @@ def compare(
 ) -> Agreement:
     """Compare a variant's results with those of the full model on the same frames.
 
-    Where the full model sees no box at all, the value is 1.0 if the variant sees none either,
-    else 0.0, with `evidence` 0.
-
-    Parameters
-    ----------
-    kind : str
-        ``detection``, ``segmentation`` or ``classification``.
-    full, variant : sequence of Result
-        One for each frame, in the same order.
-    reference : str
-        Name of the full model's variant.
+    Where the full model sees no box at all, the value is 1.0 if the variant sees none either, else
+    0.0, with `evidence` 0.
 
     Raises
     ------

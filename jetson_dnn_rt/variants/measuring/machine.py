@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from jetson_dnn_rt.backends.registry import BACKENDS, TENSORRT, TVM, inspect_backend
+from jetson_dnn_rt.backends.registry import (
+    BACKENDS,
+    PLUG_INS,
+    TENSORRT,
+    inspect_backend,
+    load_plug_in,
+)
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.library.entry import EntryKey
 
@@ -17,13 +23,12 @@ def describe_device(device: str) -> str:
 def device_of(backend: str) -> str:
     """``cpu`` or ``cuda``: where a back end runs here."""
     if backend == "torch":
-        from jetson_dnn_rt.backends.torch.cpu import choose_device
+        from jetson_dnn_rt.backends.torch import choose_device
 
         return choose_device()
-    if backend == TVM:
-        from jetson_dnn_rt.tvm.target import find_cuda_arch
-
-        return "cuda" if inspect_backend(TVM).available and find_cuda_arch() else "cpu"
+    if backend in PLUG_INS:
+        device: str = load_plug_in(backend).find_device()
+        return device
     return "cuda" if backend in TENSORRT else "cpu"
 
 

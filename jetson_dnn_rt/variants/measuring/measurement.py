@@ -1,13 +1,18 @@
-"""What was measured of a variant: time per stage, memory, agreement; and whether it is of use."""
+"""Measurements of a variant: time per stage, memory, agreement; and whether it is of use."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
+from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
@@ -16,7 +21,6 @@ from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
-from jetson_dnn_rt.variants.measuring.memory import measure_memory
 from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -30,19 +34,9 @@ variant differ by on a quiet machine."""
 
 @dataclass(frozen=True)
 class TimeDistribution:
-    """Execution times of a stage, or of a whole frame, in nanoseconds.
+    """Execution times of a stage, or of a whole frame (``total``), in nanoseconds.
 
-    Attributes
-    ----------
-    name : str
-        Of the stage; ``total`` for the frame.
-    count : int
-        Runs.
-    mean_ns, p50_ns, p90_ns, p99_ns, max_ns : int
-        Order statistics without interpolation: each is a time that occurred; the mean is rounded
-        up.
-    times_ns : tuple of int
-        Single times in their order, at most `KEPT_TIMES`.
+    Order statistics without interpolation: each is a time that occurred; the mean is rounded up.
     """
 
     name: str
@@ -52,7 +46,7 @@ class TimeDistribution:
     p90_ns: int
     p99_ns: int
     max_ns: int
-    times_ns: tuple[int, ...] = field(repr=False)
+    times_ns: tuple[int, ...] = field(repr=False)  # in their order, at most `KEPT_TIMES`
 
     @staticmethod
     def of(name: str, times_ns: Sequence[int]) -> TimeDistribution:
@@ -78,73 +72,35 @@ class TimeDistribution:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a variant on one machine.
-
-    Attributes
-    ----------
-    variant : str
-        Its name.
-    total : TimeDistribution
-        Of a frame, from its pixels to its result.
-    stages : tuple of TimeDistribution
-        In their order.
-    memory_bytes : int
-        Resident memory that closing it gave back.
-    device_memory_bytes : int
-        The same on the GPU; 0 on the CPU.
-    parameters, macs : int or None
-        Of its network per frame; None where the graph cannot be counted.
-    parameter_bytes : int or None
-        What the parameters take in its precision: 4 bytes each, 2 in fp16 and bf16.
-    agreement : Agreement or None
-        With the full model; None where nothing was compared.
-    frames : str
-        Where the frames came from, as in `jetson_dnn_rt.variants.measuring.sample_frames`.
-    frame_size : tuple of int
-        Height and width of the first one in pixels.
-    threads : int
-        Threads of one inference.
-    machine : dict
-        As `jetson_dnn_rt.platforms.machine.describe_machine` says.
-    date : str
-        ISO 8601, in UTC.
-    refused : str
-        Why it is not to be used, with the figures; empty = accepted.
-    """
+    """What is known of a variant on one machine."""
 
     variant: str
-    total: TimeDistribution
+    total: TimeDistribution  # a frame, from its pixels to its result
     stages: tuple[TimeDistribution, ...]
-    memory_bytes: int
-    device_memory_bytes: int
-    parameters: int | None
-    parameter_bytes: int | None
-    macs: int | None
-    agreement: Agreement | None
-    frames: str
-    frame_size: tuple[int, int]
-    threads: int
-    machine: dict[str, Any]
-    date: str
-    refused: str = ""
+    memory_bytes: int  # resident memory that closing it gave back
+    device_memory_bytes: int  # the same on the GPU; 0 on the CPU
+    parameters: int | None  # of the network; None where the graph cannot be counted
+    parameter_bytes: int | None  # in its precision: 4 bytes each, 2 in fp16 and bf16
+    macs: int | None  # per frame
+    agreement: Agreement | None  # with the full model; None where nothing was compared
+    frames: str  # their source, as in `sample_frames`
+    frame_size: tuple[int, int]  # height and width of the first one in pixels
+    threads: int  # of one inference
+    machine: dict[str, Any]  # as `describe_machine` gives it
+    date: str  # ISO 8601, in UTC
+    refused: str = ""  # why it is not to be used, with the figures; empty = accepted
 
     def refuse(self, reason: str) -> Measurement:
-        """The same, refused for a reason; accepted with an empty one."""
+        """A copy, refused for a reason; accepted with an empty one."""
         return replace(self, refused=reason)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as JSON has it; times in ns, sizes in bytes."""
+        """Values that `json` writes; times in ns, sizes in bytes."""
         return asdict(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Measurement:
-        """Read what `to_json` gave.
-
-        Raises
-        ------
-        ValueError
-            When it is not that; the text names what is wrong.
-        """
+        """Read what `to_json` gave; raises `ValueError`, which names what is wrong."""
         try:
             return _read_measurement(value)
         except (
@@ -167,28 +123,14 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """What running a variant showed.
+    """What running a variant showed."""
 
-    Attributes
-    ----------
-    results : tuple of Result
-        One for each frame.
-    total : TimeDistribution
-        Of whole frames.
-    stages : tuple of TimeDistribution
-        In their order.
-    memory_bytes, device_memory_bytes : int
-        That closing it gave back.
-    rival : TimeDistribution or None
-        Whole frames of the variant that ran in turn with it.
-    """
-
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  # one for each frame
     total: TimeDistribution
     stages: tuple[TimeDistribution, ...]
-    memory_bytes: int
+    memory_bytes: int  # that closing it gave back
     device_memory_bytes: int
-    rival: TimeDistribution | None = None
+    rival: TimeDistribution | None = None  # whole frames of the variant that ran in turn with it
 
 
 def try_variant(
@@ -210,8 +152,6 @@ def try_variant(
         At least one.
     runs : int
         Timed runs, >= 1, after one run of each frame for its result.
-    clock : Clock
-        Steady clock.
     rival : Runnable, optional
         What it is to be compared with: it is timed in turn with it, and stays open.
     device : str
@@ -232,7 +172,10 @@ def try_variant(
         results = _run(runnable.stages, frames)
         pair = [runnable.stages] if rival is None else [runnable.stages, rival.stages]
         names = ["total", *(stage.name for stage in runnable.stages)]
-        rows, *others = _time(pair, frames, runs, clock)
+        try:
+            rows, *others = measure_in_turn(pair, frames, runs, clock)
+        except Exception as error:
+            raise ModelError(f"fails while it is timed: {error}") from error
         before = measure_memory(device)
     finally:
         runnable.close()
@@ -251,6 +194,38 @@ def try_variant(
     )
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes in use on the host and, besides, on the device."""
+
+    host: int
+    device: int
+
+    def freed_until(self, later: MemoryUse) -> MemoryUse:
+        """What was given back from now to then."""
+        return MemoryUse(max(0, self.host - later.host), max(0, self.device - later.device))
+
+
+def measure_memory(device: str = "cpu") -> MemoryUse:
+    """Memory in use, after what is free was given back to the system and to the driver.
+
+    A variant's memory is what its `close` gives back, not what making it takes: the first use of a
+    back end grows the process by its pools and kernels, which stay. With the built-in detector
+    making it took 66 MB (ONNX Runtime) and 72 MB (OpenVINO) the first time, 9.6 and 8.5 MB the
+    third; closing it gave back 9.5 and 8.3 MB from the second time on. `device` is ``cpu`` or
+    ``cuda``.
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # not glibc: its allocator decides
+        ctypes.CDLL(None).malloc_trim(0)
+    torch: Any = sys.modules.get("torch")
+    if device == "cuda" and torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    host = used_bytes()
+    return MemoryUse(host, used_bytes(device) - host if device == "cuda" else 0)
+
+
 def _run(stages: Sequence[Stage], frames: Sequence[Frame]) -> tuple[Result, ...]:
     results = []
     try:
@@ -266,15 +241,6 @@ def _run(stages: Sequence[Stage], frames: Sequence[Frame]) -> tuple[Result, ...]
     return tuple(results)
 
 
-def _time(
-    variants: Sequence[Sequence[Stage]], frames: Sequence[Frame], runs: int, clock: Clock
-) -> list[list[tuple[int, ...]]]:
-    try:
-        return measure_in_turn(variants, frames, runs, clock)
-    except Exception as error:
-        raise ModelError(f"fails while it is timed: {error}") from error
-
-
 def make_measurement(
     spec: VariantSpec,
     trial: Trial,
@@ -286,7 +252,7 @@ def make_measurement(
     parameters: int | None = None,
     macs: int | None = None,
 ) -> Measurement:
-    """Put together what is known of a variant, with the machine and the date of now."""
+    """Put together what is known of a variant, with this machine and the present date."""
     size = 2 if spec.precision in ("fp16", "bf16") else 4
     return Measurement(
         variant=str(spec),
@@ -307,7 +273,7 @@ def make_measurement(
 
 
 def approximates(spec: VariantSpec) -> bool:
-    """Whether it may say something else than the full model in fp32."""
+    """Whether its results may differ from those of the full model in fp32."""
     return not spec.is_full or spec.precision != "fp32"
 
 

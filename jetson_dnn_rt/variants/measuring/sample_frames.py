@@ -1,4 +1,4 @@
-"""Frames without labels, taken evenly out of a recording: what a decomposition is fitted to.
+"""Frames without labels, taken evenly from a recording: variants are fitted and compared on them.
 
 =======================  ======================================================================
 ``video:PATH``           a video file
@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.cameras.files import VideoSource, list_images, read_image
 from jetson_dnn_rt.cameras.source import ENCODING
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
-from jetson_dnn_rt.variants.measuring.bag_frames import open_bag
-from jetson_dnn_rt.variants.measuring.spread import spread
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.models.model import Model
@@ -35,28 +34,21 @@ SEEDS_APART = 1_000_000
 """Scenes of one seed; ``synthetic:0`` begins with those the built-in models were trained on."""
 DEFAULT_SEED = 1
 
+_LEAST_HELD_OUT = 20
+
 logger = logging.getLogger(__name__)
 
 
 def open_frames(source: str, limit: int) -> Iterator[Frame]:
-    """Take up to `limit` frames, spread evenly over a source from its first to its last.
+    """Take up to `limit` (>= 1) frames, spread evenly over a source from its first to its last.
 
-    Parameters
-    ----------
-    source : str
-        See the module.
-    limit : int
-        At least 1.
-
-    Returns
-    -------
-    iterator of Frame
-        Each owns its pixels; ``sequence`` is its number in the source.
+    Each owns its pixels; ``sequence`` is its number in the source. Messages of a bag that are no
+    images are passed over and logged.
 
     Raises
     ------
     ConfigurationError
-        When the source is not one of these, or a library that reads it is missing.
+        When the source is not one of the module's, or a library that reads it is missing.
     SourceError
         When it cannot be opened; from the iterator, when it cannot be read any further.
     """
@@ -66,7 +58,7 @@ def open_frames(source: str, limit: int) -> Iterator[Frame]:
     openers: dict[str, Callable[[str, int], Iterator[Frame]]] = {
         "video": lambda rest, limit: _open_video(Path(rest).expanduser(), limit),
         "images": lambda rest, limit: _open_images(Path(rest).expanduser(), limit),
-        "bag": open_bag,
+        "bag": _open_bag,
         "synthetic": _open_synthetic,
     }
     if kind not in openers or (colon and not rest) or (kind != "synthetic" and not rest):
@@ -78,19 +70,9 @@ def open_frames(source: str, limit: int) -> Iterator[Frame]:
 
 
 def prepare_inputs(model: Model, frames: Iterable[Frame]) -> list[npt.NDArray[np.float32]]:
-    """Frames as the model wants them.
+    """Preprocess frames as the model takes them: float32 [1, 3, H, W] each.
 
-    Returns
-    -------
-    list of ndarray of float32, [1, 3, H, W]
-        One for each frame.
-
-    Raises
-    ------
-    SourceError
-        When there is no frame.
-    FrameError
-        When a frame cannot be read as an image.
+    Raises `SourceError` when there is no frame, `FrameError` when one cannot be read as an image.
     """
     buffer = np.empty(model.input_shape, np.float32)
     preprocessor = Preprocessor(model.preprocessing, buffer)
@@ -131,6 +113,33 @@ def _open_images(folder: Path, limit: int) -> Iterator[Frame]:
     return (Frame(read_image(files[i]), ENCODING, 0, i) for i in spread(len(files), limit))
 
 
+def _open_bag(name: str, limit: int) -> Iterator[Frame]:
+    path, _, topic = name.partition("#")
+    return _read_bag(open_image_bag(path, topic), limit)
+
+
+def _read_bag(bag: ImageBag, limit: int) -> Iterator[Frame]:
+    with bag:
+        for note in bag.notes:
+            logger.warning("bag %s: %s", bag.path, note)
+        chosen = spread(bag.count, limit)
+        found, spoilt = 0, ""
+        for index in chosen:
+            message = bag.read_one(index)
+            if isinstance(message, BagImage):
+                found += 1
+                yield message.frame
+            else:
+                spoilt = spoilt or f"message {index}: {message.reason}"
+    if not found:
+        raise SourceError(f"bag {bag.path} holds no image that can be read; {spoilt}")
+    if spoilt:
+        logger.warning(
+            "bag %s: %d of %d messages are no images (%s)",
+            bag.path, len(chosen) - found, len(chosen), spoilt,
+        )  # fmt: skip
+
+
 def _open_synthetic(rest: str, limit: int) -> Iterator[Frame]:
     from jetson_dnn_rt.demo.scenes import random_scene, training_seed
 
@@ -145,3 +154,21 @@ def _open_synthetic(rest: str, limit: int) -> Iterator[Frame]:
         Frame(random_scene(seed, SYNTHETIC_SIZE).image, ENCODING, 0, i)
         for i, seed in enumerate(seeds)
     )
+
+
+def count_held_out(frames: int) -> int:
+    """Number of frames, of two or more, that nothing is fitted to.
+
+    A tenth, but twenty where there are twice as many. They are the last ones: neighbours in time
+    look alike, and in between they would hardly be unseen.
+    """
+    return max(1, min(frames // 2, max(_LEAST_HELD_OUT, round(0.1 * frames))))
+
+
+def spread(count: int, limit: int) -> list[int]:
+    """Indices of at most `limit` of `count` things, ascending, from the first to the last."""
+    if count <= limit:
+        return list(range(count))
+    if limit == 1:
+        return [count // 2]
+    return [round(i * (count - 1) / (limit - 1)) for i in range(limit)]

@@ -1,4 +1,4 @@
-"""Times of stages outside the executor: warm-up runs, and what a variant's measurement is."""
+"""Times of stages outside the executor: warm-up runs, and measurements of variants."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ DISCARDED_RUNS = 3
 class TimedRun:
     """One frame through the stages of one variant.
 
-    Attributes
-    ----------
-    sequence, stamp_ns : int
-        Of the frame.
-    cold : bool
-        One of the `DISCARDED_RUNS` before those that count.
-    stamps_ns : tuple of int
-        Steady times: before the first stage, and after each.
+    `stamps_ns` are steady times before the first stage and after each; `sequence` and `stamp_ns`
+    are the frame's.
     """
 
     sequence: int
     stamp_ns: int
-    cold: bool
+    cold: bool  # one of the `DISCARDED_RUNS` before those that count
     stamps_ns: tuple[int, ...]
 
     @property
@@ -46,15 +40,11 @@ def measure_stages(
 
     Parameters
     ----------
-    stages : sequence of Stage
-        In their order.
     frames : sequence of Frame
         Taken in turn, at least one; of the size that the camera will deliver, since preprocessing
         depends on it.
     runs : int
         Measured runs, after `DISCARDED_RUNS` cold ones; 0 = none at all.
-    clock : Clock
-        Steady clock.
 
     Returns
     -------
@@ -69,19 +59,8 @@ def measure_in_turn(
 ) -> list[list[tuple[int, ...]]]:
     """Time the stages of several variants, so that what disturbs one disturbs the others.
 
-    They run frame by frame in turn, every other time in the opposite order.
-
-    Parameters
-    ----------
-    variants : sequence of sequence of Stage
-        The stages of each.
-    frames, runs, clock
-        As in `measure_stages`.
-
-    Returns
-    -------
-    list of list of tuple of int
-        For each variant what `measure_stages` gives.
+    They run frame by frame in turn, every other time in the opposite order. Returns for each
+    variant what `measure_stages` gives.
     """
     return [
         [run.times_ns for run in taken if not run.cold]

@@ -19,16 +19,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.backends.base import Array, HostArrays, Runner, as_host
-from jetson_dnn_rt.backends.parts import Parts
+from jetson_dnn_rt.backends.base import Array, HostArrays, Parts, Runner, as_host
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.running.envelope import (
+from jetson_dnn_rt.variants.running.frame_processor import (
     OUTPUTS,
     ROWS,
     SLOT,
     VALUES,
-    Envelope,
+    FrameProcessor,
     Row,
     holds_nan,
 )
@@ -38,30 +37,15 @@ from jetson_dnn_rt.variants.running.network import Piece
 class Members(NamedTuple):
     """The tasks of a group, in the order of their slots, for one variant.
 
-    Attributes
-    ----------
-    runners : tuple of tuple of Runner
-        For each task those of its segments, with which it runs alone.
-    envelopes : tuple of Envelope
-        Theirs.
+    `runners` are for each task those of its segments, with which it runs alone.
     """
 
     runners: tuple[tuple[Runner, ...], ...]
-    envelopes: tuple[Envelope, ...]
+    processors: tuple[FrameProcessor, ...]
 
 
 class BatchRuns:
-    """Runs batches; one at a time.
-
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        The network, the same for all tasks.
-    members : Members
-        The tasks.
-    name : str
-        Of the variant, for messages.
-    """
+    """Runs batches of the tasks of a group in the variant `name`; one batch at a time."""
 
     def __init__(self, pieces: Sequence[Piece], members: Members, name: str) -> None:
         self.pieces = tuple(pieces)
@@ -77,7 +61,7 @@ class BatchRuns:
         return tuple(sorted(self._runners))
 
     def add(self, size: int, runners: Sequence[Runner] | None) -> None:
-        """Take runners for batches of one size, one for each piece; they are closed with this.
+        """Add runners for batches of one size, one for each piece; they are closed with this.
 
         None: the leader's own runners take any number of images (`Runner.takes_any_batch`).
         """
@@ -96,12 +80,10 @@ class BatchRuns:
             self.drop(size)
 
     def run(self, index: int, works: Sequence[Work]) -> None:
-        """Run one segment of the network for frames that are at it.
+        """Run segment `index` of the network for frames that are at it.
 
         Parameters
         ----------
-        index : int
-            Of the segment.
         works : sequence of Work
             Of different tasks of the group, the leader's first; as many as one of `sizes`.
 
@@ -124,18 +106,17 @@ class BatchRuns:
             for name in piece.dead:
                 _values(work).pop(name)
                 _rows(work).pop(name, None)
-        suspicious = any(self._members.envelopes[slot].suspicious for slot in slots)
-        is_last = bool(piece.results or not piece.outputs)
+        suspicious = any(self._members.processors[slot].suspicious for slot in slots)
         runner.urgency = urgency
         # The outputs are waited for where they are brought to the host.
-        given = runner.queue(inputs) if is_last and not suspicious else runner.run(inputs)
+        given = runner.queue(inputs) if piece.is_last and not suspicious else runner.run(inputs)
         if suspicious and holds_nan(given):
             raise NotANumberError(
                 f"a batch of {len(works)} of {piece.part.name} in {self._name} gives NaN",
                 piece.part.name,
             )
         # Arrays of their own are not written over; see the module's docstring for full batches.
-        stays = runners is None or len(works) == len(self._members.envelopes)
+        stays = runners is None or len(works) == len(self._members.processors)
         # What the last one gives nobody reads but the decoder.
         boundary = () if piece.results else piece.outputs
         for position, (name, whole) in enumerate(zip(boundary, given)):  # noqa: B905
@@ -147,7 +128,7 @@ class BatchRuns:
                 else:
                     part = self._keep((slot, index, position), part, work)
                 _values(work)[name] = part
-        if is_last:
+        if piece.is_last:
             self._bring_outputs(runner, index, works, slots, given, stays=stays)
         for work in works:
             work.copied_bytes += runner.copied_bytes // len(works)
@@ -155,7 +136,7 @@ class BatchRuns:
     def _join(
         self, runner: Runner, key: tuple[int, int, int], name: str, works: Sequence[Work]
     ) -> Array:
-        """One array of the works' values of a name."""
+        """Join the works' values of a name; neighbours are not copied."""
         parts = [_values(work)[name] for work in works]
         rows = [_rows(work).get(name) for work in works]
         first = rows[0]
@@ -181,7 +162,7 @@ class BatchRuns:
     def _view(self, whole: Array, first: int, count: int) -> Array:
         if first == 0 and count == whole.shape[0]:
             return whole
-        image = self._members.envelopes[0].whole_image
+        image = self._members.processors[0].whole_image
         if image is None or whole is not image:
             return whole[first : first + count]
         # The same object each time: runners need not bind it anew.

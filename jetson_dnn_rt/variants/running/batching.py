@@ -30,7 +30,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.running.batch_runs import BatchRuns, Members
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
 from jetson_dnn_rt.variants.running.network import Piece
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -56,30 +56,15 @@ _MEASURED_NS = 400_000_000
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What was found of one size of batch in one variant.
-
-    Attributes
-    ----------
-    variant, size : str, int
-        Which one.
-    refusal : str
-        Why it is not used; empty where it is.
-    batch_ns, single_ns : float
-        Median time of a batch, and of its frames one by one on the workers; 0 where they were not
-        measured.
-    times_ns : tuple of tuple of int
-        For each run of the batch the times of the network's segments.
-    memory_bytes : int
-        By how much the process grew for it; 0 where it is not used.
-    """
+    """What was found of one size of batch in one variant."""
 
     variant: str
     size: int
-    refusal: str
-    batch_ns: float = 0.0
-    single_ns: float = 0.0
-    times_ns: tuple[tuple[int, ...], ...] = ()
-    memory_bytes: int = 0
+    refusal: str  # why it is not used; empty where it is
+    batch_ns: float = 0.0  # median; 0 where it was not measured
+    single_ns: float = 0.0  # its frames one by one on the workers
+    times_ns: tuple[tuple[int, ...], ...] = ()  # of each run and segment
+    memory_bytes: int = 0  # by how much the process grew for it; 0 where it is not used
 
     @property
     def used(self) -> bool:
@@ -101,30 +86,8 @@ class BatchReport:
 class BatchGroup:
     """Tasks of one process that run the same model; nobody may run them while it is made.
 
-    Their input buffers move into one, slot by slot.
-
-    Parameters
-    ----------
-    members : mapping of str to VariantSet
-        By task, at least two; of the same model, loaded with the same variants and stages.
-    workers : int
-        Of the executor.
-    clock : Clock
-        Measures.
-    max_share : float, optional
-        Instead of `MAX_SHARE`.
-
-    Attributes
-    ----------
-    tasks : tuple of str
-        Their names, in the order of the slots.
-    reports : list of BatchReport
-        What was found.
-
-    Raises
-    ------
-    ValueError
-        When there are less than two.
+    Their input buffers move into one, slot by slot. `members` are at least two, of the same model,
+    loaded with the same variants and stages; `reports` say what `prepare` found.
     """
 
     def __init__(
@@ -168,11 +131,6 @@ class BatchGroup:
             be known to be faster.
         room_bytes : int, optional
             How much memory they may take together.
-
-        Returns
-        -------
-        list of BatchReport
-            One for each size that was tried.
         """
         if not runs:
             return []
@@ -183,7 +141,7 @@ class BatchGroup:
         return self.reports
 
     def close(self) -> None:
-        """Close the runners of batches; the tasks' own are theirs. A second call does nothing."""
+        """Close the runners of batches, not the tasks' own; a second call does nothing."""
         for runs in self._runs.values():
             runs.close()
 
@@ -203,7 +161,7 @@ class BatchGroup:
             return
         members = Members(
             tuple(tuple(s.runner for s in p.segments) for p in pipelines),
-            tuple(p.envelope for p in pipelines),
+            tuple(p.processor for p in pipelines),
         )
         batches = self._runs[name] = BatchRuns(pieces, members, name)
         for pipeline in pipelines:
@@ -240,7 +198,7 @@ class _Trial:
     def run(
         self, frame: Frame, runs: int, workers: int, room_bytes: int | None, max_share: float
     ) -> BatchReport:
-        """See `BatchGroup.prepare`; where the size is of no use it is dropped again."""
+        """See `BatchGroup.prepare`; a size that is of no use is dropped again."""
         device = device_of(self._pipelines[0].spec.backend)
         before = used_bytes(device)
         frames = _make_frames(frame, self._size)
@@ -270,7 +228,7 @@ class _Trial:
         return BatchReport(self._name, self._size, reason, batch_ns, single_ns)
 
     def _make(self, frames: Sequence[Frame]) -> str:
-        """Make the runners; returns why they are of no use, or nothing."""
+        """Make the runners; returns why they are of no use, else an empty text."""
         own = [segment.runner for pipeline in self._pipelines for segment in pipeline.segments]
         if all(runner.takes_any_batch for runner in own):
             self._batches.add(self._size, None)
@@ -284,7 +242,7 @@ class _Trial:
         return self._check(frames)
 
     def _check(self, frames: Sequence[Frame]) -> str:
-        """Compare with the tasks one by one; says what differs."""
+        """Compare with the tasks one by one; returns what differs, else an empty text."""
         expected = []
         for pipeline, frame in zip(self._pipelines, frames, strict=True):
             work = self._preprocess(pipeline, frame)
@@ -314,7 +272,7 @@ class _Trial:
     def _measure(
         self, frames: Sequence[Frame], runs: int, workers: int
     ) -> tuple[list[tuple[int, ...]], list[int]]:
-        """Times of the batch, for each run those of its segments, and of the frames one by one."""
+        """Time the batch, by run and segment, and the frames one by one, by run."""
         now_ns = self._clock.now_ns
         times_ns: list[tuple[int, ...]] = []
         singles_ns: list[int] = []
@@ -358,7 +316,7 @@ class _Trial:
 
     def _preprocess(self, pipeline: Pipeline, frame: Frame) -> Work:
         work = Work(frame)
-        pipeline.envelope.preprocess(work)
+        pipeline.processor.preprocess(work)
         return work
 
     def _preprocess_all(self, frames: Sequence[Frame]) -> list[Work]:

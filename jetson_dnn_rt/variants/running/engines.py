@@ -1,36 +1,107 @@
-"""What takes minutes to make: out of the library, or built and put there.
+"""Networks that take minutes to make ready: from the library, or built and put there.
 
-TensorRT engines here; tuned kernels of TVM in `jetson_dnn_rt.tvm.library`.
+TensorRT's engines are here; those of plug-ins (tuned kernels) have the same interface.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from jetson_dnn_rt.backends.base import Runner
-from jetson_dnn_rt.backends.registry import TENSORRT, TVM, create_runner, inspect_backend
+from jetson_dnn_rt.backends.registry import (
+    PLUG_INS,
+    TENSORRT,
+    create_runner,
+    inspect_backend,
+    load_plug_in,
+)
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.spec import FULL, VariantSpec
 
-if TYPE_CHECKING:
-    from jetson_dnn_rt.tvm.task_tuning import TvmTuner
-
 logger = logging.getLogger(__name__)
+
+DEFAULT_TRIALS = 64
 
 _ENGINE, _TIMING = "engine.plan", "timing.cache"
 _NOTHING = "0" * 64
 
-
 # One build at a time: TensorRT chooses kernels by their times on the GPU.
 _building = threading.Lock()
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How back ends that tune kernels make the variants of a task."""
+
+    trials: int = DEFAULT_TRIALS  # candidates that are measured of each kernel, >= 1
+    minutes: float = 0.0  # after which tuning of one variant ends; 0 = no limit
+    rpc: str = ""  # HOST:PORT of a board that measures; empty: this machine does
+    amp_lists: str = ""  # file of what FP16 is for; empty = the package's lists
+    tunes: bool = True  # else what is tuned is compiled, and no more
+
+
+class PreparedVariant(ABC):
+    """A model's variant on a back end of `BUILT_BEFOREHAND`, with its place in the library.
+
+    `runs_here` is false where it is for a board that measures, and not for this machine.
+    """
+
+    runs_here: bool = True
+
+    @abstractmethod
+    def make(self, part: Part, *, build: bool) -> Runner:
+        """Make a part ready: the network, or a run of its stages.
+
+        Raises `NotBuiltError` when it is not in the library and `build` is false,
+        `BackendUnavailableError` or `ModelError` when the back end is missing or cannot run the
+        part.
+        """
+
+    def is_built(self, parts: Sequence[Part]) -> bool:
+        """Whether all parts are in the library, tuned as far as was asked for."""
+        try:
+            for part in parts:
+                self.make(part, build=False).close()
+        except NotBuiltError:
+            return False
+        return True
+
+    def prepare(  # noqa: B027  # by default there is nothing to tune
+        self, parts: Sequence[Part], progress: Progress = ignore_progress
+    ) -> None:
+        """Tune what the parts need before they can be made."""
+
+
+def open_prepared(
+    model: Model,
+    spec: VariantSpec,
+    *,
+    threads: int,
+    library: Library,
+    tuning: TuningOptions = TuningOptions(),
+) -> PreparedVariant:
+    """Open a variant on a back end of `BUILT_BEFOREHAND`.
+
+    Raises `BackendUnavailableError` when the back end is missing, or a board that measures does
+    not answer; `ConfigurationError` when the options cannot be used.
+    """
+    if spec.backend in TENSORRT:
+        return _TensorRtVariant(model, spec, library)
+    module = load_plug_in(spec.backend)
+    variant: PreparedVariant = module.open_variant(
+        model, spec, threads=threads, library=library, tuning=tuning
+    )
+    return variant
 
 
 def make_runner_factory(
@@ -41,102 +112,86 @@ def make_runner_factory(
     clock: Clock | None = None,
     library: Library | None = None,
     build: bool = True,
-    tuner: TvmTuner | None = None,
+    tuning: TuningOptions = TuningOptions(),
 ) -> Callable[[Part], Runner]:
-    """Say how the parts of a variant are made ready.
+    """Make a function that makes the parts of a variant ready; it raises as `create_runner` does.
 
     Parameters
     ----------
-    model : Model
-        The network that the parts belong to.
-    spec : VariantSpec
-        Back end and precision.
-    threads, clock : int, Clock
-        As in `create_runner`.
     library : Library, optional
-        Where engines and tuned kernels are kept; without it engines are built every time, and TVM
-        cannot be had.
+        Where engines and tuned kernels are kept; without it engines are built every time, and
+        there are no tuned kernels.
     build : bool
-        Build engines, and tune and compile kernels, that are not there; else `NotBuiltError` is
-        raised for them.
-    tuner : TvmTuner, optional
-        How kernels are tuned; with its defaults, by default.
-
-    Returns
-    -------
-    callable
-        From a `Part` to a `Runner`; raises what `create_runner` raises.
+        Build what is not there; else `NotBuiltError` is raised for it.
     """
 
-    def make_tvm(part: Part, library: Library) -> Runner:
-        from jetson_dnn_rt.tvm.library import TvmVariant
-        from jetson_dnn_rt.tvm.task_tuning import TvmTuner
-
-        how = tuner or TvmTuner()
-        lists = how.options.amp_lists
-        variant = TvmVariant(model, spec, threads=threads, library=library, amp_lists=lists)
-        return variant.make(part, how if build else None)
-
     def make(part: Part) -> Runner:
-        if spec.backend in TENSORRT and library is not None:
-            return _make_tensorrt(model, spec, part, library, build)
-        if spec.backend == TVM and library is not None:
-            return make_tvm(part, library)
+        if library is not None and (spec.backend in TENSORRT or spec.backend in PLUG_INS):
+            variant = open_prepared(model, spec, threads=threads, library=library, tuning=tuning)
+            return variant.make(part, build=build)
         return create_runner(part, spec.backend, spec.precision, threads=threads, clock=clock)
 
     return make
 
 
-def _make_tensorrt(
-    model: Model, spec: VariantSpec, part: Part, library: Library, build: bool
-) -> Runner:
-    info = inspect_backend(spec.backend)
-    if not info.available:
-        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.mend}")
-    from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine
-    from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner
+class _TensorRtVariant(PreparedVariant):
+    def __init__(self, model: Model, spec: VariantSpec, library: Library) -> None:
+        info = inspect_backend(spec.backend)
+        if not info.available:
+            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
+        self._model, self._spec, self._library = model, spec, library
+        self._version = info.version
 
-    def key_of(model_hash: str, graph_hash: str, options: str, **of_part: Any) -> EntryKey:
+    def make(self, part: Part, *, build: bool) -> Runner:
+        from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine
+        from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner
+
+        spec, library = self._spec, self._library
+        options = BuildOptions(dla_core=TENSORRT[spec.backend])
+        key = self._key(
+            self._model.model_hash,
+            part.graph_hash,
+            spec.decomposition,
+            f"workspace_mib={options.workspace_mib}",
+            precision=spec.precision,
+            shapes=tuple(part.input_shapes),
+        )
+        entry = library.load(key)
+        if entry is not None and _ENGINE in entry.files:
+            engine = entry.files[_ENGINE]
+            try:
+                return TensorRtRunner(part, spec.precision, engine=engine, options=options)
+            except EngineError as error:
+                logger.warning("library entry %s: %s; it is built anew", entry.path, error)
+        if not build:
+            raise NotBuiltError(
+                f"the engine of {part.name} for {spec} is not in the library: run jetson-dnn-rt "
+                "build"
+            )
+        with _building:
+            # Kernels that were timed for one network need not be for the next: all share it.
+            timing_key = self._key(_NOTHING, _NOTHING, FULL, "timing cache")
+            known = library.load(timing_key)
+            cache = known.files.get(_TIMING, b"") if known is not None else b""
+            built = build_engine(part, spec.precision, replace(options, timing_cache=cache))
+            facts = {"build_ms": round(built.build_ms, 1), "engine_bytes": len(built.engine)}
+            library.store(key, {_ENGINE: built.engine}, facts, model=self._model.source)
+            if built.timing_cache != cache:
+                library.store(timing_key, {_TIMING: built.timing_cache}, {}, model="TensorRT")
+        return TensorRtRunner(part, spec.precision, engine=built.engine, options=options)
+
+    def _key(
+        self, model_hash: str, graph_hash: str, decomposition: str, options: str, **of_part: Any
+    ) -> EntryKey:
+        backend = self._spec.backend
         return EntryKey(
             model_hash,
             graph_hash,
-            spec.decomposition if of_part else FULL,
+            decomposition,
             "artefact",
-            spec.backend,
-            info.version,
-            describe_device(device_of(spec.backend)),
+            backend,
+            self._version,
+            describe_device(device_of(backend)),
             options=options,
             **of_part,
         )
-
-    options = BuildOptions(dla_core=TENSORRT[spec.backend])
-    key = key_of(
-        model.model_hash,
-        part.graph_hash,
-        f"workspace_mib={options.workspace_mib}",
-        precision=spec.precision,
-        shapes=tuple(part.input_shapes),
-    )
-    entry = library.load(key)
-    if entry is not None and _ENGINE in entry.files:
-        try:
-            return TensorRtRunner(
-                part, spec.precision, engine=entry.files[_ENGINE], options=options
-            )
-        except EngineError as error:
-            logger.warning("library entry %s: %s; it is built anew", entry.path, error)
-    if not build:
-        raise NotBuiltError(
-            f"the engine of {part.name} for {spec} is not in the library: run jetson-dnn-rt build"
-        )
-    with _building:
-        # Kernels that were timed for one network need not be for the next: all share it.
-        timing_key = key_of(_NOTHING, _NOTHING, "timing cache")
-        known = library.load(timing_key)
-        cache = known.files.get(_TIMING, b"") if known is not None else b""
-        built = build_engine(part, spec.precision, replace(options, timing_cache=cache))
-        facts = {"build_ms": round(built.build_ms, 1), "engine_bytes": len(built.engine)}
-        library.store(key, {_ENGINE: built.engine}, facts, model=model.source)
-        if built.timing_cache != cache:
-            library.store(timing_key, {_TIMING: built.timing_cache}, {}, model="TensorRT")
-    return TensorRtRunner(part, spec.precision, engine=built.engine, options=options)

@@ -6,16 +6,20 @@ What is slow to find or to make (the cuts, exported stages) is kept in the libra
 from __future__ import annotations
 
 import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from jetson_dnn_rt.backends.base import Array, Runner
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
-from jetson_dnn_rt.variants.running.envelope import IMAGE
 from jetson_dnn_rt.variants.spec import FULL
 
 if TYPE_CHECKING:
@@ -26,35 +30,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+IMAGE = "image"
+"""Name of the network's input among the boundary values."""
+
+TOLERANCE = 1.05
+"""A finer cover may take this much longer: every boundary is a chance to switch or to stop."""
+
 _ONNX_FILE = "model.onnx"
+_RUNS = 9
+_WARM_UP_RUNS = 2
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of stages, with its place among the others.
+    """A run of stages with its place among the others; it takes and gives boundary values."""
 
-    Attributes
-    ----------
-    part : Part
-        What a back end makes ready.
-    first, span : int
-        The first stage of the network that it does, from 0, and how many.
-    inputs, outputs : tuple of str
-        Names of the boundary values that it takes and gives. `outputs` is empty for the whole
-        network, which gives what it returns.
-    dead : tuple of str
-        Boundary values that no later stage needs.
-    results : tuple of str
-        For the last run of stages, the values that the network returns; else empty.
-    """
-
-    part: Part
-    first: int
-    span: int
+    part: Part  # what a back end makes ready
+    first: int  # its first stage, from 0
+    span: int  # how many stages it is
     inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    dead: tuple[str, ...]
-    results: tuple[str, ...]
+    outputs: tuple[str, ...]  # empty for the whole network, which gives what it returns
+    dead: tuple[str, ...]  # boundary values that no later stage needs
+    results: tuple[str, ...]  # of the last piece: the values that the network returns; else empty
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the network's outputs come from it."""
+        return bool(self.results) or not self.outputs
+
+
+class Segment(NamedTuple):
+    """A run of stages of the network, and the runner that does it."""
+
+    piece: Piece
+    runner: Runner
 
 
 def run_piece(
@@ -62,21 +71,7 @@ def run_piece(
 ) -> tuple[Array, ...]:
     """Run stages on the boundary values: what nobody needs afterwards leaves them, the rest joins.
 
-    Parameters
-    ----------
-    piece : Piece
-        What is run.
-    runner : Runner
-        Made for its part.
-    values : dict of str to array
-        The boundary values by name; changed.
-    wait : bool
-        Whether it shall be done; else it is when the runner's `to_host` returns.
-
-    Returns
-    -------
-    tuple of array
-        What the runner gave.
+    Without `wait` the run is done only when the runner's `to_host` returns.
     """
     # Taken out before the run, so that memory can be used again from the last use on.
     taken = [values.pop(name) if name in piece.dead else values[name] for name in piece.inputs]
@@ -86,22 +81,9 @@ def run_piece(
 
 
 class Network:
-    """The parts of a model.
+    """The parts of a model, cut into `stages` stages where it has a static graph.
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    stages : int
-        Into how many stages to cut it, >= 1; a network that has no static graph stays one, which
-        is said once.
-    library : Library, optional
-        Where cuts and exported parts are kept.
-
-    Attributes
-    ----------
-    stages : int
-        How many there are.
+    One that has none, or fewer places to cut, has fewer stages, which is logged once.
     """
 
     def __init__(self, model: Model, stages: int = 1, library: Library | None = None) -> None:
@@ -145,13 +127,7 @@ class Network:
         return None
 
     def graph(self, decomposition: str = FULL) -> fx.GraphModule:
-        """The graph of the network in one of its forms; from the full one the others are made.
-
-        Raises
-        ------
-        ModelError
-            When it has no static graph.
-        """
+        """The network's graph in one of its forms; raises `ModelError` when it has none."""
         from jetson_dnn_rt.models.graph.splitting import split
 
         if isinstance(self.model.origin, NullOrigin):
@@ -161,12 +137,12 @@ class Network:
         return self._splits[decomposition].graph
 
     def add_decomposed(self, decomposition: str, graph: fx.GraphModule) -> None:
-        """Take a decomposed graph, whose nodes are those of `graph`."""
+        """Add a decomposed graph, whose nodes are those of `graph`."""
         self.graph()
         self._splits[decomposition] = self._splits[FULL].replace_graph(graph)
 
     def has(self, decomposition: str) -> bool:
-        """Whether parts of this decomposition can be had."""
+        """Whether this decomposition is known."""
         return decomposition == FULL or decomposition in self._splits
 
     def pieces(self, decomposition: str, count: int | None = None) -> list[Piece]:
@@ -174,7 +150,8 @@ class Network:
         count = self.stages if count is None else count
         if decomposition == FULL and count == 1:
             # The network as it came: an ONNX file, say, and not what was made of it.
-            return [self._make_whole()]
+            whole = self._store_onnx(self.model.part, FULL)
+            return [Piece(whole, 0, self.stages, (IMAGE,), (), (IMAGE,), ())]
         split = self._splits[decomposition]
         bounds = [index * self.stages // count for index in range(count + 1)]
         parts = [split.part(a, b - a) for a, b in pairwise(bounds)]
@@ -199,10 +176,6 @@ class Network:
                 )
             )
         return pieces
-
-    def _make_whole(self) -> Piece:
-        part = self._store_onnx(self.model.part, FULL)
-        return Piece(part, 0, self.stages, (IMAGE,), (), (IMAGE,), ())
 
     def _store_onnx(self, part: Part, decomposition: str) -> Part:
         from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
@@ -253,3 +226,72 @@ class _StoredPart:
         data = self._part.onnx_model()
         self._library.store(self._key, {_ONNX_FILE: data}, {}, model=self._model)
         return data
+
+
+# -- into how many runs a back end takes the stages ----------------------------------------------
+
+
+def choose_cover(
+    network: Network,
+    decomposition: str,
+    make_runner: Callable[[Part], Runner],
+    *,
+    finest: bool = False,
+    runs: int = 0,
+) -> list[Segment]:
+    """Make the finest cover that is nearly as fast as the fastest.
+
+    Back ends that fuse layers and choose memory layouts for a whole network lose at every
+    boundary; torch does not. So one run per stage is tried first, then half as many, and so on
+    down to one. The runners of the covers that were not chosen are closed.
+
+    Parameters
+    ----------
+    finest : bool
+        One run per stage, whatever it costs.
+    runs : int
+        So many, one of `list_counts`, whatever they cost: a cover that was chosen before, with
+        which the same bits come out. 0 = measure.
+    """
+    covers: dict[int, list[Segment]] = {}
+    times_ns: dict[int, float] = {}
+    try:
+        known = [network.stages] if finest else [runs] if runs else list_counts(network.stages)
+        chosen = known[0]
+        for count in known:
+            pieces = network.pieces(decomposition, count)
+            covers[count] = segments = []
+            for piece in pieces:
+                segments.append(Segment(piece, make_runner(piece.part)))
+        if len(covers) > 1:
+            for count, segments in covers.items():
+                times_ns[count] = measure_segments(segments)
+            limit = min(times_ns.values()) * TOLERANCE
+            chosen = max(count for count, time_ns in times_ns.items() if time_ns <= limit)
+        return covers.pop(chosen)
+    finally:
+        for segments in covers.values():
+            for segment in segments:
+                segment.runner.close()
+
+
+def list_counts(stages: int) -> list[int]:
+    """Numbers of runs that are tried for so many stages, the finest first."""
+    counts = [stages]
+    while counts[-1] > 1:
+        counts.append(counts[-1] // 2)
+    return counts
+
+
+def measure_segments(segments: Sequence[Segment], runs: int = _RUNS) -> float:
+    """Median time of the network over some runs on a grey picture, in nanoseconds."""
+    image = segments[0].runner.allocate_input()
+    image[:] = np.float32(0.45)
+    times_ns = []
+    for _ in range(_WARM_UP_RUNS + runs):
+        values: dict[str, Array] = {IMAGE: image}
+        start_ns = time.perf_counter_ns()
+        for segment in segments:
+            run_piece(segment.piece, segment.runner, values)
+        times_ns.append(time.perf_counter_ns() - start_ns)
+    return statistics.median(times_ns[_WARM_UP_RUNS:])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from jetson_dnn_rt.backends.base import Array, Runner
+from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.backends.null import NullRunner
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.tasks import Stage, Work, stage_name
-from jetson_dnn_rt.variants.running.envelope import OUTPUTS, VALUES, Envelope, holds_nan
-from jetson_dnn_rt.variants.running.network import Piece, run_piece
+from jetson_dnn_rt.variants.running.frame_processor import (
+    OUTPUTS,
+    VALUES,
+    FrameProcessor,
+    holds_nan,
+)
+from jetson_dnn_rt.variants.running.network import Segment, run_piece
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
@@ -26,50 +30,26 @@ def name_stages(count: int) -> tuple[str, ...]:
     return ("preprocess", *inner, "decode")
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A run of stages of the network, and the runner that does it."""
-
-    piece: Piece
-    runner: Runner
-
-
 class Pipeline:
     """What a task runs for each frame in one variant, with all the memory it needs.
 
     The frame's pixels are read once, by the preprocessor, which writes into the input buffer. The
     result owns its arrays; everything between belongs to the runners and is written over by the
-    next frame. One frame at a time, of all pipelines that share an envelope.
-
-    Parameters
-    ----------
-    spec : VariantSpec
-        How it runs.
-    envelope : Envelope
-        Preprocessing and decoding, shared with the other variants of the task.
-    segments : sequence of Segment
-        The network; the pipeline closes their runners.
-    names : sequence of str
-        Of the task's stages, see `name_stages`.
-    memory_bytes : int
-        By how much the process grew when it was made.
-
-    Attributes
-    ----------
-    stages : tuple of Stage
-        In order.
+    next frame. One frame at a time, of all pipelines that share a frame processor. The pipeline
+    closes its runners, not the processor. `memory_bytes` is by how much making it grew the
+    process.
     """
 
     def __init__(
         self,
         spec: VariantSpec,
-        envelope: Envelope,
+        processor: FrameProcessor,
         segments: Sequence[Segment],
         names: Sequence[str],
         memory_bytes: int = 0,
     ) -> None:
         self.spec = spec
-        self.envelope = envelope
+        self.processor = processor
         self.segments = tuple(segments)
         self.memory_bytes = memory_bytes
         runner = segments[0].runner
@@ -78,7 +58,7 @@ class Pipeline:
         self.stages = self._make_stages(None)
 
     def join(self, batches: BatchRuns) -> None:
-        """Let the stages of the network run as batches too: `stages` are others from now on."""
+        """Let the stages of the network run as batches too; replaces `stages`."""
         self.stages = self._make_stages(batches)
 
     def _make_stages(self, batches: BatchRuns | None) -> tuple[Stage, ...]:
@@ -92,25 +72,24 @@ class Pipeline:
         )
 
     def _run_preprocess(self, work: Work) -> None:
-        self.envelope.preprocess(work)
+        self.processor.preprocess(work)
         if self._script is not None:
             self._script.take_time("preprocess")
 
     def _make_stage(
         self, segment: Segment, run_batch: Callable[[Sequence[Work]], None] | None
     ) -> Stage:
-        piece, runner, envelope = segment.piece, segment.runner, self.envelope
-        results = piece.results
-        is_last = bool(results) or not piece.outputs
+        (piece, runner), processor = segment, self.processor
+        results, is_last = piece.results, piece.is_last
         name = stage_name(self._names, piece.first + 1, piece.span)
 
         def run(work: Work) -> None:
             values = cast("dict[str, Array]", work.scratch[VALUES])
             runner.urgency = work.urgency
             # The last one waits for the device once, for the network and the copy to the host.
-            wait = envelope.suspicious or not is_last
+            wait = processor.suspicious or not is_last
             given = run_piece(piece, runner, values, wait=wait)
-            if envelope.suspicious and holds_nan(given):
+            if processor.suspicious and holds_nan(given):
                 raise NotANumberError(f"stage {name} of {self.spec} gives NaN", name)
             if is_last:
                 last = [values[key] for key in results] if results else given
@@ -122,16 +101,16 @@ class Pipeline:
         return Stage(name, run, piece.span, device, run_batch)
 
     def _run_decode(self, work: Work) -> None:
-        self.envelope.decode(work)
+        self.processor.decode(work)
         if self._script is not None:
             self._script.take_time("decode")
 
     def run(self, work: Work) -> None:
-        """Run all stages in turn, for those that schedule nothing."""
+        """Run all stages in turn, for callers that schedule nothing."""
         for stage in self.stages:
             stage.run(work)
 
     def close(self) -> None:
-        """Give the runners back; a second call does nothing."""
+        """Close the runners; a second call does nothing."""
         for segment in self.segments:
             segment.runner.close()

@@ -12,26 +12,31 @@ from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import MAX_STAGES
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.models.sources.null import NullOrigin
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.measuring.measurement import approximates
-from jetson_dnn_rt.variants.running.covering import choose_cover, measure_segments
-from jetson_dnn_rt.variants.running.engines import make_runner_factory
-from jetson_dnn_rt.variants.running.envelope import Envelope
-from jetson_dnn_rt.variants.running.input_memory import (
+from jetson_dnn_rt.variants.running.engines import TuningOptions, make_runner_factory
+from jetson_dnn_rt.variants.running.frame_processor import (
+    FrameProcessor,
     adopt_image,
     find_memory,
     read_frames_on_device,
 )
-from jetson_dnn_rt.variants.running.network import Network
-from jetson_dnn_rt.variants.running.pipeline import Pipeline, Segment, name_stages
+from jetson_dnn_rt.variants.running.network import (
+    Network,
+    Segment,
+    choose_cover,
+    measure_segments,
+)
+from jetson_dnn_rt.variants.running.pipeline import Pipeline, name_stages
 from jetson_dnn_rt.variants.spec import FULL, DecompositionSpec, VariantSpec
 
 if TYPE_CHECKING:
@@ -39,11 +44,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import fx
 
-    from jetson_dnn_rt.tvm.task_tuning import TvmTuner
-
 logger = logging.getLogger(__name__)
 
-MAX_STAGES = 64
 STAGE_NS = 2_000_000
 """How long a stage shall take where the number of stages is found automatically: for about so
 long a job that just started blocks a more urgent one."""
@@ -63,12 +65,8 @@ def choose_default(model: Model) -> VariantSpec:
     """The variant of a task whose user names none.
 
     ``full`` in fp32, on torch where it sees a CUDA device, else on the first back end that is
-    installed of OpenVINO, ONNX Runtime and torch; for a ``null:`` model the null back end.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When none is installed.
+    installed of OpenVINO, ONNX Runtime and torch; for a ``null:`` model the null back end. Raises
+    `BackendUnavailableError` when none is installed.
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
@@ -81,7 +79,7 @@ def choose_default(model: Model) -> VariantSpec:
 def _has_cuda() -> bool:
     if not is_installed("torch"):
         return False
-    from jetson_dnn_rt.backends.torch.cpu import choose_device
+    from jetson_dnn_rt.backends.torch import choose_device
 
     return choose_device() == "cuda"
 
@@ -91,12 +89,8 @@ class VariantSet:
 
     Parameters
     ----------
-    model : Model
-        The network.
     names : sequence of str
         Names of variants, the first is the default; empty = `choose_default`.
-    settings : DecoderSettings
-        Thresholds of the task, the same for all its variants.
     threads : int
         Threads of one inference, >= 1.
     clock : Clock, optional
@@ -106,36 +100,33 @@ class VariantSet:
         about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`.
     library : Library, optional
         Where decomposed networks come from, and what is slow to make is kept.
+    memory_limit_mb : float
+        What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
+        whatever it takes.
     build : bool
         Build engines that are not in the library, which takes minutes; else their variants are
-        `missing`.
+        `missing`. Kernels are never tuned here: see `variants.building`.
     keep_refused : bool
         Load variants too that the library lists as refused.
     finest : bool
         One run per stage on every back end, though some are slower so: then a frame can go on in
         any variant at every boundary, which a coordinator reckons with.
-    memory_limit_mb : float
-        What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
-        whatever it takes.
+    runs : mapping of str to int, optional
+        In how many runs variants take the network, as it was chosen before.
+    memory : str
+        Of the input, for variants on a CUDA device: ``auto`` or what `backends.cuda.device` knows.
     like : VariantSet, optional
         Of the same model, loaded with the same arguments: it is cut at the same places and run in
         the same pieces, which a batch of both needs; `stages` is not looked at.
-    memory : str
-        Of the input, for variants on a CUDA device: ``auto`` or what
-        `jetson_dnn_rt.backends.cuda.memory` knows.
-    tuner : TvmTuner, optional
-        How TVM's kernels are tuned and what its FP16 is for; as its defaults have it.
+    amp_lists : str
+        File of what FP16 is for on a back end that tunes kernels; empty = the package's lists.
 
     Attributes
     ----------
     pipelines : dict of str to Pipeline
-        Those that are loaded, by full name, in the order given.
-    default : str
-        Name of the first that is loaded.
+        Those that are loaded, by full name, in the order given; `default` is the first.
     left_out : dict of str to str
         Those that are not, with the reason; `missing` are those of them that may yet be built.
-    stage_names : tuple of str
-        The same for all variants.
 
     Raises
     ------
@@ -162,7 +153,7 @@ class VariantSet:
         runs: Mapping[str, int] | None = None,
         memory: str = "auto",
         like: VariantSet | None = None,
-        tuner: TvmTuner | None = None,
+        amp_lists: str = "",
     ) -> None:
         specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
@@ -182,8 +173,8 @@ class VariantSet:
         self._finest = finest
         self._runs = dict(runs or {})
         self._memory = memory
-        self._tuner = tuner
-        self._envelope: Envelope | None = None
+        self._amp_lists = amp_lists
+        self._shared: FrameProcessor | None = None
         self._asked_stages = stages
         if like is None:
             self._network = Network(model, stages or self._count_stages(specs), library)
@@ -212,14 +203,9 @@ class VariantSet:
     def add(self, name: str) -> Pipeline:
         """Load one more variant; may be called while the others run, from any one thread.
 
-        Raises
-        ------
-        NotBuiltError
-            When the network is not there in that decomposition.
-        LeftOutError
-            When it does not fit into the memory, or was refused.
-        BackendUnavailableError, ModelError
-            When it cannot be built.
+        Raises `NotBuiltError` when it is not in the library, `LeftOutError` when it does not fit
+        into the memory or was refused, `BackendUnavailableError` or `ModelError` when it cannot be
+        built.
         """
         spec = VariantSpec.parse(name)
         if str(spec) not in self.pipelines:
@@ -230,29 +216,22 @@ class VariantSet:
         return self.pipelines[str(spec)]
 
     def rehearse(self, name: str) -> Pipeline:
-        """A loaded variant behind an input buffer of its own: for its warm-up while others run.
+        """Put a loaded variant behind an input buffer of its own: to warm it up while others run.
 
         It shares the runners of the pipeline, which must not run meanwhile; only that one is
         closed.
         """
         segments = self.pipelines[name].segments
-        envelope = Envelope(self.model, self._settings, segments[0].runner.allocate_input())
-        return Pipeline(self.pipelines[name].spec, envelope, segments, self.stage_names)
+        processor = FrameProcessor(self.model, self._settings, segments[0].runner.allocate_input())
+        return Pipeline(self.pipelines[name].spec, processor, segments, self.stage_names)
 
     def graph(self, name: str) -> fx.GraphModule:
-        """The graph of the network of a loaded variant; not to be changed.
-
-        Raises
-        ------
-        ModelError
-            When the network has none.
-        """
+        """Graph of a loaded variant's network, not to be changed."""
         return self._network.graph(self.pipelines[name].spec.decomposition)
 
     def move_input(self, whole: npt.NDArray[np.float32], slot: int) -> None:
         """Let the variants read a slot of a batch group's input buffer; nobody may run them."""
-        assert self._envelope is not None
-        self._envelope.move(whole, slot)
+        self._processor.move(whole, slot)
         for name in self.pipelines:
             self.settle(name)
 
@@ -260,11 +239,8 @@ class VariantSet:
         """Make the segments of a loaded variant ready for several images at once.
 
         After `move_input`: those for a full batch read the input in place, where the device can.
-
-        Raises
-        ------
-        BackendUnavailableError, ModelError
-            When the back end cannot run the network so, or its engine is not in the library.
+        Raises `BackendUnavailableError` or `ModelError` when the back end cannot run the network
+        so, or its engine is not in the library.
         """
         make_runner = self._make_factory(self.pipelines[name].spec)
         runners: list[Runner] = []
@@ -272,7 +248,7 @@ class VariantSet:
             segments = self.pipelines[name].segments
             for segment in segments:
                 runners.append(make_runner(BatchedPart(segment.piece.part, size)))
-            whole = None if self._envelope is None else self._envelope.whole_image
+            whole = self._processor.whole_image
             if whole is not None and len(whole) == size:
                 pairs = zip(segments, runners, strict=True)
                 adopt_image([Segment(segment.piece, runner) for segment, runner in pairs], whole)
@@ -285,10 +261,9 @@ class VariantSet:
     def settle(self, name: str) -> None:
         """Let a variant read the shared input in place, where the device can; nobody may run it.
 
-        After `rehearse` for one that was added: in there it read another.
+        After `rehearse` for one that was added: there it read another buffer.
         """
-        assert self._envelope is not None
-        adopt_image(self.pipelines[name].segments, self._envelope.image)
+        adopt_image(self.pipelines[name].segments, self._processor.image)
 
     @property
     def memory(self) -> str:
@@ -297,22 +272,18 @@ class VariantSet:
 
     def describe_input(self) -> str:
         """Where the input lies and who converts frames, for people."""
-        assert self._envelope is not None
-        kind = self.memory
+        kind, fault = self.memory, self._processor.device_fault
         if not kind:
             return "in the CPU's memory"
-        if self._envelope.device_fault:
-            return (
-                f"in {kind} memory, frames are converted by the CPU: {self._envelope.device_fault}"
-            )
-        converter = "device" if self._envelope.reads_on_device else "CPU"
+        if fault:
+            return f"in {kind} memory, frames are converted by the CPU: {fault}"
+        converter = "device" if self._processor.reads_on_device else "CPU"
         return f"in {kind} memory, frames are converted by the {converter}"
 
     def read_frames_on_device(self) -> Allocate | None:
-        """Let the device convert camera frames; gives what makes memory for them, if it does."""
-        assert self._envelope is not None
+        """Let the device convert camera frames; returns what allocates them."""
         segments = self.pipelines[self.default].segments
-        return read_frames_on_device(self._envelope, segments, self.model.preprocessing)
+        return read_frames_on_device(self._processor, segments, self.model.preprocessing)
 
     def drop(self, name: str, reason: str) -> None:
         """Close a variant that turned out to be of no use; nobody may run it."""
@@ -330,8 +301,13 @@ class VariantSet:
         """Close every pipeline; a second call does nothing."""
         for pipeline in self.pipelines.values():
             pipeline.close()
-        if self._envelope is not None:
-            self._envelope.close()
+        if self._shared is not None:
+            self._shared.close()
+
+    @property
+    def _processor(self) -> FrameProcessor:
+        assert self._shared is not None  # made with the first variant
+        return self._shared
 
     def _try_add(self, spec: VariantSpec) -> None:
         try:
@@ -353,13 +329,13 @@ class VariantSet:
         segments = self._make_segments(spec)
         pipeline = None
         try:
-            if self._envelope is None:
+            if self._shared is None:
                 image = segments[0].runner.allocate_input()
-                self._envelope = Envelope(self.model, self._settings, image)
+                self._shared = FrameProcessor(self.model, self._settings, image)
             if spec.backend != "null":  # whose runs take as long as its script says
                 measure_segments(segments, runs=1)
             grown = max(0, used_bytes(device) - before)
-            pipeline = Pipeline(spec, self._envelope, segments, self.stage_names, grown)
+            pipeline = Pipeline(spec, self._processor, segments, self.stage_names, grown)
             left = self._limit_bytes - self.memory_bytes
             if self._limit_bytes and self.pipelines and grown > left:
                 raise LeftOutError(
@@ -374,7 +350,7 @@ class VariantSet:
         return pipeline
 
     def _load_decomposed(self, spec: VariantSpec) -> None:
-        from jetson_dnn_rt.variants.library.weights_store import load_reduced
+        from jetson_dnn_rt.variants.decomposition import load_reduced
 
         graph = None
         if self.library is not None:
@@ -397,7 +373,7 @@ class VariantSet:
             spec,
             threads=self._threads,
             stages=self._asked_stages,
-            amp_lists=self._tuner.options.amp_lists if self._tuner else "",
+            amp_lists=self._amp_lists,
         )
         if found is not None and found.refused:
             raise LeftOutError(
@@ -412,7 +388,7 @@ class VariantSet:
             clock=self._clock,
             library=self.library,
             build=self._build_engines,
-            tuner=self._tuner,
+            tuning=TuningOptions(amp_lists=self._amp_lists, tunes=False),
         )
 
         def make(part: Part) -> Runner:
@@ -472,9 +448,9 @@ def build_pipeline(
     clock: Clock | None = None,
     stages: int = 1,
     library: Library | None = None,
-    tuner: TvmTuner | None = None,
+    amp_lists: str = "",
 ) -> Pipeline:
-    """Make the stages of a model in one variant; see `VariantSet` for arguments and errors."""
+    """Make one variant of a model, refused or not; see `VariantSet` for arguments and errors."""
     variants = VariantSet(
         model,
         [str(spec)],
@@ -484,7 +460,7 @@ def build_pipeline(
         stages=stages,
         library=library,
         keep_refused=True,
-        tuner=tuner,
+        amp_lists=amp_lists,
     )
     if str(spec) not in variants.pipelines:
         variants.close()

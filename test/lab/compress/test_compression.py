@@ -22,21 +22,24 @@ from jetson_dnn_rt.lab.compress.compression import (
     load_reduced,
     stored_steps,
 )
-from jetson_dnn_rt.lab.compress.recovery import count_held_out
 from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.input_pass import Preprocessor
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.library.library import Library
-from jetson_dnn_rt.variants.library.weights_store import (
+from jetson_dnn_rt.variants.decomposition import (
     DECOMPOSITION_FILE,
     WEIGHTS_FILE,
     encode_weights,
     weights_key,
 )
-from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.sample_frames import (
+    count_held_out,
+    open_frames,
+    prepare_inputs,
+)
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
 

@@ -14,15 +14,18 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.covariance import collect
 from jetson_dnn_rt.lab.compress.decomposition import (
     NOT_SMALLER,
-    Decomposition,
-    apply_structure,
     decompose,
     list_layers,
 )
-from jetson_dnn_rt.lab.compress.layers import build_structure, describe_layer
-from jetson_dnn_rt.lab.compress.macs import count
-from jetson_dnn_rt.models.graph.folding import copy_folded
+from jetson_dnn_rt.models.graph.layers import copy_folded
 from jetson_dnn_rt.models.graph.tracing import trace
+from jetson_dnn_rt.variants.decomposition import (
+    Decomposition,
+    apply_structure,
+    build_structure,
+    describe_layer,
+)
+from jetson_dnn_rt.variants.measuring.macs import count
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 SHAPE = (1, 3, 24, 24)

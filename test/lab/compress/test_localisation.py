@@ -12,7 +12,7 @@ from torch import nn
 from jetson_dnn_rt.lab.compress.localisation import find_view, measure_boxes
 from jetson_dnn_rt.lab.compress.recovery import RecoverySettings, recover
 from jetson_dnn_rt.models.graph.tracing import trace
-from jetson_dnn_rt.models.heads.kinds import KNOWN_HEADS
+from jetson_dnn_rt.models.heads.registry import LAYOUTS
 
 # Centre and size of two boxes, objectness, two classes.
 ROWS = torch.tensor([[[30.0, 40.0, 12.0, 6.0, 0.9, 0.2, 1.0], [9.0, 8.0, 4.0, 4.0, 0.01, 1, 1]]])
@@ -48,7 +48,7 @@ def test_every_layout_gives_the_same_error(head: str) -> None:
 
 
 def test_heads_without_rows_that_correspond_have_no_view() -> None:
-    known = {name for name in KNOWN_HEADS if find_view(name) is not None}
+    known = {name for name in LAYOUTS if find_view(name) is not None}
     assert known == {"boxes_scores", "yolox", "yolox_decoded", "yolov5", "yolov8"}
     assert find_view("") is None
 

@@ -224,11 +224,11 @@ def test_the_table_is_for_people(
         (["BAG", "--task", "lidar"], "there is no task lidar"),
         (["BAG", "--deadline", "lidar=3"], "there is no task lidar"),
         (["BAG", "--variant", "detector=fast"], "detector: "),
-        (["BAG", "--set", "perception.workers=0"], "workers must be a whole number"),
+        (["BAG", "--set", "perception.workers=0"], "workers must be in [1, 64]"),
         (["BAG", "--set", "perception.threads=many"], "threads must be a int or auto: 'many'"),
         (["BAG", "--set", "perception.discipline=lifo"], "discipline must be one of"),
         (["BAG", "--set", "perception.max_inflight=cuda"], "max_inflight must be"),
-        (["BAG", "--set", "perception.realtime.priority=high"], "realtime.priority cannot be"),
+        (["BAG", "--set", "perception.realtime.priority=high"], "realtime.priority must be"),
         (["BAG", "--set", "perception.realtime.priority=99"], "realtime.priority must be"),
     ],
 )

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
 from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, RUNS, OpenTask, fix_task
-from jetson_dnn_rt.nodes.tasks.task_parameters import TaskNodeParameters
 
 MS = 1_000_000
 NULL = TaskSpec("detector", "null:1", (), 40 * MS, 33 * MS)
 
 
 def test_defaults_are_those_of_the_nodes() -> None:
-    nodes = {field.name: field.default for field in dataclasses.fields(TaskNodeParameters)}
+    nodes = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
     ours = set(DEFAULTS) - {"preprocessing"}
     assert ours <= set(nodes)
     differ = {name for name in ours if DEFAULTS[name] != nodes[name]}

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
 
+from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.lab.evaluate.arrivals import plan_arrivals
 from jetson_dnn_rt.lab.evaluate.bags import BagImage, open_image_bag
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
 from jetson_dnn_rt.lab.evaluate.plan import OpenTask
 from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings, find_age_ns, play, warm_up
-from jetson_dnn_rt.runtime.realtime import RealtimeParameters
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 MS = 1_000_000
 SETTINGS = PlayerSettings(
-    realtime=RealtimeParameters(gc_freeze=False, mallopt=False, switch_interval_us=0)
+    realtime=RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 )
 MINUTE_NS = 60_000 * MS
 

@@ -16,7 +16,7 @@ from jetson_dnn_rt.lab.evaluate.simulated import (
     read_recorded,
     simulate_recorded,
 )
-from jetson_dnn_rt.lab.simulate.recorded_task import RecordedTask
+from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.schema import TracedTask

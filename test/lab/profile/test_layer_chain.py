@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jetson_dnn_rt.backends.base import as_host  # noqa: E402
-from jetson_dnn_rt.backends.torch.cpu import TorchRunner, supports_bf16  # noqa: E402
+from jetson_dnn_rt.backends.torch import TorchRunner, supports_bf16  # noqa: E402
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock  # noqa: E402
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
@@ -22,8 +22,8 @@ from jetson_dnn_rt.lab.profile.layer_chain import (  # noqa: E402
     run_layers,
 )
 from jetson_dnn_rt.models.graph.splitting import split  # noqa: E402
+from jetson_dnn_rt.models.heads.base import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.models.sources.registry import load_model  # noqa: E402
-from jetson_dnn_rt.models.sources.settings import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS  # noqa: E402
 from jetson_dnn_rt.variants.running.variant_set import VariantSet  # noqa: E402
 

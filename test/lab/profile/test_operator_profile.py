@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
 from jetson_dnn_rt.lab.profile.operator_profile import profile_operators  # noqa: E402
+from jetson_dnn_rt.models.heads.base import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.models.sources.registry import load_model  # noqa: E402
-from jetson_dnn_rt.models.sources.settings import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.variants.running.pipeline import Pipeline  # noqa: E402
 from jetson_dnn_rt.variants.running.variant_set import build_pipeline  # noqa: E402
 from jetson_dnn_rt.variants.spec import VariantSpec  # noqa: E402

@@ -108,7 +108,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     code = (
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
-        "from jetson_dnn_rt.coordinator import journal, profiling\n"
+        "from jetson_dnn_rt.lab.profile import journal, profiling\n"
         "from jetson_dnn_rt.platforms.fixed import FixedPlatform\n"
         "import jetson_dnn_rt.platforms.detect as detect\n"
         "detect.detect = lambda **options: FixedPlatform()\n"
@@ -299,7 +299,7 @@ def test_a_load_on_a_gpu_that_is_not_there_is_refused_at_once(
     frames: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("jetson_dnn_rt.backends.torch.cpu.choose_device", lambda: "cpu")
+    monkeypatch.setattr("jetson_dnn_rt.backends.torch.choose_device", lambda: "cpu")
     code, _, errors = run(capsys, "--model", SCRIPTED, "--frames", frames, "--interference", "gpu")
     assert code == 2
     assert "--interference gpu: torch sees no CUDA device here" in errors.splitlines()[-1]

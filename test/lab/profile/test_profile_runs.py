@@ -20,8 +20,8 @@ from jetson_dnn_rt.lab.profile.runs import (
     list_chunks,
     load_chunk,
 )
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
 from jetson_dnn_rt.variants.running.variant_set import VariantSet

@@ -21,8 +21,8 @@ from jetson_dnn_rt.lab.profile.tables import (
     make_measured_tables,
     make_predicted_tables,
 )
+from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.models.sources.settings import DecoderSettings
 from jetson_dnn_rt.platforms.boards import PowerMode, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.platforms.detect import detect

@@ -5,20 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from timing_traces import make_jobs, write_trace_of
+from timing_traces import read_made
 
 from jetson_dnn_rt.lab.report.advice import advise_cohort, advise_task, describe_task
 from jetson_dnn_rt.lab.report.budgets import analyse_recording
-from jetson_dnn_rt.lab.report.misses import find_task_bursts
-from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, read_recording
+from jetson_dnn_rt.lab.report.recording import Recording, TaskColumns, find_task_bursts
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
-
-
-def read(folder: Path, **changes: object) -> Recording:
-    return read_recording("x", [open_trace(write_trace_of(folder, make_jobs(**changes)))])
 
 
 def say(recording: Recording, name: str) -> str:
@@ -32,7 +26,7 @@ def describe(task: TaskColumns) -> str:
 
 
 def test_nothing_to_do_about_a_task_without_misses(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=60)
+    recording = read_made(tmp_path, count=60)
     assert say(recording, "detector") == ""
     text = describe(recording.tasks["detector"])
     assert text.startswith("All 60 frames had their result within 33.0 ms.")
@@ -40,7 +34,7 @@ def test_nothing_to_do_about_a_task_without_misses(tmp_path: Path) -> None:
 
 
 def test_a_bad_spell_is_described_and_its_time_named(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=200, bad_from=120, bad_count=20)
+    recording = read_made(tmp_path, count=200, bad_from=120, bad_count=20)
     task = recording.tasks["segmenter"]
     text = describe(task)
     assert f"{int(task.missed.sum())} of 200 frames had no result within 45.0 ms" in text
@@ -50,7 +44,7 @@ def test_a_bad_spell_is_described_and_its_time_named(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_too_slow_by_itself(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=100, bad_from=50, bad_count=5)
+    recording = read_made(tmp_path, count=100, bad_from=50, bad_count=5)
     task = recording.tasks["segmenter"]
     assert task.missed.any()
     hurried = replace(task, deadline_ns=np.full(len(task), 12_000_000))
@@ -60,7 +54,7 @@ def test_a_task_that_is_too_slow_by_itself(tmp_path: Path) -> None:
 
 
 def test_overload_is_said_once_for_all(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=100, slowdown=1.8)
+    recording = read_made(tmp_path, count=100, slowdown=1.8)
     result = analyse_recording(recording, {})
     assert result is not None
     assert result.mean_load > 1.0
@@ -71,12 +65,12 @@ def test_overload_is_said_once_for_all(tmp_path: Path) -> None:
 
 
 def test_no_overload_no_advice_for_all(tmp_path: Path) -> None:
-    assert advise_cohort(analyse_recording(read(tmp_path, count=100), {})) == []
+    assert advise_cohort(analyse_recording(read_made(tmp_path, count=100), {})) == []
     assert advise_cohort(None) == []
 
 
 def test_waiting_for_others_is_told_from_running(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=200, bad_from=120, bad_count=3)
+    recording = read_made(tmp_path, count=200, bad_from=120, bad_count=3)
     task = recording.tasks["detector"]
     outcome = task.outcome.copy()
     outcome[-1] = list(Outcome).index(Outcome.LATE)
@@ -88,13 +82,18 @@ def test_waiting_for_others_is_told_from_running(tmp_path: Path) -> None:
     assert "for other tasks" in text
 
 
+def with_outcome(task: TaskColumns, places: slice, outcome: Outcome, reason: str) -> TaskColumns:
+    """The same task, with other ends of some frames."""
+    changed = task.outcome.copy()
+    changed[places] = list(Outcome).index(outcome)
+    task.reasons[reason] = len(changed[places])
+    return replace(task, outcome=changed)
+
+
 def test_errors_come_first(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=60)
-    task = recording.tasks["detector"]
-    outcome = task.outcome.copy()
-    outcome[5] = list(Outcome).index(Outcome.FAILED)
-    task.reasons["failed: NaN in stage inference"] = 1
-    changed = replace(task, outcome=outcome)
+    task = read_made(tmp_path, count=60).tasks["detector"]
+    reason = "failed: NaN in stage inference"
+    changed = with_outcome(task, slice(5, 6), Outcome.FAILED, reason)
     (text,) = advise_task(changed, find_task_bursts(changed), None)
     assert "1 frame ended in an error" in text
     assert "“NaN in stage inference”" in text
@@ -102,11 +101,7 @@ def test_errors_come_first(tmp_path: Path) -> None:
 
 
 def test_old_frames_point_at_the_camera(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=60)
-    task = recording.tasks["detector"]
-    outcome = task.outcome.copy()
-    outcome[5:8] = list(Outcome).index(Outcome.SKIPPED)
-    task.reasons["skipped: stale"] = 3
-    changed = replace(task, outcome=outcome)
+    task = read_made(tmp_path, count=60).tasks["detector"]
+    changed = with_outcome(task, slice(5, 8), Outcome.SKIPPED, "skipped: stale")
     text = " ".join(advise_task(changed, find_task_bursts(changed), None))
     assert "too old on arrival" in text

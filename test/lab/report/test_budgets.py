@@ -8,7 +8,7 @@ import pytest
 from campaigns import make_campaign
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_traces import PERIOD_NS, make_jobs, write_trace_of
+from timing_traces import PERIOD_NS, read_made
 
 from jetson_dnn_rt.lab.report.budgets import (
     BOUND,
@@ -18,16 +18,10 @@ from jetson_dnn_rt.lab.report.budgets import (
     analyse_recording,
     find_least_deadline,
 )
-from jetson_dnn_rt.lab.report.recording import Recording, read_recording
 from jetson_dnn_rt.scheduling.analysis import TaskDemand, analyse
-from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
 MS = 1_000_000
-
-
-def read(folder: Path, **changes: object) -> Recording:
-    return read_recording("x", [open_trace(write_trace_of(folder, make_jobs(**changes)))])
 
 
 def test_least_deadline_by_hand() -> None:
@@ -71,7 +65,7 @@ def test_the_least_deadline_fits_and_less_does_not(
 
 
 def test_budgets_rise_from_quantiles_to_the_highest(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=400)
+    recording = read_made(tmp_path, count=400)
     result = analyse_recording(recording, {})
     assert result is not None
     assert list(result.verdicts) == [P99, P999, HIGHEST]
@@ -87,7 +81,7 @@ def test_budgets_rise_from_quantiles_to_the_highest(tmp_path: Path) -> None:
 
 
 def test_the_bound_is_a_budget_where_every_task_has_one(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=200)
+    recording = read_made(tmp_path, count=200)
     titles = [recording.samples_of(name)[0].title for name in recording.tasks]
     campaigns = {title: make_campaign(title, upper_ns=60 * MS) for title in titles}
     result = analyse_recording(recording, campaigns)
@@ -100,7 +94,7 @@ def test_the_bound_is_a_budget_where_every_task_has_one(tmp_path: Path) -> None:
 
 
 def test_where_not_all_fit_the_largest_sets_that_do_are_named(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=300, slowdown=1.6)
+    recording = read_made(tmp_path, count=300, slowdown=1.6)
     result = analyse_recording(recording, {})
     assert result is not None
     assert result.verdicts[HIGHEST].schedulable is False
@@ -109,7 +103,7 @@ def test_where_not_all_fit_the_largest_sets_that_do_are_named(tmp_path: Path) ->
 
 
 def test_what_overloads_one_worker_is_open_for_two(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=300, slowdown=1.3)
+    recording = read_made(tmp_path, count=300, slowdown=1.3)
     one, two = (analyse_recording(recording, {}, workers) for workers in (1, 2))
     assert one is not None
     assert two is not None
@@ -119,7 +113,7 @@ def test_what_overloads_one_worker_is_open_for_two(tmp_path: Path) -> None:
 
 
 def test_each_combination_of_variants_is_judged(tmp_path: Path) -> None:
-    recording = read(tmp_path, count=300, slowdown=1.3, second_variant_from=150)
+    recording = read_made(tmp_path, count=300, slowdown=1.3, second_variant_from=150)
     result = analyse_recording(recording, {})
     assert result is not None
     assert len(result.choices) == 4
@@ -129,4 +123,4 @@ def test_each_combination_of_variants_is_judged(tmp_path: Path) -> None:
 
 
 def test_too_few_jobs_are_no_basis(tmp_path: Path) -> None:
-    assert analyse_recording(read(tmp_path, count=20), {}) is None
+    assert analyse_recording(read_made(tmp_path, count=20), {}) is None

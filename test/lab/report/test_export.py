@@ -1,16 +1,290 @@
-"""`jetson-dnn-rt export`: as scripts and people call it."""
+"""Exports: everything in the trace is in the file, in the form that the format asks for."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import sys
+import zipfile
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-from traced_jobs import make_record, write_parquet_trace
+from traced_jobs import METADATA, make_record, write_parquet_trace
 
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, FAILED, main
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.report.export import tables
+from jetson_dnn_rt.lab.report.export.perfetto import iterate_events, write_perfetto
+from jetson_dnn_rt.lab.report.export.tables import (
+    JOB_COLUMNS,
+    SHEET_ROWS,
+    STAGE_COLUMNS,
+    write_csv,
+    write_xlsx,
+)
+from jetson_dnn_rt.tasks import Outcome
+from jetson_dnn_rt.traces.clock_log import ClockLog
+from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.writer import TraceWriter
 
 pytest.importorskip("pyarrow")
+
+SLOW, FAST = "cpu 1000 MHz x4, gpu off", "cpu 2000 MHz x4, gpu 900 MHz"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    """Two tasks side by side; a miss, a frame that never ran, a change of variant and clocks."""
+    clocks = ClockLog(SLOW)
+    records = [make_record(i) for i in range(12)]
+    records += [make_record(i, task="segmenter", stages_ns=(9_000_000,)) for i in range(12)]
+    records += [
+        make_record(12, outcome=Outcome.LATE, stages_ns=(30_000_000, 20_000_000)),
+        make_record(14, outcome=Outcome.SKIPPED, stages_ns=()),
+        make_record(15, variant="full@null+half@null", variants=("full@null", "half@null")),
+    ]
+    clocks.append(records[-1].stages[0].start_ns, FAST)
+    # As they end.
+    records.sort(key=lambda record: record.completion_ns)
+    with TraceWriter(tmp_path / "trace", METADATA, clocks=clocks.at) as writer:
+        for record in records:
+            writer.write(record, stamp_ns=1_700_000_000_123_456_789)
+    return open_trace(tmp_path / "trace")
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv(trace: Trace, tmp_path: Path) -> None:
+    files = write_csv({"first": trace}, tmp_path / "out.csv")
+    assert [file.name for file in files] == ["out.csv", "out-stages.csv"]
+    jobs, stages = read_csv(files[0]), read_csv(files[1])
+    traced = list(trace.jobs())
+    assert tuple(jobs[0]) == JOB_COLUMNS
+    assert tuple(stages[0]) == STAGE_COLUMNS
+    assert len(jobs) == len(traced) == 27
+    for row, job in zip(jobs, traced, strict=True):
+        record = job.record
+        assert row["trace"] == "first"
+        assert (row["task"], int(row["sequence"])) == (record.task, record.sequence)
+        assert row["outcome"] == record.outcome.value
+        assert row["warm_up"] == str(job.warm_up)
+        assert row["start_ns"] == ("" if record.start_ns is None else str(record.start_ns))
+        assert row["stamp_ns"] == "1700000000123456789"
+        assert float(row["response_ms"]) == record.response_time_ns / 1e6
+        assert float(row["execution_ms"]) == record.execution_time_ns / 1e6
+        assert float(row["lateness_ms"]) == record.lateness_ns / 1e6
+    expected = [(job.record, stage) for job in traced for stage in job.record.stages]
+    assert len(stages) == len(expected)
+    for row, (record, stage) in zip(stages, expected, strict=True):
+        assert (row["task"], int(row["sequence"])) == (record.task, record.sequence)
+        assert (row["stage"], row["variant"]) == (stage.name, stage.variant)
+        assert record.stages[int(row["position"])] == stage
+        assert float(row["execution_ms"]) == stage.execution_time_ns / 1e6
+        assert row["clocks"] in (SLOW, FAST)
+
+
+HOSTILE = ['=HYPERLINK("http://x")', "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_are_no_formulas_in_csv(tmp_path: Path, text: str) -> None:
+    """EDGES 20: names in a trace come from elsewhere; a spreadsheet runs what begins with =."""
+    record = make_record(0, task=text, variant=text, stages_ns=(5,))
+    record = replace(record, reason=text, lag_ns=-7)
+    folder = write_parquet_trace(tmp_path / "t", [record])
+    files = write_csv({text: open_trace(folder)}, tmp_path / "out.csv")
+    (job,), (stage,) = map(read_csv, files)
+    cells = [*(job[name] for name in ("trace", "task", "variant", "reason"))]
+    cells += [stage[name] for name in ("trace", "task", "variant")]
+    for cell in cells:
+        assert cell[0] == "'"
+        assert cell[1:] == text  # what docs/traces.md says to do
+    # Numbers stay numbers, negative ones too.
+    assert float(job["lag_ms"]) == -7e-6
+    assert job["outcome"] == "met"
+    assert job["camera"] == ""
+
+
+# -- Excel ---------------------------------------------------------------------------------------
+
+_XML = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+
+
+def read_workbook(path: Path) -> dict[str, list[list[str]]]:
+    """Cells of all sheets as texts, row by row."""
+    with zipfile.ZipFile(path) as archive:
+        book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
+        names = [sheet.attrib["name"] for sheet in book.iter(f"{_XML}sheet")]
+        sheets = {}
+        for number, name in enumerate(names, 1):
+            root = ElementTree.fromstring(archive.read(f"xl/worksheets/sheet{number}.xml"))
+            sheets[name] = [
+                ["".join(cell.itertext()) for cell in row] for row in root.iter(f"{_XML}row")
+            ]
+        return sheets
+
+
+def test_workbook(trace: Trace, tmp_path: Path) -> None:
+    pytest.importorskip("xlsxwriter")
+    write_xlsx({"first": trace}, tmp_path / "out.xlsx")
+    sheets = read_workbook(tmp_path / "out.xlsx")
+    assert list(sheets) == ["summary", "jobs", "stages"]
+    assert sheets["jobs"][0][:4] == ["trace", "task", "camera", "sequence"]
+    assert "release_s" in sheets["jobs"][0]
+    assert len(sheets["jobs"]) == 1 + 27
+    assert len(sheets["stages"]) == 1 + sum(len(job.record.stages) for job in trace.jobs())
+    stamp = sheets["jobs"][0].index("stamp_ns")
+    assert sheets["jobs"][1][stamp] == "1700000000123456789"
+    summary = {tuple(row[:3]): row for row in sheets["summary"] if len(row) > 3}
+    execution = summary["detector", "full@null", "execution"]
+    assert execution[3:5] == ["3", "10"]  # two of the first twelve and the late one
+    assert float(execution[10]) == 50.0
+    response = summary["detector", "full@null", "response"]
+    assert float(response[12]) == pytest.approx(1 / 3)
+    assert ["first", "machine: cpu", "Some CPU"] in sheets["summary"]
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    pytest.importorskip("xlsxwriter")
+    """EDGES 20: a cell of a workbook has a type, so that its text can stay as it is."""
+    records = [make_record(i, task=text) for i, text in enumerate(HOSTILE)]
+    folder = write_parquet_trace(tmp_path / "t", records)
+    write_xlsx({"=1+1": open_trace(folder)}, tmp_path / "out.xlsx")
+    with zipfile.ZipFile(tmp_path / "out.xlsx") as archive:
+        for name in archive.namelist():
+            assert b"<f>" not in archive.read(name)
+    rows = read_workbook(tmp_path / "out.xlsx")["jobs"]
+    column = rows[0].index("task")
+    assert [row[column] for row in rows[1:]][:4] == HOSTILE[:4]
+
+
+def test_a_sheet_that_is_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("xlsxwriter")
+    assert SHEET_ROWS == 1_048_576
+    monkeypatch.setattr(tables, "SHEET_ROWS", 5)
+    folder = write_parquet_trace(tmp_path / "t", [make_record(i) for i in range(9)])
+    write_xlsx({"t": open_trace(folder)}, tmp_path / "out.xlsx")
+    sheets = read_workbook(tmp_path / "out.xlsx")
+    counts = {name: len(rows) for name, rows in sheets.items() if name != "summary"}
+    assert {name: count for name, count in counts.items() if name.startswith("jobs")} == {
+        "jobs": 5, "jobs 2": 5, "jobs 3": 2
+    }  # fmt: skip
+    assert sum(count - 1 for name, count in counts.items() if name.startswith("stages")) == 18
+    sequence = sheets["jobs"][0].index("sequence")
+    rows = [row for name in ("jobs", "jobs 2", "jobs 3") for row in sheets[name][1:]]
+    assert [int(row[sequence]) for row in rows] == list(range(9))
+
+
+def test_without_xlsxwriter_the_extra_is_named(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    with pytest.raises(ConfigurationError, match=r"jetson_dnn_rt\[excel\]"):
+        write_xlsx({"t": trace}, tmp_path / "out.xlsx")
+
+
+# -- Perfetto ------------------------------------------------------------------------------------
+
+_NEEDED = {
+    "X": {"name", "cat", "pid", "tid", "ts", "dur"},
+    "b": {"name", "cat", "pid", "tid", "ts", "id"},
+    "e": {"name", "cat", "pid", "tid", "ts", "id"},
+    "i": {"name", "pid", "tid", "ts", "s"},
+    "C": {"name", "pid", "tid", "ts", "args"},
+    "M": {"name", "pid", "tid", "args"},
+    "s": {"name", "cat", "pid", "tid", "ts", "id"},
+    "t": {"name", "cat", "pid", "tid", "ts", "id"},
+    "f": {"name", "cat", "pid", "tid", "ts", "id"},
+}
+"""What the trace-event format asks of each phase."""
+
+
+def check_events(events: list[dict[str, Any]]) -> None:
+    """That a viewer can make sense of them."""
+    slices = defaultdict(list)
+    for event in events:
+        assert set(event) >= _NEEDED[event["ph"]], event
+        assert type(event["pid"]) is type(event["tid"]) is int
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        if event["ph"] == "C":
+            assert all(isinstance(value, float) for value in event["args"].values())
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
+    for track in slices.values():
+        track.sort()
+        for (_, end), (start, _) in pairwise(track):
+            assert start >= end - 1e-6
+    opened = Counter((e["cat"], e["id"], e["name"]) for e in events if e["ph"] == "b")
+    assert opened == Counter((e["cat"], e["id"], e["name"]) for e in events if e["ph"] == "e")
+    assert set(opened.values()) <= {1}
+    places = {place for place, track in slices.items() for _ in track}
+    for event in events:
+        if event["ph"] in "stf":  # an arrow binds to the slice that begins there
+            track = slices[event["pid"], event["tid"]]
+            assert any(start <= event["ts"] <= end for start, end in track)
+    named = {e["pid"] for e in events if e["name"] == "process_name"}
+    assert {pid for pid, _ in places} <= named
+
+
+def test_perfetto(trace: Trace, tmp_path: Path) -> None:
+    (path,) = write_perfetto({"first": trace}, tmp_path / "out.json")
+    whole = json.loads(path.read_text())
+    assert set(whole) == {"displayTimeUnit", "otherData", "traceEvents"}
+    assert whole["otherData"]["first"]["machine"]["cpu"] == "Some CPU"
+    events = whole["traceEvents"]
+    check_events(events)
+    processes = {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}
+    assert set(processes) == {"task detector", "task segmenter", "workers", "clocks"}
+    phases = Counter(event["ph"] for event in events)
+    stages = sum(len(job.record.stages) for job in trace.jobs())
+    assert phases["b"] == phases["e"] == 27
+    assert phases["X"] == 2 * stages
+    # Jobs of two stages have an arrow from the first to the second.
+    assert phases["s"] == phases["f"] == 14
+    names = Counter(event["name"] for event in events if event["ph"] == "i")
+    assert sum(count for name, count in names.items() if name.startswith("deadline of")) == 27
+    assert names["MISSED #12 late"] == 1
+    assert names["MISSED #14 skipped: why"] == 1
+    assert names["variant full@null -> half@null"] == 1
+    assert names[SLOW] == names[FAST] == 1
+    counters = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C" and event["pid"] == processes["clocks"]:
+            counters[event["name"]].append(event["args"]["value"])
+    assert counters == {"cpu MHz": [1000.0, 2000.0], "gpu MHz": [0.0, 900.0]}
+    workers = {e["tid"] for e in events if e["pid"] == processes["workers"] and e["ph"] == "X"}
+    assert workers == {1, 2}  # both tasks at once
+
+
+def test_perfetto_of_two_traces_is_side_by_side(trace: Trace, tmp_path: Path) -> None:
+    (path,) = write_perfetto({"a": trace, "b": trace}, tmp_path / "out.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    check_events(events)
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert {"a: task detector", "b: task detector"} <= names
+
+
+def test_perfetto_of_nothing(tmp_path: Path) -> None:
+    folder = write_parquet_trace(tmp_path / "t", [])
+    (path,) = write_perfetto({"t": open_trace(folder)}, tmp_path / "out.json")
+    check_events(json.loads(path.read_text())["traceEvents"])
+    assert list(iterate_events(open_trace(folder)))
+
+
+# -- The command ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -8,24 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 from campaigns import make_campaign
-from timing_traces import make_jobs, write_trace_of
+from timing_traces import read_made
 
-from jetson_dnn_rt.lab.report.budget_figure import draw_budgets
 from jetson_dnn_rt.lab.report.budgets import analyse_recording
-from jetson_dnn_rt.lab.report.condition_figure import draw_conditions
 from jetson_dnn_rt.lab.report.conditions import ALL_VARIANTS, find_shifts, pair_stages
-from jetson_dnn_rt.lab.report.miss_figure import draw_misses
-from jetson_dnn_rt.lab.report.recording import Recording, read_recording
-from jetson_dnn_rt.lab.report.response_figure import draw_response, split_response
-from jetson_dnn_rt.lab.report.stage_figure import choose_stages, draw_stages
+from jetson_dnn_rt.lab.report.figures import (
+    choose_stages,
+    draw_budgets,
+    draw_conditions,
+    draw_misses,
+    draw_response,
+    draw_stages,
+    draw_tail,
+    draw_timeline,
+    draw_variants,
+    share_variants,
+    survival,
+)
+from jetson_dnn_rt.lab.report.recording import Recording, split_response
 from jetson_dnn_rt.lab.report.style import NARROW, WIDE, Picture, render
-from jetson_dnn_rt.lab.report.tail_figure import draw_tail, survival
-from jetson_dnn_rt.lab.report.timeline_figure import draw_timeline
-from jetson_dnn_rt.lab.report.variant_figure import draw_variants, share_variants
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Support
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
 image = pytest.importorskip("matplotlib.image")
@@ -34,9 +38,8 @@ image = pytest.importorskip("matplotlib.image")
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """With a bad spell, and another variant from the middle on."""
-    folder = tmp_path_factory.mktemp("trace")
-    jobs = make_jobs(240, bad_from=60, bad_count=20, second_variant_from=120)
-    return read_recording("before", [open_trace(write_trace_of(folder, jobs))])
+    changes = {"bad_from": 60, "bad_count": 20, "second_variant_from": 120}
+    return read_made(tmp_path_factory.mktemp("trace"), count=240, **changes)
 
 
 def check(picture: Picture | None) -> None:
@@ -47,10 +50,6 @@ def check(picture: Picture | None) -> None:
         assert pixels.shape[1] == 2 * layout.width_px
         assert (pixels[..., :3] < 0.9).any()
     assert picture.alt
-
-
-def test_timeline(recording: Recording) -> None:
-    check(draw_timeline("timeline", recording))
 
 
 @pytest.mark.parametrize("support", [Support.EXTRAPOLATED, Support.UNPROVEN])
@@ -65,14 +64,16 @@ def test_tail_of_equal_times() -> None:
     check(draw_tail("tail", sample, None))
 
 
-def test_misses_and_variants(recording: Recording) -> None:
+def test_timeline_misses_variants_and_stages(recording: Recording) -> None:
     task = recording.tasks["segmenter"]
+    check(draw_timeline("timeline", recording))
+    check(draw_stages("stages", recording.stages_of("detector")[:4]))
     check(draw_misses("misses", task, recording.span_ns))
     check(draw_variants("variants", task, recording.span_ns))
 
 
 def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path: Path) -> None:
-    good = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(40)))])
+    good = read_made(tmp_path, count=40)
     task = good.tasks["detector"]
     assert draw_misses("misses", task, good.span_ns) is None
     assert draw_variants("variants", task, good.span_ns) is None
@@ -90,10 +91,6 @@ def test_response_and_its_parts(recording: Recording) -> None:
     assert totals == sorted(totals)
 
 
-def test_stages(recording: Recording) -> None:
-    check(draw_stages("stages", recording.stages_of("detector")[:4]))
-
-
 def test_of_many_stages_the_longest_are_kept_in_their_order() -> None:
     stages = [
         Sample((("stage", str(i)),), np.array([time]), np.array([0]), np.array([]), 0)
@@ -109,8 +106,7 @@ def test_budgets(recording: Recording) -> None:
 
 
 def test_conditions(recording: Recording, tmp_path: Path) -> None:
-    slower = make_jobs(240, seed=1, slowdown=1.4, second_variant_from=120)
-    other = read_recording("after", [open_trace(write_trace_of(tmp_path, slower))])
+    other = read_made(tmp_path, count=240, seed=1, slowdown=1.4, second_variant_from=120)
     shifts = find_shifts([recording, other])
     found = {(shift.task, shift.variant) for shift in shifts}
     assert found == {
@@ -128,7 +124,7 @@ def test_conditions(recording: Recording, tmp_path: Path) -> None:
 
 
 def test_mixed_variants_are_compared_as_a_whole(recording: Recording, tmp_path: Path) -> None:
-    only_full = read_recording("after", [open_trace(write_trace_of(tmp_path, make_jobs(200)))])
+    only_full = read_made(tmp_path, count=200)
     half = replace(recording, samples=[s for s in recording.samples if "tucker" in s.title])
     shifts = find_shifts([half, only_full])
     assert {shift.variant for shift in shifts} == {ALL_VARIANTS}
@@ -164,7 +160,7 @@ def test_rarer_variants_share_a_name(recording: Recording) -> None:
 
 def test_drawings_are_the_same_again() -> None:
     def draw(figure: Any, layout: Any) -> None:
-        (panel,) = layout.panels(figure, 1, 120)
+        (panel,) = layout.panels(figure, 1, 120, narrow_px=120)
         panel.plot([0, 1], [0, 1])
 
     assert render("x", "x", draw) == render("x", "x", draw)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,19 +12,16 @@ from campaigns import make_campaign
 from timing_traces import make_jobs, write_trace_of
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.report.markup import Markup, element, mark_code, render, table
-from jetson_dnn_rt.lab.report.page import make_page
+from jetson_dnn_rt.lab.report.page import format_p_value, make_page, mark_code, write_report
 from jetson_dnn_rt.lab.report.recording import read_recording
-from jetson_dnn_rt.lab.report.report import Report, make_report
-from jetson_dnn_rt.lab.report.verdict import format_p_value, show_verdict
-from jetson_dnn_rt.lab.report.writer import to_dict, write_report
+from jetson_dnn_rt.lab.report.report import Report, make_report, to_dict
 from jetson_dnn_rt.lab.wcet.samples import Sample
 from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import open_trace
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("matplotlib")
+for library in ("pyarrow", "matplotlib", "jinja2"):
+    pytest.importorskip(library)
 VOID = {"img", "source", "meta", "br"}
 
 
@@ -53,7 +51,7 @@ def parse(page: str) -> Outline:
     outline = Outline()
     outline.feed(page)
     outline.close()
-    outline.text = outline.text.replace("\u00a0", " ")
+    outline.text = re.sub(r"\s+", " ", outline.text)
     assert outline.open == []
     return outline
 
@@ -119,10 +117,11 @@ def test_page_says_what_was_missed_and_why(page: str, report: Report) -> None:
     assert "the measured time did not fit before the deadline any more" in text
     assert "What to do" in text
     assert all(word in text for word in ("Timeline", "Before and after", "What fits together"))
+    assert all(word in text for word in ("Some CPU", "fixed clocks", "mallopt", "null:1", "cdcd"))
 
 
 def test_no_bound_without_its_verdict(page: str) -> None:
-    text = re.sub(r"\s+", " ", parse(page).text)
+    text = parse(page).text
     assert "15.0 ms extrapolated" in text
     assert "no bound" in text
     # The unproven task has its highest time, and no pWCET anywhere.
@@ -139,27 +138,19 @@ def test_what_was_cut_off_is_said_beside_the_verdict(page: str, report: Report) 
     assert f"{skipped} frames of this task were skipped or aborted" in text
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"source": "profile"}, {"source": "evaluate", "parameters": {"mode": "sequential"}}],
-)
-def test_frames_that_no_camera_brought_are_called_so(
-    report: Report, page: str, changes: dict[str, object]
-) -> None:
-    words = "Frames ran one after the other"
-    assert words not in page
-    metadata = replace(report.first.metadata, **changes)
-    first = replace(report.first, metadata=metadata)
-    assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
-
-
-def test_a_trace_with_gaps_is_called_so(report: Report, page: str) -> None:
-    """EDGES 20: figures of the newest part of a run are not taken for those of all of it."""
-    words = "70 jobs are not in the trace, 60 of them the oldest, removed at the limit."
-    assert "not in the trace" not in page
-    metadata = replace(report.first.metadata, lost=70, removed=60)
-    first = replace(report.first, metadata=metadata)
-    assert words in make_page(replace(report, recordings=[first, *report.recordings[1:]]))
+def test_what_the_trace_lacks_is_written_on_top(report: Report, page: str) -> None:
+    sequential = "Frames ran one after the other"
+    # EDGES 20: figures of the newest part of a run are not taken for those of all of it.
+    gaps = "70 jobs are not in the trace, 60 of them the oldest, removed at the limit."
+    for words, changes in (
+        (sequential, {"source": "profile"}),
+        (sequential, {"source": "evaluate", "parameters": {"mode": "sequential"}}),
+        (gaps, {"lost": 70, "removed": 60}),
+    ):
+        assert words not in parse(page).text
+        first = replace(report.first, metadata=replace(report.first.metadata, **changes))
+        changed = make_page(replace(report, recordings=[first, *report.recordings[1:]]))
+        assert words in parse(changed).text
 
 
 def test_everything_foreign_is_escaped(page: str) -> None:
@@ -175,20 +166,22 @@ def test_every_figure_has_words_for_those_who_cannot_see_it(page: str) -> None:
     assert all(attributes["alt"] for attributes in images)
 
 
-def test_set_up_is_in_it(page: str) -> None:
-    text = parse(page).text
-    for word in ("Some CPU", "fixed clocks", "mallopt", "null:1", "cdcdcdcd"):
-        assert word in text
-
-
 def test_files_are_written(report: Report, tmp_path: Path) -> None:
-    written = write_report(report, tmp_path / "new" / "folder")
-    assert written.page.read_text(encoding="utf-8") == make_page(report)
-    names = [file.name for file in written.figures]
+    page, figures = write_report(report, tmp_path / "new" / "folder")
+    assert page.read_text(encoding="utf-8") == make_page(report)
+    names = [file.name for file in figures]
     assert len(set(names)) == len(names) == len(report.pictures)
     for name in ("timeline", "detector-tail-1", "segmenter-misses", "comparison-1"):
         assert f"{name}.png" in names
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written.figures)
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in figures)
+
+
+def test_without_jinja2_the_extra_is_named(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigurationError, match=r"jinja2.*jetson_dnn_rt\[plots\]"):
+        make_page(report)
 
 
 def test_a_folder_that_cannot_be_written_is_named(report: Report, tmp_path: Path) -> None:
@@ -218,8 +211,11 @@ def test_json_says_the_same(report: Report) -> None:
 
 
 @pytest.mark.parametrize("support", list(Support))
-def test_verdict_begins_with_its_word(support: Support) -> None:
-    text = parse(render(show_verdict(make_campaign(support=support), 33_333_333))).text
+def test_the_worst_case_begins_with_its_verdict(report: Report, support: Support) -> None:
+    item = report.tasks[0]
+    campaigns = [(item.campaigns[0][0], make_campaign(support=support))]
+    page = make_page(replace(report, tasks=[replace(item, campaigns=campaigns)], advice=[]))
+    text = parse(page).text.split("Execution time: full@null")[1]
     assert text.split()[0] == support.value
     assert "So it is said" in text
     assert ("about every 5.6 min" in text) == (support is not Support.UNPROVEN)
@@ -230,11 +226,10 @@ def test_p_values() -> None:
     assert [format_p_value(p) for p in (0.04, 1e-9, float("nan"))] == ["0.040", "< 0.001", "–"]
 
 
-def test_markup() -> None:
-    assert render(["a<b", Markup("<i>"), ["c", ["d"]]]) == "a&lt;b<i>cd"
-    assert element("p", "x", class_="a", data_label='"') == (
-        '<p class="a" data-label="&quot;">x</p>'
-    )
-    assert element("img", src="x") == '<img src="x">'
-    assert render(mark_code("run `a b` now")) == "run <code>a b</code> now"
-    assert 'data-label="two"' in table(["one", "two"], [["a", "b"]])
+def test_commands_are_code_and_everything_else_is_escaped() -> None:
+    assert mark_code("run `a <b>` 5 ms") == "run <code>a &lt;b&gt;</code> 5\u00a0ms"
+
+
+def test_rows_of_a_table_become_cards_on_a_phone(page: str) -> None:
+    labels = {a.get("data-label") for tag, a in parse(page).tags if tag == "td"}
+    assert {"estimate", "p-value", "meaning", "missed"} <= labels

@@ -1,24 +1,34 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from timing_traces import DEADLINES_NS, PERIOD_NS, STAGES, make_jobs, write_trace_of
-from traced_jobs import format_job
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_traces import (
+    DEADLINES_NS,
+    PERIOD_NS,
+    STAGES,
+    make_jobs,
+    read_made,
+    write_trace_of,
+)
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.report.recording import GAP_NS, OUTCOMES, read_recording
-from jetson_dnn_rt.tasks import JobRecord, Outcome
+from jetson_dnn_rt.lab.report.recording import (
+    GAP_NS,
+    OUTCOMES,
+    expect_bursts,
+    find_bursts,
+    read_recording,
+)
+from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
-
-
-def write_lines(file: Path, jobs: list[JobRecord]) -> None:
-    """As the first version of the trace was."""
-    file.write_text("".join(format_job(job) + "\n" for job in jobs), encoding="utf-8")
 
 
 def test_columns_are_those_of_the_jobs(tmp_path: Path) -> None:
@@ -50,7 +60,7 @@ def test_reasons_are_counted(tmp_path: Path) -> None:
 
 
 def test_stages_are_in_the_order_of_running(tmp_path: Path) -> None:
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(30)))])
+    recording = read_made(tmp_path, count=30)
     names = [dict(stage.key)["stage"] for stage in recording.stages_of("detector")]
     assert names == list(STAGES)
 
@@ -67,15 +77,8 @@ def test_pooled_traces_follow_each_other(tmp_path: Path) -> None:
     assert len(both.samples_of("detector")[0]) == 30 + 20 - 2 * 10
 
 
-def test_reads_the_first_version_too(tmp_path: Path) -> None:
-    jobs = make_jobs(25)
-    write_lines(tmp_path / "jobs.jsonl", jobs)
-    recording = read_recording("x", [open_trace(tmp_path)])
-    assert [len(task) for task in recording.tasks.values()] == [25, 25]
-
-
 def test_one_worker_runs_one_stage_at_a_time(tmp_path: Path) -> None:
-    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, make_jobs(30)))])
+    recording = read_made(tmp_path, count=30)
     assert recording.side_by_side == 1
 
 
@@ -83,8 +86,7 @@ def test_stages_of_two_workers_are_seen_side_by_side(tmp_path: Path) -> None:
     # Both begin at the same releases.
     shifted = [job for job in make_jobs(30) if job.task == "detector"]
     shifted += [job for job in make_jobs(30, seed=1) if job.task == "detector"]
-    write_lines(tmp_path / "jobs.jsonl", shifted)
-    recording = read_recording("x", [open_trace(tmp_path)])
+    recording = read_recording("x", [open_trace(write_trace_of(tmp_path, shifted))])
     assert recording.side_by_side == 2
 
 
@@ -135,3 +137,56 @@ def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path: Pat
 def test_an_empty_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no job"):
         read_recording("x", [open_trace(write_trace_of(tmp_path, []))])
+
+
+def find(text: str, period_ns: int = 10) -> object:
+    missed = np.array([letter == "x" for letter in text])
+    return find_bursts(missed, np.arange(len(text)) * period_ns, period_ns)
+
+
+def test_lengths_and_the_longest_gap() -> None:
+    bursts = find("..x.xxx..x")
+    assert bursts.lengths.tolist() == [1, 3, 1]
+    assert bursts.starts.tolist() == [2, 4, 9]
+    assert (bursts.longest, bursts.longest_ns, bursts.longest_start_ns) == (3, 30, 40)
+    # Four missed frames have a successor, of which two were missed.
+    assert bursts.after_miss == 0.5
+
+
+def test_a_gap_in_the_frames_counts_as_time_without_a_result() -> None:
+    missed = np.array([True, False, True, True, False])
+    bursts = find_bursts(missed, np.array([0, 90, 100, 110, 120]), 10)
+    assert bursts.longest == 2
+    assert (bursts.longest_ns, bursts.longest_start_ns) == (90, 0)
+
+
+def test_no_miss() -> None:
+    bursts = find("....")
+    assert (bursts.longest, bursts.longest_ns, len(bursts.lengths)) == (0, 0, 0)
+    assert math.isnan(bursts.after_miss)
+
+
+def test_misses_at_the_end_last_a_period_more() -> None:
+    assert find(".xx").longest_ns == 20
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=200))
+def test_every_miss_is_in_one_burst(values: list[bool]) -> None:
+    missed = np.array(values)
+    bursts = find_bursts(missed, np.arange(len(values)) * 7, 7)
+    assert bursts.lengths.sum() == missed.sum()
+    covered = np.zeros(len(values), bool)
+    for start, length in zip(bursts.starts, bursts.lengths, strict=True):
+        assert not covered[start : start + length].any()
+        covered[start : start + length] = True
+    assert np.array_equal(covered, missed)
+
+
+@pytest.mark.parametrize("ratio", [0.05, 0.3])
+def test_expected_bursts_are_those_of_independent_misses(ratio: float) -> None:
+    count = 200_000
+    missed = np.random.default_rng(0).random(count) < ratio
+    lengths = find_bursts(missed, np.arange(count), 1).lengths
+    expected = expect_bursts(np.arange(1, 3), count, ratio)
+    found = np.bincount(lengths, minlength=4)[1:3]
+    assert found == pytest.approx(expected, rel=0.15)

@@ -15,7 +15,7 @@ from jetson_dnn_rt.lab.report.command import (
 )
 from jetson_dnn_rt.traces.reader import open_trace
 
-for library in ("pyarrow", "matplotlib", "scipy"):
+for library in ("pyarrow", "matplotlib", "scipy", "jinja2"):
     pytest.importorskip(library)
 
 
@@ -24,7 +24,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_a_profile_brings_what_was_measured_beside_it(
+def test_a_profile_is_compared_with_its_interference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "profile"

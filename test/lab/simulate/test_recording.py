@@ -1,4 +1,4 @@
-"""Recorded runs as worlds: what the trace says comes back, and only that."""
+"""Recorded runs as worlds: what the trace holds comes back, and only that."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traced_jobs import write_lines
-from worlds import MS, make_task, make_world, run
+from traced_jobs import write_part
+from worlds import MS, make_task, make_world, run, simulate_frames
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.simulate.recorded_task import read_recording
-from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory, Resampling
-from jetson_dnn_rt.lab.simulate.scenario import load_scenario, record_scenario
+from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory, Resampling, read_recording
+from jetson_dnn_rt.lab.simulate.scenario import load_scenario, record_scenario, scenario_folder
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 
 @pytest.fixture
@@ -26,28 +25,25 @@ def records() -> list[JobRecord]:
     generator = np.random.default_rng(0)
     slow = np.where(np.arange(60) // 5 % 6 == 5, 2.3, 1.0)
     noise = [slow[:, None] * generator.uniform(0.95, 1.05, (60, 2)) for _ in "ab"]
+    releases = [index * 12.0 for index in range(60)]
     world = make_world(
-        make_task("a", [index * 12.0 for index in range(60)], deadline_ms=7.0, noise=noise[0]),
-        make_task("b", [index * 12.0 for index in range(60)], deadline_ms=12.0, noise=noise[1]),
+        make_task("a", releases, deadline_ms=7.0, noise=noise[0]),
+        make_task("b", releases, deadline_ms=12.0, noise=noise[1]),
     )
-    _, frames = run(world)
-    kept = [frame.record for frame in frames]
-    outcomes = {record.outcome for record in kept}
-    assert {Outcome.MET, Outcome.ABORTED} <= outcomes
+    kept = [frame.record for frame in run(world)[1]]
+    assert {Outcome.MET, Outcome.ABORTED} <= {record.outcome for record in kept}
     return kept
 
 
 def write(tmp_path: Path, records: Sequence[JobRecord]) -> Path:
-    path = tmp_path / "jobs.jsonl"
-    write_lines(path, records)
+    path = tmp_path / "jobs-0000.parquet"
+    write_part(path, records)
     return path
 
 
 def replay(path: Path, *, block_ms: float, seed: int = 0) -> list[SimulatedFrame]:
-    frames: list[SimulatedFrame] = []
     laboratory = RecordedLaboratory(record_scenario(path, block_ms=block_ms))
-    simulate(laboratory, "static", seed=seed, observer=frames.append)
-    return frames
+    return simulate_frames(laboratory, "static", seed=seed)
 
 
 def test_one_block_as_long_as_the_recording_is_the_recording(
@@ -67,20 +63,17 @@ def test_one_block_as_long_as_the_recording_is_the_recording(
     same = sum(
         recorded[f.record.task, f.record.sequence].outcome is f.record.outcome for f in frames
     )
-    # Budgets begin with the recorded frames in place of the warm-up runs, which no trace holds.
+    # Budgets start from recorded frames in place of the warm-up runs, which this trace lacks.
     assert same >= 0.9 * len(frames)
 
 
-def test_blocks_are_put_together_anew_by_the_seed(
-    tmp_path: Path, records: list[JobRecord]
-) -> None:
+def test_blocks_are_resampled_by_the_seed(tmp_path: Path, records: list[JobRecord]) -> None:
     path = write(tmp_path, records)
     first, again, other = (replay(path, block_ms=120.0, seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert first != other
-    assert [f.record.release_ns for f in first].sort() == [
-        f.record.release_ns for f in other
-    ].sort()
+    releases_ns = [sorted(f.record.release_ns for f in frames) for frames in (first, other)]
+    assert releases_ns[0] == releases_ns[1]
 
 
 def test_inside_a_block_neighbours_stay_neighbours() -> None:
@@ -104,7 +97,7 @@ def test_all_tasks_take_the_same_block() -> None:
 
 
 def test_no_time_is_taken_less_often() -> None:
-    """What is at the edges comes as often as what is in the middle."""
+    """The edges of the recording are drawn as often as its middle."""
     times = np.arange(100, dtype=np.int64)
     rows = np.concatenate(
         [Resampling(25, 99, seed, name="x").rows(times, times) for seed in range(400)]
@@ -116,17 +109,15 @@ def test_no_time_is_taken_less_often() -> None:
 
 def test_overhead_is_from_a_free_worker_to_the_start(tmp_path: Path) -> None:
     """b starts 0.5 ms after it came, its second stage 2 ms after the end of a."""
-    one = job(0, 0.0, [("inference-1", "full", 2.0), ("inference-2", "full", 2.0)])
-    stages = [
-        StageRecord("inference-1", "full", round(0.5 * MS), 2 * MS),
-        StageRecord("inference-2", "full", 8 * MS, 10 * MS),
-    ]
-    b = replace(one, task="b", stages=tuple(stages), start_ns=stages[0].start_ns)
-    other = [
-        StageRecord("inference-1", "full", 2 * MS, 4 * MS),
-        StageRecord("inference-2", "full", 4 * MS, 6 * MS),
-    ]
-    a = replace(one, stages=tuple(other), start_ns=2 * MS)
+
+    def job_with(task: str, *times_ms: tuple[float, float]) -> JobRecord:
+        stages = tuple(
+            StageRecord(f"inference-{number}", "full", round(start * MS), round(end * MS))
+            for number, (start, end) in enumerate(times_ms, start=1)
+        )
+        return replace(job(0, 0.0, []), task=task, stages=stages, start_ns=stages[0].start_ns)
+
+    b, a = job_with("b", (0.5, 2), (8, 10)), job_with("a", (2, 4), (4, 6))
     tasks = {task.name: task for task in read_recording(write(tmp_path, [a, b]))}
     assert (tasks["b"].overhead_ns / MS).tolist() == [[0.0, 2.0]]
     assert (tasks["a"].overhead_ns / MS).tolist() == [[0.0, 0.0]]
@@ -137,16 +128,10 @@ def test_overhead_is_from_a_free_worker_to_the_start(tmp_path: Path) -> None:
 
 def test_a_frame_that_was_skipped_at_its_start_shows_when_the_worker_woke(tmp_path: Path) -> None:
     ran = job(0, 0.0, [("inference-1", "full", 2.0)])
-    skipped = replace(
-        job(1, 10.0, []),
-        outcome=Outcome.SKIPPED,
-        reason="budget",
-        start_ns=None,
-        completion_ns=round(10.7 * MS),
-    )
+    skipped = replace(job(1, 10.0, [], outcome=Outcome.SKIPPED), completion_ns=round(10.7 * MS))
     at_release = replace(skipped, sequence=2, release_ns=20 * MS, completion_ns=20 * MS)
     task = read_recording(write(tmp_path, [ran, skipped, at_release]))[0]
-    # Of the last nothing is known: the nearest frame stands for it.
+    # Nothing is known of the last: the nearest frame stands for it.
     assert (task.wake_ns / MS).tolist() == [0.0, 0.7, 0.7]
 
 
@@ -162,8 +147,6 @@ def job(
     *,
     outcome: Outcome = Outcome.MET,
 ) -> JobRecord:
-    from jetson_dnn_rt.tasks import Admission
-
     start_ns = now_ns = round(release_ms * MS)
     runs = []
     for name, variant, time_ms in stages:
@@ -188,21 +171,15 @@ def job(
     )
 
 
-def test_runs_over_several_stages_are_shared_out(tmp_path: Path) -> None:
+def test_runs_over_several_stages_are_split(tmp_path: Path) -> None:
     """What one variant does with one run, another does in two."""
-    path = write(
-        tmp_path,
-        [
-            job(0, 0.0, [("preprocess", "fused", 1.0), ("inference-1..2", "fused", 6.0)]),
-            job(
-                1,
-                20.0,
-                [("preprocess", "full", 1.0), ("inference-1", "full", 4.0),
-                 ("inference-2", "full", 2.0)],
-            ),
-            job(2, 40.0, [("preprocess", "fused", 1.0), ("inference-1..2", "fused", 6.0)]),
-        ],
-    )  # fmt: skip
+    fused = [("preprocess", "fused", 1.0), ("inference-1..2", "fused", 6.0)]
+    full = [
+        ("preprocess", "full", 1.0),
+        ("inference-1", "full", 4.0),
+        ("inference-2", "full", 2.0),
+    ]
+    path = write(tmp_path, [job(0, 0.0, fused), job(1, 20.0, full), job(2, 40.0, fused)])
     (task,) = read_recording(path)
     assert task.stages == ("preprocess", "inference-1", "inference-2")
     assert task.variants == ("fused", "full")
@@ -228,17 +205,16 @@ def test_what_did_not_run_is_like_what_did(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("data", "message"),
     [
-        ("", "holds no job"),
-        ("{}\n", "not a job record"),
+        (b"", "is no job trace"),
         (None, "No such file"),
     ],
 )
-def test_a_trace_that_says_nothing(tmp_path: Path, lines: str | None, message: str) -> None:
-    path = tmp_path / "jobs.jsonl"
-    if lines is not None:
-        path.write_text(lines, encoding="utf-8")
+def test_an_unusable_trace(tmp_path: Path, data: bytes | None, message: str) -> None:
+    path = tmp_path / "jobs-0000.parquet"
+    if data is not None:
+        path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=message) as raised:
         read_recording(path)
     assert str(path) in str(raised.value)
@@ -254,25 +230,19 @@ def test_a_scenario_file_with_a_recording(tmp_path: Path, records: list[JobRecor
     write(tmp_path, [replace(record, variant="full") for record in records])
     path = tmp_path / "scenario.yaml"
     path.write_text(
-        "recording:\n  trace: jobs.jsonl\n  idle_w: 2.0\n  busy_w: 10.0\n  loss: {full: 0.25}\n",
+        "recording:\n  trace: jobs-0000.parquet\n"
+        "  idle_w: 2.0\n  busy_w: 10.0\n  loss: {full: 0.25}\n",
         encoding="utf-8",
     )
-    networks = Path(__file__).resolve().parents[3] / "config/scenarios"
-    laboratory = RecordedLaboratory(load_scenario(path, (networks,)))
+    laboratory = RecordedLaboratory(load_scenario(path, (scenario_folder(),)))
     tally = simulate(laboratory, "static", frames=40)
     assert tally.accuracy == pytest.approx(0.75)
     busy_s = sum(
         stage.execution_time_ns * 1e-9
-        for frame in replay_of(laboratory)
+        for frame in simulate_frames(laboratory, "static", frames=40)
         for stage in frame.record.stages
     )
     seconds = laboratory.world(0, 40).end_ns * 1e-9
     assert tally.energy_j == pytest.approx(2.0 * seconds + 8.0 * busy_s, rel=1e-6)
     with pytest.raises(ConfigurationError, match="61 frames wanted, the trace has 60"):
         laboratory.world(0, 61)
-
-
-def replay_of(laboratory: RecordedLaboratory) -> list[SimulatedFrame]:
-    frames: list[SimulatedFrame] = []
-    simulate(laboratory, "static", frames=40, observer=frames.append)
-    return frames

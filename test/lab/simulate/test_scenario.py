@@ -1,18 +1,23 @@
-"""Scenario files: all that are shipped can be used, and errors name the file and the key."""
+"""Scenario files: all shipped ones are usable, and errors name the file and the key."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from worlds import laboratory
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.fields import read_yaml
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
-from jetson_dnn_rt.lab.simulate.scenario import load_scenario
+from jetson_dnn_rt.lab.simulate.scenario import (
+    load_scenario,
+    open_scenario,
+    scenario_folder,
+    scenario_names,
+)
 
-SCENARIOS = Path(__file__).resolve().parents[3] / "config/scenarios"
-NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml") if path.stem != "networks")
+SCENARIOS = scenario_folder()
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -21,13 +26,13 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", scenario_names())
 def test_shipped_scenarios_make_worlds(name: str) -> None:
-    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
+    scenario = laboratory(name).scenario
     assert scenario.description
-    world = Laboratory(scenario).world(0, frames=5)
+    world = laboratory(name).world(0, frames=5)
     assert any(task.arrivals for task in world.tasks)
-    assert {task.name for task in world.tasks} == {task.name for task in scenario.tasks}
+    assert [task.parameters.name for task in world.tasks] == [task.name for task in scenario.tasks]
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda path: path.stem)
@@ -46,19 +51,22 @@ def test_every_key_of_a_file_has_a_comment_above_it(path: Path) -> None:
 @pytest.mark.parametrize("board", ["tx2", "xavier"])
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_cohorts_have_a_worker_for_each_task(board: str, size: int) -> None:
-    scenario = load_scenario(SCENARIOS / f"{board}_cohort{size}.yaml")
+    scenario = open_scenario(f"{board}_cohort{size}")
     assert len(scenario.tasks) == scenario.workers == len(scenario.interference) == size
     assert {task.network for task in scenario.tasks} == set(scenario.networks.networks)
 
 
-def test_the_papers_deadlines() -> None:
+@pytest.mark.parametrize(
+    ("board", "deadlines_ms"), [("tx2", (10, 30, 150, 40)), ("xavier", (5, 10, 25, 30))]
+)
+def test_the_papers_deadlines(board: str, deadlines_ms: tuple[int, ...]) -> None:
     """Bateni & Liu 2020, section 5.1."""
-    expected = {"tx2": (10.0, 30.0, 150.0, 40.0), "xavier": (5.0, 10.0, 25.0, 30.0)}
-    for board, deadlines_ms in expected.items():
-        scenario = load_scenario(SCENARIOS / f"{board}_cohort4.yaml")
-        by_network = {task.network: task.deadline_ns / 1e6 for task in scenario.tasks}
-        names = ("alexnet", "googlenet", "resnet50", "vgg16")
-        assert tuple(by_network[name] for name in names) == deadlines_ms
+    tasks = {task.network: task for task in open_scenario(f"{board}_cohort4").tasks}
+    names = ("alexnet", "googlenet", "resnet50", "vgg16")
+    assert tuple(tasks[name].deadline_ns / 1e6 for name in names) == deadlines_ms
+
+
+VGG = "board: tx2\ntasks: [{network: vgg16}]\n"
 
 
 @pytest.mark.parametrize(
@@ -71,29 +79,17 @@ def test_the_papers_deadlines() -> None:
         ("board: tx2\ntasks: [{netwerk: alexnet}]\n", "tasks[0].netwerk is none of network"),
         ("board: tx2\ntasks: [{count: 2}]\n", "tasks[0].network is missing"),
         ("board: tx2\ntasks: {a: 1}\n", "tasks must be a list"),
-        ("board: tx2\nframes: many\ntasks: [{network: vgg16}]\n", "frames must be a whole number"),
-        ("board: tx2\nframes: true\ntasks: [{network: vgg16}]\n", "frames must be a whole number"),
-        ("board: tx2\nframes: 0\ntasks: [{network: vgg16}]\n", "frames must be >= 1: 0"),
+        (f"{VGG}frames: many\n", "frames must be a whole number"),
+        (f"{VGG}frames: true\n", "frames must be a whole number"),
+        (f"{VGG}frames: 0\n", "frames must be >= 1: 0"),
+        (f"{VGG}budget_quantile: 0.0\n", "budget_quantile must be in (0, 1]: 0.0"),
+        (VGG.replace("}", ", deadline_ms: -1}"), "tasks[0] deadline_ms must be >= 0: -1.0"),
+        (VGG.replace("}", ", deadline_ms: .nan}"), "tasks[0].deadline_ms must be a number"),
+        (VGG.replace("}", ", variant: half}"), "tasks[0].variant must be one of full"),
+        (VGG.replace("}", ", camera: rear}"), "tasks[0].camera: there is no camera 'rear'"),
+        (VGG.replace("}", "}, {network: vgg16}"), "several of the name"),
         (
-            "board: tx2\ntasks: [{network: vgg16, deadline_ms: -1}]\n",
-            "tasks[0] deadline_ms must be >= 0: -1.0",
-        ),
-        (
-            "board: tx2\ntasks: [{network: vgg16, deadline_ms: .nan}]\n",
-            "tasks[0].deadline_ms must be a number",
-        ),
-        (
-            "board: tx2\ntasks: [{network: vgg16, variant: half}]\n",
-            "tasks[0].variant must be one of full",
-        ),
-        (
-            "board: tx2\ntasks: [{network: vgg16, camera: rear}]\n",
-            "tasks[0].camera: there is no camera 'rear'",
-        ),
-        ("board: tx2\ntasks: [{network: vgg16}, {network: vgg16}]\n", "several of the name"),
-        (
-            "board: tx2\ntasks: [{network: vgg16}]\nco_runners: [{from_s: 2, until_s: 1, "
-            "slowdown: 2}]\n",
+            f"{VGG}co_runners: [{{from_s: 2, until_s: 1, slowdown: 2}}]\n",
             "co_runners[0] until_s must be > from_s",
         ),
         ("[1, 2]\n", "must hold names with values"),
@@ -114,7 +110,7 @@ def test_an_error_in_a_board_names_the_board(tmp_path: Path) -> None:
     path = tmp_path / "boards/mine.yaml"
     path.write_text(board.replace("static_w: 0.6, dynamic_w: 9.0", "static_w: -0.6, dynamic_w: 9"))
     scenario = write(tmp_path, "board: mine\ntasks: [{network: vgg16}]\n")
-    with pytest.raises(ConfigurationError, match=r"mine\.yaml: power\.gpu static_w .* must be >="):
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml: power\.gpu static_w must be >= 0"):
         load_scenario(scenario, (SCENARIOS,))
 
 
@@ -139,10 +135,9 @@ def test_tasks_on_one_camera_are_released_together(tmp_path: Path) -> None:
 
 
 def test_a_load_step_brings_frames_only_meanwhile() -> None:
-    world = Laboratory(load_scenario(SCENARIOS / "tx2_load_step.yaml")).world(0)
-    for task in world.tasks:
+    for task in laboratory("tx2_load_step").world(0).tasks:
         releases_s = [release / 1e9 for release, _, _ in task.arrivals]
-        if task.name.startswith("extra"):
+        if task.parameters.name.startswith("extra"):
             assert 6.0 <= releases_s[0] < 6.2
             assert 13.7 < releases_s[-1] < 14.0
         else:

@@ -72,18 +72,16 @@ def test_a_clock_change_takes_its_delay_and_changes_the_rest_of_a_stage() -> Non
     assert simulation.clock_log == [(0, 1), (5 * MS, 0)]
 
 
-def test_a_later_request_takes_the_place_of_one_under_way() -> None:
+def test_a_later_request_replaces_a_pending_one() -> None:
     simulation, frames = run(make_world(make_task("a", [0.0], (8.0,))), {0.0: 0, 3.0: 1})
     assert frames[0].record.completion_ns == 8 * MS
     assert simulation.clock_log == [(0, 1)]
 
 
 def test_instant_clocks() -> None:
-    frames: list[object] = []
-    simulation = Simulation(make_world(make_task("a", [0.0], (8.0,))), frames.append, clocks=1)
-    fast = Simulation(
-        make_world(make_task("a", [0.0], (8.0,))), frames.append, instant_clocks=True
-    )
+    world = make_world(make_task("a", [0.0], (8.0,)))
+    simulation = Simulation(world, [].append)
+    fast = Simulation(world, [].append, instant_clocks=True)
     assert simulation.request_clocks(0, 0) == 5 * MS
     assert fast.request_clocks(0, 0) == 0
     assert (simulation.clocks, fast.clocks) == (1, 0)
@@ -105,7 +103,7 @@ def test_overhead_comes_before_every_stage() -> None:
 
 
 def test_an_idle_worker_decides_when_it_is_awake() -> None:
-    """5 ms of work fit into 5.2 at the release, but no more half a millisecond later."""
+    """5 ms of work fit into 5.2 at the release, but not half a millisecond later."""
     budgeted = make_task("a", [0.0, 10.0], (5.0,), deadline_ms=5.2, wake_ms=0.5)
     _, frames = run(make_world(budgeted))
     records = [frame.record for frame in frames]
@@ -115,7 +113,7 @@ def test_an_idle_worker_decides_when_it_is_awake() -> None:
     assert records[1].completion_ns == round(10.5 * MS)
 
 
-def test_a_busy_worker_needs_not_wake_up() -> None:
+def test_a_busy_worker_need_not_wake_up() -> None:
     tasks = [make_task(name, [0.0], (2.0,), wake_ms=0.5, overhead_ms=0.1) for name in "ab"]
     _, frames = run(make_world(*tasks))
     starts = [frame.record.stages[0].start_ns for frame in frames]
@@ -154,18 +152,13 @@ def test_throttling_has_hysteresis() -> None:
     world = make_world(
         make_task("a", [0.0, 100.0, 200.0], (20.0,), levels=2), end_ms=220.0, thermal=thermal
     )
-    simulation, frames = run(world)
+    _, frames = run(world)
     # 10 ms of work until the first look (8 W * 5 K/W + 20 = 60 degrees), the rest at a third.
     assert [f.record.response_time_ns for f in frames] == [40 * MS] * 3
-    assert simulation.temperature_c is not None
-    assert 20.0 < simulation.temperature_c < 61.0
 
 
 def test_a_newer_frame_supersedes_the_waiting_one() -> None:
-    world = make_world(
-        make_task("a", [0.0, 1.0, 2.0], (10.0,), deadline_ms=30.0),
-    )
-    _, frames = run(world)
+    _, frames = run(make_world(make_task("a", [0.0, 1.0, 2.0], (10.0,), deadline_ms=30.0)))
     assert [(f.record.sequence, f.record.outcome) for f in frames] == [
         (1, Outcome.SUPERSEDED),
         (0, Outcome.MET),
@@ -184,13 +177,9 @@ def test_a_hopeless_frame_is_given_up_with_the_energy_it_took() -> None:
     assert frames[2].energy_j == pytest.approx(0.005 * (IDLE_W + GPU_W), rel=1e-12)
 
 
-def test_the_hook_of_the_oracle_is_the_truth() -> None:
+def test_the_oracle_sees_the_truth() -> None:
     task = make_task("a", [0.0, 10.0], noise=[[1.0, 2.0], [0.5, 1.0]])
-    world = make_world(task, workers=2, interference=(1.0, 1.5))
-    assert world.stage_time_ns("a", 1, 0, variant=0, clocks=1) == 1 * MS
-    assert world.stage_time_ns("a", 0, 1, variant=1, clocks=0, side_by_side=2) == 9 * MS
-    assert world.frame_times_ns("a", 0).tolist() == [
-        [[4 * MS, 2 * MS], [12 * MS, 6 * MS]],
-        [[2 * MS, 1 * MS], [6 * MS, 3 * MS]],
-    ]
-    assert tuple(world.stage_factors("a", 10 * MS)) == (0.5, 1.0)
+    assert tuple(make_world(task).stage_factors("a", 10 * MS)) == (0.5, 1.0)
+    others = (CoRunner(from_s=0.005, until_s=0.02, slowdown=3.0),)
+    busy = make_world(task, co_runners=others)
+    assert tuple(busy.stage_factors("a", 10 * MS)) == (1.5, 3.0)

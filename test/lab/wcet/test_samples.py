@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traced_jobs import METADATA, make_record, write_lines, write_parquet_trace
+from traced_jobs import METADATA, make_record, write_parquet_trace, write_part
 
 from jetson_dnn_rt.lab.wcet.campaigns import count_cut_off
 from jetson_dnn_rt.lab.wcet.samples import KEYS, read_samples
@@ -154,8 +154,8 @@ def test_every_time_is_in_one_sample(
         assert sample.times_ns.dtype == np.int64
 
 
-def test_of_version_1_too(tmp_path: Path) -> None:
-    write_lines(tmp_path / "jobs.jsonl", [make_record(i) for i in range(3)])
+def test_warm_up_is_left_out(tmp_path: Path) -> None:
+    write_part(tmp_path / "jobs-0000.parquet", [make_record(i) for i in range(3)])
     (sample,) = read_samples([open_trace(tmp_path)])
     assert len(sample) == 3
     whole = write_parquet_trace(tmp_path / "new", [make_record(i) for i in range(13)])

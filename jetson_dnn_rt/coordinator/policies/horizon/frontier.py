@@ -25,10 +25,7 @@ from math import ceil, log
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
 MAX_PLANS = 32
 """Plans kept a boundary. More are finer steps in accuracy than the stages' times can tell."""
@@ -47,18 +44,8 @@ def tail_quantile(times: Floats, share: float) -> Floats:
     confidence interval; never less than the largest sample where that belongs to the tail. With
     fewer than `_FEW` samples there is no tail to fit: the largest one, widened by 1 / n.
 
-    This is a budget, not a pWCET: nothing is claimed beyond `share`.
-
-    Parameters
-    ----------
-    times : float64 [..., S]
-        Samples along the last axis.
-    share : float
-        In (0, 1).
-
-    Returns
-    -------
-    float64 [...]
+    This is a budget, not a pWCET: nothing is claimed beyond `share`, in (0, 1). The samples lie
+    along the last axis of `times`.
     """
     return _tail_of_sorted(np.sort(times, axis=-1), share)
 
@@ -89,25 +76,19 @@ def _rank(count: int, share: float) -> int:
 class Rest:
     """Plans for the rest of a frame from one boundary on: P plans, C clock configurations.
 
-    Attributes
-    ----------
-    plans : int64 [P, K - stage]
-        A variant for each stage left.
-    usual_ns, safe_ns, whole_ns : float64 [P, C]
-        See the module; alone on the machine.
-    energy_j : float64 [P, C]
-        What running it alone adds to the energy of the board left idle at its most frugal
-        clocks: mean over the profiled frames.
-    loss : float64 [P]
-        Accuracy lost.
+    Times and energy are [P, C], alone on the machine; see the module for the three times.
     """
 
     plans: Integers
+    """A variant for each stage left, [P, K - stage]."""
     usual_ns: Floats
     safe_ns: Floats
     whole_ns: Floats
     energy_j: Floats
+    """What running it adds to the energy of the board left idle at its most frugal clocks: mean
+    over the profiled frames."""
     loss: Floats
+    """Accuracy lost, [P]."""
 
     def need_ns(self, reserve: float = 1.0) -> Floats:
         """Time without which a plan is not begun, [P, C].
@@ -120,18 +101,9 @@ class Rest:
 def build_rests(
     table: TaskTable, clock_table: ClockTable, confidence: float, usual: float
 ) -> tuple[Rest, ...]:
-    """Work out the plans of a task, one `Rest` for each boundary from 0 to K - 1.
+    """Find the plans of a task, one `Rest` for each boundary from 0 to K - 1.
 
-    Parameters
-    ----------
-    table : TaskTable
-        The task's profile.
-    clock_table : ClockTable
-        The same C configurations.
-    confidence : float
-        Of `Rest.safe_ns`.
-    usual : float
-        Quantile of `Rest.usual_ns`.
+    `confidence` is the quantile of `Rest.safe_ns`, `usual` that of `Rest.usual_ns`.
     """
     rests: list[Rest] = []
     later: Integers | None = None

@@ -1,7 +1,14 @@
-"""Look-up tables of `horizon`: everything that can be worked out before the first frame."""
+"""Look-up tables of `horizon`: everything that can be computed before the first frame.
+
+For one task, boundary and clock configuration a *ladder* is a list of steps, each a plan: with
+more time there is a better one. Finding the plan for a given time is a bisection. The *grid* says
+the same for all clock configurations at once, for times in fixed steps, so that the cost of a
+whole cohort at every clock configuration is a sum of rows.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -10,22 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
-from jetson_dnn_rt.coordinator.policies.horizon.ladder import (
-    IMPOSSIBLE,
-    LEVELS,
-    STEP,
-    Ladder,
-    Objective,
-    build_grid,
-    build_ladder,
-    plan_costs,
-)
 from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+LEVELS = 512
+"""Steps of a grid."""
+STEP = 2.0 / LEVELS
+"""Of a grid, in relative deadlines. No frame has more than two: one for itself, and as much again
+when the machine turns out to be twice as fast as profiled."""
 
+IMPOSSIBLE = 1e3
+"""Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
+SHORT = 100.0
+"""And of each whole need that is lacking: one percent counts as much as a frame's energy. It
+decides between clocks of which none is safe, where the last percent is not worth any price."""
+FORBIDDEN = 1e2
+"""Cost of accuracy below the floor, a whole frame's, in frames' energies."""
 USUAL = 0.8
 """Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
 
@@ -36,37 +43,99 @@ LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
 """By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
 
 
+@dataclass(frozen=True)
+class Objective:
+    """What a plan costs, in joules."""
+
+    reference_j: float
+    """Energy of a frame, the unit of what follows."""
+    joules: float
+    """Weight of energy among the plans of a frame, at given clocks."""
+    shared_joules: float
+    """Weight of energy between clock configurations."""
+    loss: float
+    """Weight of accuracy: a whole frame's is worth so many frames' energies."""
+    loss_allowed: float = 1.0
+    """Accuracy that the rest may lose without its costing `FORBIDDEN`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Plans for one boundary at one clock configuration: with more time there is a better one."""
+
+    need_ns: list[float]
+    """Time that each step needs, rising. Below the first one nothing is safe, and the first is
+    what there is."""
+    plans: list[int]
+    """Rows of `Rest.plans`."""
+    variants: list[int]
+    """Their next stages' variants."""
+
+    def find(self, time_ns: float) -> int:
+        """Step for this much time."""
+        return max(0, bisect_right(self.need_ns, time_ns) - 1)
+
+
+def plan_costs(rest: Rest, objective: Objective, joules: float) -> Floats:
+    """Cost of every plan at every clock configuration with this weight of energy, [P, C]."""
+    unit = objective.reference_j
+    excess = np.maximum(0.0, rest.loss - objective.loss_allowed - 1e-12)
+    lost = unit * (objective.loss * rest.loss + FORBIDDEN * excess)
+    return np.asarray(joules * rest.energy_j + lost[:, None])
+
+
+def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -> Ladder:
+    """Steps at a clock configuration: need rises, cost falls. `reserve`: see `Rest.need_ns`."""
+    need = rest.need_ns(reserve)[:, clocks]
+    # Of equals the one whose next stage is the most accurate: it leaves open what comes later.
+    order = np.lexsort((rest.plans[:, 0], costs[:, clocks], need))
+    least = np.minimum.accumulate(costs[order, clocks])
+    keep = np.ones(len(order), dtype=bool)
+    keep[1:] = costs[order[1:], clocks] < least[:-1] - 1e-12
+    kept = order[keep]
+    return Ladder(need[kept].tolist(), kept.tolist(), rest.plans[kept, 0].tolist())
+
+
+def build_grid(
+    rest: Rest, ladders: Sequence[Ladder], costs: Floats, deadline_ns: int, reference_j: float
+) -> Floats:
+    """Costs by time and clock configuration, [LEVELS, C].
+
+    Row g is what g * `STEP` relative deadlines are worth. Where nothing fits, the cost says by how
+    much.
+    """
+    times = deadline_ns * STEP * np.arange(LEVELS)
+    grid = np.empty((LEVELS, len(ladders)))
+    for clocks, ladder in enumerate(ladders):
+        step = np.searchsorted(ladder.need_ns, times, side="right") - 1
+        column = costs[ladder.plans, clocks][np.maximum(step, 0)]
+        short = ladder.need_ns[0] / np.maximum(times, deadline_ns * STEP)
+        risk = reference_j * (IMPOSSIBLE + SHORT * (short - 1.0))
+        grid[:, clocks] = np.where(step < 0, column + risk, column)
+    return grid
+
+
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """What one task's frames may come to at C clock configurations, from K boundaries.
-
-    Attributes
-    ----------
-    rests : tuple of Rest
-        Plans by boundary.
-    objective : Objective
-        What they cost.
-    ladders : list of list of Ladder
-        By boundary and clock configuration.
-    grids : float32 [K + 1, LEVELS, C]
-        `build_grid` by boundary; the last one is that of a frame that begins at these clocks and
-        asks for the best ones then.
-    full_ns : float64 [K, C]
-        Need of the most accurate plan.
-    change_ns : float64 [DELAY_PARTS + 1, K, C, C]
-        Time lost (negative) from each boundary on because work goes on at clocks [i] until [j]
-        take effect, where those are faster; by how much of the delay is still to come.
-    reserve : float
-        See `expect_others`.
-    """
+    """Possible times and costs of one task's frames, from K boundaries, at C configurations."""
 
     rests: tuple[Rest, ...]
+    """Plans by boundary."""
     objective: Objective
+    """What they cost."""
     ladders: list[list[Ladder]]
+    """By boundary and clock configuration."""
     grids: npt.NDArray[np.float32]
+    """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is that of a frame that begins at
+    these clocks and asks for the best ones then."""
     full_ns: Floats
+    """Need of the most accurate plan, [K, C]."""
     change_ns: Floats
+    """Time lost (negative) from each boundary on because work goes on at clocks [i] until [j] take
+    effect, where those are faster; by how much of the delay is still to come,
+    [DELAY_PARTS + 1, K, C, C]."""
     reserve: float
+    """See `expect_others`."""
 
 
 def build_outlook(
@@ -78,20 +147,10 @@ def build_outlook(
     slowed: float = 1.0,
     reserve: float = 1.0,
 ) -> Outlook:
-    """Work out a task's look-up tables.
+    """Compute a task's look-up tables.
 
-    Parameters
-    ----------
-    table : TaskTable
-        The task.
-    clocks : ClockTable
-        The same configurations.
-    settings : PolicySettings
-        Mode and weights.
-    joules, shared : float
-        Weights of energy; see `weigh_energy`.
-    slowed, reserve : float
-        See `expect_others`.
+    `joules` and `shared` are weights of energy, see `weigh_energy`; for `slowed` and `reserve` see
+    `expect_others`.
     """
     rests = build_rests(table, clocks, settings.confidence, USUAL)
     objective = Objective(
@@ -131,16 +190,9 @@ def weigh_energy(
 
     Derived: side by side the board's parts are busy most of the time, and another stage hardly
     raises the power. n stages that slow each other down by I(n) then cost I(n) / n each of what
-    they cost alone; and a stage made faster saves energy only while no other one runs.
-
-    Parameters
-    ----------
-    duty : sequence of float
-        Share of the time that each member is expected to run.
-    workers : int
-        Stages side by side, at most as many as members.
-    interference : sequence of float
-        Slow-down with 1, 2, ... stages side by side, one for each member.
+    they cost alone; and a stage made faster saves energy only while no other one runs. `duty` is
+    the share of the time that each member is expected to run, `interference` the slow-down with 1,
+    2, ... stages side by side, one for each member.
     """
     if workers == 1:
         return 1.0, 1.0
@@ -158,15 +210,10 @@ def expect_others(
     interference: Sequence[float],
     deviations: float,
 ) -> tuple[float, float]:
-    """How much the others slow a member down: on average, and how much more at times.
+    """Return the mean interference of a member by the others, and a reserve as a factor on it.
 
     Derived: the others run or do not, each for its share of the time and on its own. The reserve
     is for so many standard deviations more of them than their mean.
-
-    Returns
-    -------
-    float, float
-        Mean interference, and the reserve as a factor on it.
     """
     others = [share for other, share in enumerate(duty) if other != member]
     mean = min(float(workers), 1.0 + sum(others))
@@ -226,12 +273,8 @@ def _begin_elsewhere(grid: Floats, change: Floats) -> Floats:
 class Sheet:
     """The grids of a cohort in one array: the cost of all members at all clocks is a sum of rows.
 
-    Parameters
-    ----------
-    outlooks : sequence of Outlook
-        One a member; those of members with one table may be the same object.
-    deadlines_ns : sequence of int
-        The relative deadlines that the grids were made for.
+    There is one outlook a member (members with one table may share it), with the relative deadline
+    that its grids were made for.
     """
 
     def __init__(self, outlooks: Sequence[Outlook], deadlines_ns: Sequence[int]) -> None:
@@ -265,13 +308,10 @@ class Sheet:
     def place(
         self, member: int, boundary: int, time_ns: float, *, delayed: bool
     ) -> tuple[int, int, int]:
-        """Where the costs of a frame with this much time are.
+        """Return where the costs of a frame with this much time are.
 
-        Returns
-        -------
-        int, int, int
-            Place of its row; of the row of no time at all; and its row of changes, where a change
-            is `delayed` for it.
+        Place of its row; of the row of no time at all; and its row of changes, where a change is
+        `delayed` for it.
         """
         level = self._level(member, time_ns)
         begin = self._begins[member][boundary]
@@ -279,7 +319,7 @@ class Sheet:
         return begin + level * self._count, begin, row
 
     def place_at(self, member: int, boundary: int, time_ns: float, clocks: int) -> int:
-        """Where the cost of a frame at one clock configuration is."""
+        """Return where the cost of a frame at one clock configuration is."""
         begin = self._begins[member][boundary]
         return begin + self._level(member, time_ns) * self._count + clocks
 
@@ -295,14 +335,9 @@ class Sheet:
     def add_up(
         self, places: Sequence[tuple[int, int, int]], present: int
     ) -> npt.NDArray[np.float32]:
-        """Total cost at each clock configuration, float32 [C].
+        """Total cost at each clock configuration, float32 [C], of one or more of `place`.
 
-        Parameters
-        ----------
-        places : sequence of (int, int, int)
-            From `place`, at least one.
-        present : int
-            Clocks in effect now, from which a change takes its time.
+        A change takes its time from the clocks that are in effect, `present`.
         """
         table = np.array(places).T[:, :, None]
         index = self._steps[present].take(table[2, :, 0], axis=0)

@@ -1,13 +1,13 @@
 """`horizon`: the least cost that keeps every deadline, looked up in what the rest may yet cost.
 
-Before anything runs, the plans for the rest of a frame are worked out for every task, boundary and
-clock configuration (`coordinator.policies.horizon.frontier`), ordered by what they need and cost
-(`jetson_dnn_rt.coordinator.policies.horizon.ladder`). A decision then has three steps.
+Before anything runs, the plans for the rest of a frame are computed for every task, boundary and
+clock configuration (`horizon.frontier`), ordered by what they need and cost (`horizon.outlook`). A
+decision then has three steps.
 
 1. How much time does each frame have? From now to its deadline, less what the others take: side by
    side they slow each other down (`interference`, for as many as are expected at once, next
    releases included); one after the other they queue (EDF). Divided by the task's *pressure*
-   (`coordinator.policies.horizon.pressure`): how much slower frames run than profile, noise and
+   (`horizon.pressure`): how much slower frames run than profile, noise and
    interference explain, whatever the reason (a co-runner, heat).
 2. Which clocks? Those of the least total cost of all frames in flight and soon expected, of which
    each takes the best plan that fits. A change takes effect after its delay, and until then work
@@ -41,14 +41,7 @@ from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     weigh_energy,
 )
 from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
-from jetson_dnn_rt.coordinator.policies.horizon.windows import (
-    Window,
-    count_beside,
-    count_others,
-    find_window,
-    interpolate,
-)
-from jetson_dnn_rt.coordinator.policy import PolicySettings, usable
+from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
@@ -64,44 +57,36 @@ MOST_CLOCKS = 64
 FIRST_TOLERANCE = 0.03
 """Of that reduction; doubled until they are few enough."""
 
+Window = tuple[float, float, float, float]
+"""When the frame of a member may run, the present one or the next one expected, in nanoseconds
+from now: its begin; its end, the deadline; when the present one is expected to be done (without
+one, minus infinity); when the one after it is expected (without a present one, as its begin)."""
 
-class Horizon:
-    """See the module.
+_NEVER = float("-inf")
 
-    Parameters
-    ----------
-    clock_table, tables, settings, workers, interference
-        As for every policy (`jetson_dnn_rt.coordinator.policy.Policy`).
-    """
 
-    adjusts_clocks = True
-    clocks_at_boundaries = False
-    adjusts_variants = True
+class Horizon(Policy):
+    """See the module."""
+
+    adjusts_clocks = adjusts_variants = True
     response = RESPONSE
     deviations = DEVIATIONS
 
-    def __init__(
-        self,
-        clock_table: ClockTable,
-        tables: Sequence[TaskTable],
-        settings: PolicySettings,
-        *,
-        workers: int,
-        interference: Sequence[float],
-    ) -> None:
-        self.fastest_clocks = clock_table.fastest
-        self.clocks, own = clock_table, list(tables)
+    def prepare(self) -> None:
+        """Compute the look-up tables."""
+        tables, settings = self.tables, self.settings
+        self.clocks, own = self.clock_table, list(tables)
         tolerance = FIRST_TOLERANCE
         while len(self.clocks) > MOST_CLOCKS and tolerance < 1.0:
             self.clocks, own = reduce_clocks(self.clocks, own, tolerance=tolerance)
             tolerance *= 2.0
         self._own_tables = own
-        self._outer, self._inner = _match(clock_table, self.clocks, tables)
+        self._outer, self._inner = _match(self.clock_table, self.clocks, tables)
         count = len(own)
-        self._workers = min(workers, count)
+        self._workers = min(self.workers, count)
+        most = min(self._workers, len(self.interference))
         self._interference = [
-            float(interference[min(n, self._workers, len(interference)) - 1])
-            for n in range(1, count + 1)
+            float(self.interference[min(n, most) - 1]) for n in range(1, count + 1)
         ]
         self._duty = [
             min(1.0, self.response * table.deadline_ns / table.period_ns) for table in own
@@ -131,10 +116,6 @@ class Horizon:
             (t.median_ns[0] / t.median_ns[0][::-1].cumsum()[::-1]).tolist() for t in own
         ]
         self._gauge = PressureGauge(own, self._interference, self._inner)
-
-    def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """All that may run: a frame in trouble goes on in the fastest."""
-        return usable(cohort.members[member])
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """See the module."""
@@ -331,3 +312,68 @@ def _nearest_usable(member: Member, wanted: int) -> int:
     others = usable(member)
     faster = [variant for variant in others if variant > wanted]
     return faster[0] if faster else others[-1] if others else wanted
+
+
+# -- how much time frames have, and who runs beside them --------------------------------------
+
+
+def find_window(member: Member, now_ns: int, response: float) -> Window:
+    """Window of a member; `response` is as in `RESPONSE`."""
+    last = member.last_release_ns
+    if member.active:
+        since = member.running_since_ns
+        end = member.absolute_deadline_ns - now_ns
+        return (
+            0 if since is None else since - now_ns,
+            end,
+            response * end if end > 0 else 0.0,
+            end if last is None else last + member.table.period_ns - now_ns,
+        )
+    begin = 0 if last is None else last + member.table.period_ns - now_ns
+    if begin < 0:
+        begin = 0
+    return begin, begin + member.deadline_ns, _NEVER, begin
+
+
+def count_others(
+    index: int, windows: Sequence[Window], duty: Sequence[float], workers: int
+) -> float:
+    """Stages of others that are expected side by side with a frame, on average over its window.
+
+    Derived, as a fluid: a present frame of another member is there until it is expected to be
+    done, and its next ones for their share of the time (`duty`) from their expected release on.
+    Plain tuples and loops: for less than ten members they are faster than arrays.
+    """
+    begin, end, _, _ = windows[index]
+    span = end - begin
+    if span <= 0.0:
+        span = 1.0
+    busy = own = 0.0
+    for other, (_, _, until, again) in enumerate(windows):
+        there = until - begin
+        if again < end:
+            there = (there if there > 0.0 else 0.0) + duty[other] * (
+                end - (again if again > begin else begin)
+            )
+        if there > 0.0:
+            if there > span:
+                there = span
+            busy += there
+            if other == index:
+                own = there
+    others = (busy - own) / span
+    return others if others < workers - 1 else workers - 1.0
+
+
+def count_beside(windows: Sequence[Window], begin: float) -> int:
+    """Frames, itself included, that are there when one begins later."""
+    return sum([w[2] > begin or w[0] <= begin < w[1] for w in windows])
+
+
+def interpolate(interference: Sequence[float], others: float) -> float:
+    """Interference with a mean number of others beside; ``interference[0]`` is without any."""
+    low = int(others)
+    slowed = interference[low]
+    if others > low:
+        slowed += (others - low) * (interference[low + 1] - slowed)
+    return slowed

@@ -48,27 +48,18 @@ class Past(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the policy remembers, by member.
-
-    Attributes
-    ----------
-    frames_done : tuple of int
-        Frames that are in `pressure`.
-    pressure : tuple of float
-        Observed over profiled execution time, interference taken out: the mean of the last frames.
-    lately : tuple of float
-        The most of that and of their quantile `LATELY`, as far as noise does not explain it.
-    newest : float
-        The same of the frame that last passed a boundary, as far as it is not noise.
-    past : tuple of Past
-        Of the frames in flight.
-    """
+    """What the policy remembers, by member."""
 
     frames_done: tuple[int, ...]
+    """Frames that are in `pressure`."""
     pressure: tuple[float, ...]
+    """Observed over profiled execution time, interference taken out: mean of the last frames."""
     lately: tuple[float, ...]
+    """The most of that and of their quantile `LATELY`, as far as noise does not explain it."""
     newest: float
+    """The same of the frame that last passed a boundary."""
     past: tuple[Past, ...]
+    """Of the frames in flight."""
 
 
 def find_surprise(table: TaskTable) -> list[float]:
@@ -83,16 +74,9 @@ def find_surprise(table: TaskTable) -> list[float]:
 class PressureGauge:
     """Reads from the cohort how much slower than profiled each member runs.
 
-    It has no state of its own: what is learnt goes through `Memory`.
-
-    Parameters
-    ----------
-    tables : sequence of TaskTable
-        The members'.
-    interference : sequence of float
-        Slow-down with 1, 2, ... stages side by side, one for each member.
-    inner : sequence of int
-        Position in the tables' clocks by the position in the cohort's.
+    It has no state of its own: what is learnt goes through `Memory`. `interference` is the
+    slow-down with 1, 2, ... stages side by side, one for each member; `inner` maps positions in
+    the cohort's clocks to those in the tables'.
     """
 
     def __init__(

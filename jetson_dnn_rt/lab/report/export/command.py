@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ _SUFFIXES = {".csv": CSV, ".xlsx": XLSX, ".json": PERFETTO, ".gz": PERFETTO}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="output folder, or a trace in it")
     add(
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Export and say what was written.
+    """Export and report what was written.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
             batch.num_rows for trace in traces.values() for batch in trace.batches(["release_ns"])
         )
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        files = _write(kind, traces, args.output)
+        files = _choose_writer(kind)(traces, args.output)
     except OSError as error:
         reason = error.strerror or error
         raise ConfigurationError(f"cannot write {args.output}: {reason}") from error
@@ -72,7 +73,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def open_labelled(paths: list[Path]) -> dict[str, Trace]:
-    """Open traces; their labels are as short as they can be and differ.
+    """Open traces; their labels are as short as they can be while they differ.
 
     Raises
     ------
@@ -93,15 +94,8 @@ def open_labelled(paths: list[Path]) -> dict[str, Trace]:
     return traces
 
 
-def _write(kind: str, traces: dict[str, Trace], path: Path) -> list[Path]:
-    if kind == CSV:
-        from jetson_dnn_rt.lab.report.export.csv import write_csv
+def _choose_writer(kind: str) -> Callable[[Mapping[str, Trace], Path], list[Path]]:
+    from jetson_dnn_rt.lab.report.export import perfetto, tables
 
-        return write_csv(traces, path)
-    if kind == XLSX:
-        from jetson_dnn_rt.lab.report.export.xlsx import write_xlsx
-
-        return write_xlsx(traces, path)
-    from jetson_dnn_rt.lab.report.export.perfetto import write_perfetto
-
-    return write_perfetto(traces, path)
+    writers = {CSV: tables.write_csv, XLSX: tables.write_xlsx, PERFETTO: perfetto.write_perfetto}
+    return writers[kind]

@@ -3,8 +3,8 @@
 Each task is a process: its stages are slices, each job a bar from release to completion, its
 deadline an instant, as are misses and changes of the variant; the response is a counter. The
 workers are a process of their own, where the stages of all tasks share tracks and arrows join the
-stages of a job; which worker ran a stage is not traced, so that stages are laid on the first track
-that is free. Clocks are counters by domain.
+stages of a job; which worker ran a stage is not traced, so a stage goes on the first free track.
+Clocks are counters by domain.
 
 Format: Duvert & Sinclair, "Trace Event Format" (Google, 2016). Times are microseconds since the
 first frame of each trace.
@@ -18,9 +18,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from jetson_dnn_rt.lab.report.export.xlsx import find_origin_ns
+from jetson_dnn_rt.lab.report.export.tables import find_origin_ns
 from jetson_dnn_rt.traces.reader import Trace
 
 Event = dict[str, Any]
@@ -28,32 +28,31 @@ Event = dict[str, Any]
 JOBS, STAGES, EVENTS = 1, 2, 3
 """Tracks of a task."""
 _TRACKS = {STAGES: "stages", EVENTS: "deadlines and switches"}
+_JOB_ARGUMENTS = ("variant", "outcome", "reason", "admission", "camera", "warm_up")
 _FREQUENCY = re.compile(r"([\w-]+) (?:([\d.]+) MHz|off)")
 _PROCESSES = 1000
-"""Numbers of processes for one trace."""
+"""Process numbers for each trace."""
 _REMEMBERED = 256
-"""Stages that are remembered on each worker's track: jobs are traced in the order of their ends,
-so that one may begin before others that are there already."""
+"""Stages remembered on each worker's track: jobs are traced in the order of their ends, so one may
+begin before others that are already placed."""
 
 
 def write_perfetto(traces: Mapping[str, Trace], path: Path) -> list[Path]:
-    """Write traces, event by event; compressed where the name ends in ``.gz``.
+    """Write labelled traces, event by event; compressed where the name ends in ``.gz``.
 
-    Parameters
-    ----------
-    traces : mapping of str to Trace
-        By their labels; each begins at time 0.
-    path : Path
-        Of the JSON.
+    Each trace begins at time 0.
 
     Raises
     ------
     OSError
-        When it cannot be written.
+        When the file cannot be written.
     """
-    with _open(path) as file:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ms","otherData":')
-        file.write(json.dumps({label: _describe(trace) for label, trace in traces.items()}))
+        file.write(
+            json.dumps({name: json.loads(one.metadata.to_json()) for name, one in traces.items()})
+        )
         file.write(',"traceEvents":[\n')
         separator = ""
         for number, (label, trace) in enumerate(traces.items()):
@@ -66,17 +65,7 @@ def write_perfetto(traces: Mapping[str, Trace], path: Path) -> list[Path]:
 
 
 def iterate_events(trace: Trace, *, first_process: int = 1, name: str = "") -> Iterator[Event]:
-    """Trace events of all jobs, without an order.
-
-    Parameters
-    ----------
-    trace : Trace
-        What is exported.
-    first_process : int
-        Number of its first process; the others follow.
-    name : str
-        In front of the processes' names.
-    """
+    """Yield trace events of all jobs, in no order; `name` goes before the processes' names."""
     tracks = _Tracks(find_origin_ns(trace), first_process, name)
     for batch in trace.batches():
         rows = batch.to_pylist()
@@ -99,7 +88,7 @@ class _Tracks:
         self._jobs = first_process << 40
 
     def job(self, row: Mapping[str, Any]) -> Iterator[Event]:
-        """Events of one job."""
+        """Yield the events of one job."""
         task, stages = row["task"], row["stages"]
         process = self._processes.get(task)
         if process is None:
@@ -115,12 +104,7 @@ class _Tracks:
             "ph": "b",
             "ts": self._us(release_ns),
             "args": {
-                "variant": row["variant"],
-                "outcome": row["outcome"],
-                "reason": row["reason"],
-                "admission": row["admission"],
-                "camera": row["camera"],
-                "warm_up": row["warm_up"],
+                **{name: row[name] for name in _JOB_ARGUMENTS},
                 "response_ms": (completion_ns - release_ns) / 1e6,
                 "lateness_ms": (completion_ns - row["absolute_deadline_ns"]) / 1e6,
                 "waiting_ms": row["waiting_ns"] / 1e6,
@@ -166,7 +150,7 @@ class _Tracks:
             yield {**arrow, "ph": phase, **({"bp": "e"} if phase == "f" else {})}
 
     def clocks(self, rows: list[dict[str, Any]]) -> Iterator[Event]:
-        """Changes of the clocks, seen where stages began."""
+        """Yield changes of the clocks, as observed where stages began."""
         seen = sorted((stage["start_ns"], stage["clocks"]) for r in rows for stage in r["stages"])
         for start_ns, text in seen:
             if text and text != self._clocks and start_ns >= self._clocks_ns:
@@ -177,7 +161,7 @@ class _Tracks:
                     yield self._counter(self._clocks_process, start_ns, f"{domain} MHz", value)
 
     def names(self) -> Iterator[Event]:
-        """Names of processes and tracks, in the order in which they are to be shown."""
+        """Yield names of processes and tracks, in the order to show them."""
         processes = {f"task {task}": number for task, number in self._processes.items()}
         processes["workers"] = self._workers_process
         if self._clocks:
@@ -189,9 +173,8 @@ class _Tracks:
             for track, name in _TRACKS.items():
                 yield _name(number, track, "thread_name", name=name)
         for index in range(len(self._workers)):
-            yield _name(
-                self._workers_process, 1 + index, "thread_name", name=f"worker {1 + index}"
-            )
+            name = f"worker {1 + index}"
+            yield _name(self._workers_process, 1 + index, "thread_name", name=name)
 
     def _place(self, start_ns: int, end_ns: int) -> int:
         for index, worker in enumerate(self._workers):
@@ -221,7 +204,7 @@ class _Worker:
         self._ends_ns: list[int] = []
 
     def take(self, start_ns: int, end_ns: int) -> bool:
-        """Lay a slice where nothing is; False when something is."""
+        """Place a slice if its time is free; return whether it was."""
         index = bisect_right(self._starts_ns, start_ns)
         if index and self._ends_ns[index - 1] > start_ns:
             return False
@@ -234,16 +217,5 @@ class _Worker:
         return True
 
 
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "wt", encoding="utf-8")
-    return path.open("w", encoding="utf-8")
-
-
 def _name(process: int, track: int, kind: str, **args: Any) -> Event:
     return {"name": kind, "ph": "M", "pid": process, "tid": track, "args": args}
-
-
-def _describe(trace: Trace) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(trace.metadata.to_json())
-    return metadata

@@ -1,0 +1,534 @@
+"""Who owns memory and streams of a CUDA device: torch, or cuda-python.
+
+TensorRT brings neither. torch is taken where it sees a device; where it does not (a Python with
+TensorRT alone, or a torch for the CPU) cuda-python does the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import inspect
+import math
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.backends.cuda.device import (
+    Cuda,
+    CudaError,
+    DeviceProperties,
+    address_of,
+    count_bytes,
+    regions,
+)
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
+from jetson_dnn_rt.errors import BackendUnavailableError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+FIX = "pip install torch (on Jetson: NVIDIA's wheel for your JetPack) or cuda-python"
+
+RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")
+"""cuda-python's module: the first since 11.8.6 and 12.6, before only the other; they are alike."""
+
+
+def open_cuda() -> Cuda:
+    """A stream of one's own on the current device.
+
+    `BackendUnavailableError` where neither torch nor cuda-python has a device, with the reasons.
+    """
+    reasons = []
+    for owner in (TorchCuda, PythonCuda):
+        try:
+            return owner()
+        except BackendUnavailableError as error:
+            reasons.append(str(error))
+    raise BackendUnavailableError(f"no CUDA device: {'; '.join(reasons)}; {FIX}")
+
+
+def _describe(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> dict[str, Any]:
+    """Memory in C order, as an array interface has it."""
+    return {
+        "shape": tuple(shape),
+        "typestr": np.dtype(dtype).str,
+        "data": (address, False),
+        "strides": None,
+        "version": 3,
+    }
+
+
+# -- streams ---------------------------------------------------------------------------------
+
+
+class ThreadStreams(Generic[S]):
+    """The calling thread's streams, made at their first use and kept as long as the thread lives.
+
+    `make` goes from an urgency, >= 0, to a stream: the higher, the earlier the device takes up its
+    work.
+    """
+
+    def __init__(self, make: Callable[[int], S]) -> None:
+        self._make = make
+        self._local = threading.local()
+
+    def get(self, urgency: int) -> S:
+        """The calling thread's stream of a deadline class."""
+        streams: dict[int, S] = self._local.__dict__.setdefault("streams", {})
+        stream = streams.get(urgency)
+        if stream is None:
+            stream = streams[urgency] = self._make(urgency)
+        return stream
+
+
+POOL_SIZE = 32
+"""Streams of one priority that torch has on a device."""
+
+
+class StreamPool(Generic[S]):
+    """Streams of a library that hands out the same few in turn, as torch does with 32.
+
+    Two who were given the same one would wait for each other, and work that is queued on a stream
+    while another thread captures a graph on it would break both. So streams that must not be
+    shared are reserved, and nobody else is given them while they live.
+
+    `make` goes from a priority to the next stream, which must allow weak references; `handle` from
+    a stream to what it is in CUDA.
+    """
+
+    def __init__(self, make: Callable[[int], S], handle: Callable[[S], int]) -> None:
+        self._make, self._handle = make, handle
+        self._reserved: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self, priority: int, *, reserve: bool) -> S:
+        """A stream that nobody has reserved; where there is none, one that somebody has."""
+        with self._lock:
+            for _ in range(POOL_SIZE):
+                stream = self._make(priority)
+                handle = self._handle(stream)
+                if handle not in self._reserved:
+                    break
+            if reserve and handle not in self._reserved:
+                self._reserved.add(handle)
+                weakref.finalize(stream, self._reserved.discard, handle)
+            return stream
+
+
+# -- torch -----------------------------------------------------------------------------------
+
+
+def _next_stream(priority: int) -> Any:
+    import torch
+
+    return torch.cuda.Stream(priority=priority)  # type: ignore[no-untyped-call]
+
+
+_capturing = threading.Lock()  # torch records one graph at a time in a process
+_pool = StreamPool[Any](_next_stream, lambda stream: int(stream.cuda_stream))
+# Lower numbers go first; what is beyond the device's range is its nearest.
+_torch_streams = ThreadStreams[Any](lambda urgency: _pool.take(-urgency, reserve=True))
+
+
+@functools.cache
+def _capture_stream() -> Any:
+    return _pool.take(0, reserve=True)
+
+
+class _DeviceView:
+    """Memory at a device's address, as torch takes it over."""
+
+    def __init__(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
+        self.__cuda_array_interface__ = _describe(address, shape, dtype)
+
+
+class TorchCuda:
+    """torch's memory and streams: see `Cuda`.
+
+    `BackendUnavailableError` where torch is missing or sees no device.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import torch
+        except Exception as error:  # a broken installation raises OSError and others
+            raise BackendUnavailableError(f"torch cannot be imported ({error})") from error
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            available = torch.cuda.is_available()
+        if not available:
+            note = str(caught[0].message).split("(")[0].strip() if caught else "none seen"
+            raise BackendUnavailableError(f"torch {torch.__version__} has none ({note})")
+        self.owner = f"torch {torch.__version__}"
+        self._torch: Any = torch
+        self._own: Any = _pool.take(0, reserve=False)
+        self._stream = self._own
+        self._done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    def _type_of(self, dtype: npt.DTypeLike) -> Any:
+        # torch has no other way from a type of numpy to its own.
+        return self._torch.from_numpy(np.empty(0, dtype)).dtype
+
+    def allocate(
+        self, shape: Sequence[int], dtype: npt.DTypeLike, *, channels_last: bool = False
+    ) -> Any:
+        """Make a device tensor, zeros; maps may have their channels last in memory."""
+        torch, kind = self._torch, self._type_of(dtype)
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        with torch.cuda.stream(self._stream):
+            tensor = torch.empty(tuple(shape), dtype=kind, device="cuda", memory_format=order)
+            return tensor.zero_()
+
+    def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros."""
+        kind = self._type_of(dtype)
+        tensor = self._torch.zeros(tuple(shape), dtype=kind, pin_memory=True)
+        array: npt.NDArray[Any] = tensor.numpy()
+        return array
+
+    def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros, that kernels read and write in place.
+
+        With one address space for host and device, which every 64-bit Linux has, all page-locked
+        memory is mapped (CUDA C programming guide, "Unified virtual address space"); the driver
+        says where, or that it is not.
+        """
+        array = self.allocate_host(shape, dtype)
+        address = int(array.ctypes.data)
+        # The tensor that numpy holds as the base of all views.
+        regions.add(array.base, address, array.nbytes, self._driver.device_address(address))
+        return array
+
+    def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> Any:
+        """See memory at an address as a tensor; torch asks the driver whose memory it is."""
+        return self._as_tensor(_DeviceView(address, shape, dtype))
+
+    def properties(self) -> DeviceProperties:
+        """Ask the driver."""
+        return self._driver.properties()
+
+    @functools.cached_property
+    def _driver(self) -> CudaDriver:
+        return CudaDriver()
+
+    def copy(self, destination: Array, source: Array) -> None:
+        """Queue a copy; layouts may differ."""
+        with self._torch.cuda.stream(self._stream):
+            self._as_tensor(destination).copy_(self._as_tensor(source), non_blocking=True)
+
+    def _as_tensor(self, array: Array) -> Any:
+        torch = self._torch
+        if isinstance(array, torch.Tensor):
+            return array
+        if isinstance(array, np.ndarray):
+            return torch.from_numpy(array)
+        return torch.as_tensor(array, device="cuda")
+
+    def use_thread_stream(self, urgency: int) -> None:
+        """Queue on the calling thread's stream from now on."""
+        self._stream = _torch_streams.get(urgency)
+
+    def use_own_stream(self) -> None:
+        """Queue on the stream that memory was allocated for."""
+        self._stream = self._own
+
+    def run(self, work: Callable[[int], T]) -> T:
+        """Call `work` with the stream being torch's current one."""
+        with self._torch.cuda.stream(self._stream):
+            return work(self._stream.cuda_stream)
+
+    def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
+        """Record a graph on a stream for that alone, so that a failure leaves ours as it was."""
+        torch = self._torch
+        # Other threads may use the device meanwhile: their tasks go on.
+        parameters = inspect.signature(torch.cuda.graph).parameters
+        known = "capture_error_mode" in parameters
+        mode = {"capture_error_mode": "thread_local"} if known else {}
+        graph = torch.cuda.CUDAGraph()
+        reason: Exception | None = None
+        try:
+            with _capturing, torch.cuda.graph(graph, stream=_capture_stream(), **mode):
+                try:
+                    result = work(torch.cuda.current_stream().cuda_stream)
+                except Exception as error:
+                    reason = error
+                    raise
+        except Exception as error:
+            # Ending a capture that failed raises again, and says less than the first error.
+            raise reason or error from None
+
+        def launch() -> None:
+            with torch.cuda.stream(self._stream):
+                graph.replay()
+
+        return launch, result
+
+    def synchronize(self) -> None:
+        """Sleep until the stream is done."""
+        self._done.record(self._stream)
+        self._done.synchronize()
+
+    def close(self) -> None:
+        """Wait for the streams; torch keeps them for the next one."""
+        self._stream.synchronize()
+        self._own.synchronize()
+
+
+# -- cuda-python -----------------------------------------------------------------------------
+
+
+def import_runtime() -> Any:
+    """cuda-python's functions of the CUDA runtime."""
+    reason = ""
+    for name in RUNTIMES:
+        try:
+            with warnings.catch_warnings():  # the old name warns of the new one
+                warnings.simplefilter("ignore")
+                return importlib.import_module(name)
+        except Exception as error:  # a broken installation raises OSError and others
+            reason = reason or str(error)
+    raise BackendUnavailableError(f"cuda-python cannot be imported ({reason})")
+
+
+class DeviceArray:
+    """Device memory in C order; freed with the object, where it is the object's."""
+
+    def __init__(
+        self,
+        address: int,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike,
+        free: Callable[[], None] | None = None,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self._address = address
+        self._whole: DeviceArray | None = None
+        if free is not None:
+            weakref.finalize(self, free)
+
+    def __getitem__(self, rows: slice) -> DeviceArray:
+        """Some of the first axis' entries, next to each other; the whole lives as long as they."""
+        first, end, step = rows.indices(self.shape[0])
+        if step != 1:
+            raise ValueError(f"rows of device memory are taken one after the other: {rows}")
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        shape = (max(0, end - first), *self.shape[1:])
+        part = DeviceArray(self._address + first * row, shape, self.dtype)
+        part._whole = self
+        return part
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return _describe(self._address, self.shape, self.dtype)
+
+
+class _PinnedMemory:
+    """Page-locked bytes as numpy sees them; freed when the last view is gone."""
+
+    def __init__(self, address: int, size: int, free: Callable[[], None]) -> None:
+        self.__array_interface__ = _describe(address, (size,), np.uint8)
+        weakref.finalize(self, free)
+
+
+class _Stream:
+    """A stream; destroyed when the last thread and the last runner that used it are gone."""
+
+    def __init__(self, handle: Any, destroy: Callable[[Any], object]) -> None:
+        self.handle = handle
+        weakref.finalize(self, destroy, handle)
+
+
+# By the library, of which tests have several.
+_runtime_streams: weakref.WeakKeyDictionary[Any, ThreadStreams[_Stream]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class PythonCuda:
+    """cuda-python's memory and streams, or those of another `runtime`: see `Cuda`.
+
+    `BackendUnavailableError` where cuda-python is missing or finds no driver or device.
+    """
+
+    def __init__(self, runtime: Any = None) -> None:
+        self._runtime = runtime = runtime or import_runtime()
+        try:
+            count = self._call("cudaGetDeviceCount")
+        except Exception as error:  # without a driver the functions cannot be loaded at all
+            raise BackendUnavailableError(f"cuda-python has none ({error})") from error
+        if not count:
+            raise BackendUnavailableError("cuda-python has none (the driver lists no device)")
+        self.owner = "cuda-python"
+        streams = ThreadStreams(self._make_stream)
+        self._thread_streams = _runtime_streams.setdefault(runtime, streams)
+        self._own: _Stream | None = self._make_stream(0)
+        self._used = self._own
+        flags = runtime.cudaEventBlockingSync | runtime.cudaEventDisableTiming
+        self._done = self._call("cudaEventCreateWithFlags", flags)
+        self._held: list[npt.NDArray[Any]] = []
+        self._graphs: list[Any] = []
+
+    @property
+    def _stream(self) -> Any:
+        """Handle of the stream that is used now."""
+        return self._used.handle
+
+    def _make_stream(self, urgency: int) -> _Stream:
+        runtime = self._runtime
+        status, lowest, highest = runtime.cudaDeviceGetStreamPriorityRange()
+        if int(status) != 0:
+            raise CudaError(f"cudaDeviceGetStreamPriorityRange: {getattr(status, 'name', status)}")
+        # Lower numbers go first.
+        priority = max(int(highest), int(lowest) - urgency)
+        flags = runtime.cudaStreamNonBlocking
+        handle = self._call("cudaStreamCreateWithPriority", flags, priority)
+        return _Stream(handle, runtime.cudaStreamDestroy)
+
+    def use_thread_stream(self, urgency: int) -> None:
+        """Queue on the calling thread's stream from now on."""
+        self._used = self._thread_streams.get(urgency)
+
+    def use_own_stream(self) -> None:
+        """Queue on the stream that it was made with."""
+        assert self._own is not None, "it was closed"
+        self._used = self._own
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        status, *values = getattr(self._runtime, name)(*arguments)
+        if int(status) != 0:
+            raise CudaError(f"{name}: {getattr(status, 'name', status)}")
+        return values[0] if values else None
+
+    def _freeing(self, name: str, address: int) -> Callable[[], None]:
+        function = getattr(self._runtime, name)
+
+        def free() -> None:
+            function(address)  # at the end of the process there may be no device any more
+
+        return free
+
+    def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """Make a device array, zeros."""
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        address = int(self._call("cudaMalloc", size))
+        array = DeviceArray(address, shape, dtype, self._freeing("cudaFree", address))
+        self._call("cudaMemsetAsync", address, 0, size, self._stream)
+        return array
+
+    def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros."""
+        return self._allocate_host(shape, dtype, self._runtime.cudaHostAllocDefault)[1]
+
+    def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Make a page-locked host array, zeros, that kernels read and write in place."""
+        memory, array = self._allocate_host(shape, dtype, self._runtime.cudaHostAllocMapped)
+        address = address_of(array)
+        device_address = int(self._call("cudaHostGetDevicePointer", address, 0))
+        regions.add(memory, address, array.nbytes, device_address)
+        return array
+
+    def _allocate_host(
+        self, shape: Sequence[int], dtype: npt.DTypeLike, flags: int
+    ) -> tuple[_PinnedMemory, npt.NDArray[Any]]:
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        address = int(self._call("cudaHostAlloc", size, flags))
+        memory = _PinnedMemory(address, size, self._freeing("cudaFreeHost", address))
+        ctypes.memset(address, 0, size)
+        count = math.prod(shape)
+        return memory, np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
+
+    def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """See memory at an address."""
+        return DeviceArray(address, shape, dtype)
+
+    def properties(self) -> DeviceProperties:
+        """Ask the runtime."""
+        names = self._runtime.cudaDeviceAttr
+        kinds = (
+            names.cudaDevAttrIntegrated,
+            names.cudaDevAttrCanMapHostMemory,
+            names.cudaDevAttrComputeCapabilityMajor,
+            names.cudaDevAttrComputeCapabilityMinor,
+        )
+        integrated, maps, major, minor = (
+            int(self._call("cudaDeviceGetAttribute", kind, 0)) for kind in kinds
+        )
+        return DeviceProperties(bool(integrated), bool(maps), (major, minor))
+
+    def copy(self, destination: Array, source: Array) -> None:
+        """Queue a copy of memory in C order; a host array in another is put in order first."""
+        if isinstance(source, np.ndarray) and not source.flags.c_contiguous:
+            source = np.ascontiguousarray(source)
+            self._held.append(source)  # until the copy is done
+        for array in (source, destination):
+            _check_order(array)
+        size, room = count_bytes(source), count_bytes(destination)
+        if size != room:
+            raise CudaError(f"{size} bytes do not fit where {room} are expected")
+        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDefault  # by the addresses
+        arguments = (address_of(destination), address_of(source), size, kind, self._stream)
+        self._call("cudaMemcpyAsync", *arguments)
+
+    def run(self, work: Callable[[int], T]) -> T:
+        """Call `work` with the stream's handle."""
+        return work(int(self._stream))
+
+    def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
+        """Record a graph on our own stream."""
+        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("cudaStreamBeginCapture", self._stream, mode)
+        try:
+            result = work(int(self._stream))
+        except BaseException:
+            # Ends the capture, which gives nothing now; the error above is the one to be seen.
+            self._runtime.cudaStreamEndCapture(self._stream)
+            self._runtime.cudaGetLastError()
+            raise
+        graph = self._call("cudaStreamEndCapture", self._stream)
+        executable = self._call("cudaGraphInstantiateWithFlags", graph, 0)
+        self._call("cudaGraphDestroy", graph)
+        self._graphs.append(executable)
+        return lambda: self._call("cudaGraphLaunch", executable, self._stream), result
+
+    def synchronize(self) -> None:
+        """Sleep until the stream is done."""
+        self._call("cudaEventRecord", self._done, self._stream)
+        self._call("cudaEventSynchronize", self._done)
+        self._held.clear()
+
+    def close(self) -> None:
+        """Destroy graphs, event and stream; a thread's stream stays with the thread."""
+        if self._own is None:
+            return
+        self.synchronize()
+        for graph in self._graphs:
+            self._call("cudaGraphExecDestroy", graph)
+        self._graphs.clear()
+        self._call("cudaEventDestroy", self._done)
+        self._own = None
+        del self._used
+
+
+def _check_order(array: Array) -> None:
+    """Refuse a device array that is not in C order."""
+    interface = {} if isinstance(array, np.ndarray) else array.__cuda_array_interface__
+    if interface.get("strides") is None:
+        return
+    step = np.dtype(interface["typestr"]).itemsize
+    sides = list(zip(interface["shape"], interface["strides"], strict=True))
+    for side, stride in reversed(sides):
+        if stride != step:
+            raise CudaError(
+                "a device array whose channels are last in memory is put in order by torch alone: "
+                "install a torch that sees the device"
+            )
+        step *= side

@@ -1,0 +1,241 @@
+"""PyTorch on the CPU, and on a CUDA device, captured as a CUDA graph."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jetson_dnn_rt.backends.base import Array, Runner, as_host
+from jetson_dnn_rt.backends.cuda.owners import TorchCuda
+from jetson_dnn_rt.backends.cuda.runner import CudaRunner
+from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.model import Part
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
+
+
+def choose_device() -> str:
+    """``cuda`` where torch sees a device, else ``cpu``."""
+    import torch
+
+    with warnings.catch_warnings():  # a driver that is too old is reported by the doctor
+        warnings.simplefilter("ignore")
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def supports_bf16() -> bool:
+    """Whether the CPU computes in bf16; elsewhere oneDNN would emulate it, slower than fp32."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _check_precision(precision: str, device: str) -> None:
+    known = PRECISIONS[device]
+    if precision not in known:
+        raise BackendUnavailableError(
+            f"torch on {device} computes in {', '.join(known)}, not in {precision}"
+        )
+
+
+def _convert_layers(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Convert the weights of convolutions and matrix products, once."""
+    import torch
+
+    for layer in module.modules():
+        if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)):
+            layer.to(dtype)
+
+
+def box_inputs(graph: fx.GraphModule) -> None:
+    """Make a graph take one list of its inputs, which it empties.
+
+    Arguments of a call live as long as the call. Memory that could be used again in the next
+    layer, while it is in the cache, would be held to the end of the stage.
+    """
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    first = next(iter(graph.graph.nodes))
+    with graph.graph.inserting_before(first):
+        box = graph.graph.placeholder("box")
+    with graph.graph.inserting_before(next(n for n in graph.graph.nodes if n.op != "placeholder")):
+        for node in inputs:
+            taken = graph.graph.call_function(_take_first, (box,))
+            node.replace_all_uses_with(taken)
+    for node in inputs:
+        graph.graph.erase_node(node)
+    graph.recompile()
+
+
+def _take_first(box: list[Any]) -> Any:
+    return box.pop(0)
+
+
+class TorchRunner(Runner):
+    """A module called without gradients, on the CPU.
+
+    In bf16 convolutions and matrix products are computed in the short type and the rest, box
+    arithmetic above all, stays in fp32: bf16 has steps of 2 pixels at x = 400. The weights are
+    converted once, here.
+
+    The number of threads is a setting of the calling thread in torch (OpenMP's, which oneDNN takes
+    without asking torch): a new thread has one per core until it is told otherwise. So every run
+    looks at it, which costs 0.1 us, and changes it where another runner has left another. With 1
+    the calling thread does everything.
+
+    `BackendUnavailableError` where the CPU does not compute in `precision`.
+    """
+
+    backend = "torch"
+    takes_any_batch = True
+
+    def __init__(self, part: Part, precision: str, threads: int) -> None:
+        import torch
+        from torch import fx
+
+        from jetson_dnn_rt.models.graph.layers import to_channels_last
+
+        super().__init__(part)
+        _check_precision(precision, "cpu")
+        if precision == "bf16" and not supports_bf16():
+            raise BackendUnavailableError(
+                "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use torch-fp32"
+            )
+        self.version = str(torch.__version__)
+        self.precision = precision
+        self._threads = threads
+        module = part.torch_module()
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+        self._short = precision == "bf16"
+        if self._short:
+            _convert_layers(module, torch.bfloat16)
+        module = to_channels_last(module)
+        self._boxed = isinstance(module, fx.GraphModule)
+        if isinstance(module, fx.GraphModule):
+            box_inputs(module)
+        # Without the wrappers of a call, of which a network in eight stages would pay for eight.
+        self._forward: Any = module.forward
+
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
+        import torch
+
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        precision = (
+            torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+            if self._short
+            else contextlib.nullcontext()
+        )
+        with torch.inference_mode(), precision:
+            inputs = [torch.from_numpy(as_host(value)) for value in values]
+            if self._boxed:
+                values.clear()
+                outputs = self._forward(inputs)
+            else:
+                outputs = self._forward(*inputs)
+            if isinstance(outputs, torch.Tensor):
+                outputs = (outputs,)
+            return tuple(
+                (output.float() if output.is_floating_point() else output).numpy()
+                for output in outputs
+            )
+
+    def _close(self) -> None:
+        self._forward = None
+
+
+class TorchCudaRunner(CudaRunner):
+    """A module called without gradients on a CUDA device.
+
+    In fp16, convolutions and matrix products are computed in half precision and the rest as
+    torch's autocast colours it: exponentials, sums and softmax in fp32, and arithmetic with fp32
+    constants, box arithmetic above all, in fp32 as well. Their weights are converted once, here,
+    with batch norms folded in. In fp32 it is IEEE's: TF32 is off. A network whose kernels depend
+    on the data (lists of boxes) has no CUDA graph.
+
+    `BackendUnavailableError` where torch sees no CUDA device, or the precision is another.
+    """
+
+    backend = "torch"
+
+    def __init__(self, part: Part, precision: str, *, cuda_graph: bool = True) -> None:
+        _check_precision(precision, "cuda")
+        cuda = TorchCuda()
+        import torch
+
+        from jetson_dnn_rt.models.graph.layers import to_channels_last
+
+        self.version = str(torch.__version__)
+        self.precision = precision
+        self._mapped: dict[int, Array] = {}
+        super().__init__(part, cuda, cuda_graph=cuda_graph)
+        module = fold_norms(part.torch_module()).requires_grad_(False).to("cuda")
+        if precision == "fp16":
+            _convert_layers(module, torch.float16)
+        # Without the wrappers of a call, which runs without a graph pay for.
+        self._forward: Any = to_channels_last(module).forward
+        self._prepare()
+
+    def _allocate_device_input(self, shape: tuple[int, ...]) -> Array:
+        # As the kernels of tensor cores read maps, and as the stage before gives them.
+        assert isinstance(self._cuda, TorchCuda)
+        return self._cuda.allocate(shape, np.float32, channels_last=len(shape) == 4)
+
+    def _read_input(self, index: int, array: Array | None) -> None:
+        if array is None:
+            self._mapped.pop(index, None)
+        else:
+            self._mapped[index] = array
+
+    def _enqueue(self, stream: int) -> tuple[Array, ...]:
+        import torch
+
+        precision: contextlib.AbstractContextManager[Any] = (
+            torch.autocast("cuda", torch.float16, cache_enabled=False)
+            if self.precision == "fp16"
+            else contextlib.nullcontext()
+        )
+        cudnn: Any = torch.backends.cudnn
+        # Algorithms are tried in the first runs; the graph keeps the fastest.
+        with torch.inference_mode(), precision, cudnn.flags(True, True, allow_tf32=False):
+            for index, array in self._mapped.items():
+                # The layout that the kernels want, made in the graph by the one read of the
+                # mapped memory: the layers see the same bytes as with any other memory.
+                self._inputs[index].copy_(array)
+            outputs = self._forward(*self._inputs)
+            if isinstance(outputs, torch.Tensor):
+                outputs = (outputs,)
+            return tuple(
+                output.float() if output.is_floating_point() else output for output in outputs
+            )
+
+    def _close(self) -> None:
+        super()._close()
+        self._mapped = {}
+        self._forward = None
+
+
+def fold_norms(module: torch.nn.Module) -> torch.nn.Module:
+    """Fold batch norms into convolutions: a kernel less for each. Untraceable modules stay."""
+    from torch import fx
+
+    from jetson_dnn_rt.models.graph.layers import copy_folded
+    from jetson_dnn_rt.models.graph.tracing import TraceError, trace
+
+    if isinstance(module, fx.GraphModule):  # a stage
+        return copy_folded(module)
+    try:
+        return copy_folded(trace(module))
+    except TraceError as error:
+        logger.info("batch norms stay as they are: %s", error)
+        return module

@@ -1,1 +1,0 @@
-"""PyTorch on the CPU and on CUDA."""

@@ -1,0 +1,160 @@
+"""The declaration language: a frozen dataclass declares, describes and checks parameters.
+
+Each field says its default, unit, range and whether it may change while the node runs. Nodes
+declare ROS parameters from it, the command line reads parameter files with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from jetson_dnn_rt.errors import ConfigurationError
+
+Values = TypeVar("Values")
+
+_ITEM = "parameter"
+"""Key in a field's metadata."""
+
+_EMPTY: dict[Any, Any] = {tuple[str, ...]: "", tuple[int, ...]: -1, tuple[float, ...]: -1.0}
+"""How an empty list is written: ROS cannot tell the type of ``[]``."""
+
+_SMALLEST = {"ms": 1e-6, "Hz": 1e-6}
+"""Smallest value above 0 by unit. Less than a nanosecond would become 0, which often stands for
+another value; the period of a lower rate is too long to be counted in nanoseconds."""
+
+LONGEST_STRING, LONGEST_LIST, LONGEST_SHOWN = 4096, 10_000, 200
+"""Characters of a string, entries of a list; characters of a value in an error."""
+
+
+def parameter(default: Any, description: str, *, unit: str = "", **options: Any) -> Any:
+    """Declare a field that is a ROS parameter; the options are the fields of `Item`."""
+    text = description + (f" [{unit}]" if unit else "")
+    item = Item(default=default, description=text, unit=unit, **options)
+    return dataclasses.field(default=default, metadata={_ITEM: item})
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One declared parameter; `describe` fills in the field and its type."""
+
+    default: Any
+    description: str
+    name: str = ""  # for ROS, where it differs from the field's (dots)
+    unit: str = ""
+    limits: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # what a number may be instead; the field is `int | str`
+    dynamic: bool = False  # may change while the node is configured
+    read_only: bool = False  # never changes after the node was made
+    field: str = ""
+    kind: Any = None
+
+    def to_ros(self, value: Any) -> Any:
+        """The value for ROS, where a list is never empty."""
+        if self.kind in _EMPTY:
+            return list(value) or [_EMPTY[self.kind]]
+        return value
+
+    def check(self, value: Any) -> Any:
+        """Return the value in the field's type, or raise ConfigurationError with the reason."""
+        self._check_length(value)
+        if self.kind in _EMPTY:
+            return self._check_list(value)
+        if isinstance(value, str) and value in self.words:
+            return value
+        if self.kind is float:
+            value = _to_float(value)
+        if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
+            kind = " or ".join((self.kind.__name__, *self.words))
+            raise ConfigurationError(f"{self.name} must be a {kind}: {_show(value)}")
+        if self.limits is not None and not self.limits[0] <= value <= self.limits[1]:
+            low, high = self.limits
+            raise ConfigurationError(f"{self.name} must be in [{low:g}, {high:g}]: {_show(value)}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigurationError(f"{self.name} must be finite: {_show(value)}")
+        smallest = _SMALLEST.get(self.unit)
+        if smallest and isinstance(value, float) and 0.0 < value < smallest:
+            raise ConfigurationError(
+                f"{self.name} must be 0 or at least {smallest:g} {self.unit}: {value!r}"
+            )
+        if self.choices and value not in self.choices:
+            raise ConfigurationError(
+                f"{self.name} must be one of {', '.join(self.choices)}: {_show(value)}"
+            )
+        return value
+
+    def _check_length(self, value: Any) -> None:
+        strings: Iterable[Any] = (value,)
+        if not isinstance(value, str) and hasattr(value, "__len__"):
+            if len(value) > LONGEST_LIST:
+                raise ConfigurationError(
+                    f"{self.name} must have at most {LONGEST_LIST} entries: it has {len(value)}"
+                )
+            strings = value
+        longest = max((len(one) for one in strings if isinstance(one, str)), default=0)
+        if longest > LONGEST_STRING:
+            raise ConfigurationError(
+                f"{self.name} must have at most {LONGEST_STRING} characters: it has {longest}"
+            )
+
+    def _check_list(self, value: Any) -> Any:
+        element = typing.get_args(self.kind)[0]
+        # rclpy gives lists of numbers as array.array.
+        values = value.tolist() if hasattr(value, "tolist") else value
+        if element is float and isinstance(values, (list, tuple)):
+            values = [_to_float(v) for v in values]
+        if not isinstance(values, (list, tuple)) or not all(type(v) is element for v in values):
+            raise ConfigurationError(
+                f"{self.name} must be a list of {element.__name__}: {_show(value)}"
+            )
+        if element is float and not all(math.isfinite(v) for v in values):
+            raise ConfigurationError(f"{self.name} must be finite: {_show(values)}")
+        return tuple(v for v in values if v != _EMPTY[self.kind])
+
+
+def _show(value: Any) -> str:
+    """Shorten a value for an error."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+def _to_float(value: Any) -> Any:
+    """Turn `40` into 40.0; leave anything else to the check of its type."""
+    return float(value) if type(value) is int and abs(value) < 1 << 63 else value
+
+
+def describe(declaration: type[Any]) -> list[Item]:
+    """List the parameters of a dataclass; fields that are no parameters are left out."""
+    kinds = typing.get_type_hints(declaration)
+    return [
+        dataclasses.replace(
+            item,
+            field=field.name,
+            name=item.name or field.name,
+            kind=int if item.words else kinds[field.name],
+        )
+        for field in dataclasses.fields(declaration)
+        if (item := field.metadata.get(_ITEM)) is not None
+    ]
+
+
+def read_values(declaration: type[Values], given: Mapping[str, Any], **defaults: Any) -> Values:
+    """Make a dataclass of parameters from values by their ROS names.
+
+    Names that are not declared are ignored. `defaults`, by field, replace those of the
+    declaration; for fields that are no parameters they are the values.
+
+    Raises
+    ------
+    ConfigurationError
+        When a value, or their combination, cannot be used.
+    """
+    values = {
+        item.field: item.check(given.get(item.name, defaults.get(item.field, item.default)))
+        for item in describe(declaration)
+    }
+    return declaration(**{**defaults, **values})

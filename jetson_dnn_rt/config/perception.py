@@ -1,0 +1,99 @@
+"""Everything that a user may set of the tasks and cameras of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jetson_dnn_rt.config.nodes import (
+    COORDINATOR,
+    PERCEPTION,
+    CameraConfig,
+    CoordinatorConfig,
+    PerceptionNodeConfig,
+)
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_files
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import TaskConfig, defaults_of
+from jetson_dnn_rt.errors import ConfigurationError
+
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Values that go before those of a file, by node and by their ROS names."""
+
+
+@dataclass(frozen=True)
+class PerceptionConfig:
+    """Tasks, cameras, the process that they share, and who decides for them."""
+
+    tasks: Sequence[TaskConfig]  # among equal deadlines the first goes first
+    cameras: Sequence[CameraConfig] = ()
+    process: ProcessConfig = field(default_factory=ProcessConfig)
+    threads: int | str = 0  # of one inference: 0 = cores divided by workers, or "auto"
+    coordinator: CoordinatorConfig | None = None
+
+
+def load_config(*paths: Path | str, namespace: str = "") -> PerceptionConfig:
+    """Read ROS parameter files; values of later ones win.
+
+    Raises
+    ------
+    ConfigurationError
+        When a file is missing or damaged, or holds a value that cannot be used.
+    """
+    return read_config(read_parameter_files([Path(path) for path in paths], namespace))
+
+
+def read_config(
+    file: ParameterFile, overrides: Overrides | None = None, only: Sequence[str] = ()
+) -> PerceptionConfig:
+    """Check the values of the nodes of `perception`.
+
+    Parameters
+    ----------
+    file : ParameterFile
+        Their values.
+    overrides : mapping, optional
+        Values that go before the file's.
+    only : sequence of str
+        Read these tasks alone; empty = all.
+
+    Raises
+    ------
+    ConfigurationError
+        When a value cannot be used, or a task in `only` or a node in `overrides` is not there.
+    """
+    given = dict(overrides or {})
+    own = file.read(PerceptionNodeConfig, PERCEPTION, given.pop(PERCEPTION, {}))
+    _refuse_unknown(file, only, own.tasks)
+    names = [name for name in own.tasks if not only or name in only]
+    if not names:
+        raise ConfigurationError(f"{file.path} has no task")
+    _refuse_unknown(file, given, (*names, *own.cameras, COORDINATOR))
+    # With one camera in the process nobody needs to say which.
+    camera = own.cameras[0] if len(own.cameras) == 1 else ""
+    tasks = [read_task(file, name, given.get(name), camera) for name in names]
+    cameras = [file.read(CameraConfig, name, given.get(name), name=name) for name in own.cameras]
+    coordinator = (
+        file.read(CoordinatorConfig, COORDINATOR, given.get(COORDINATOR))
+        if own.coordinator
+        else None
+    )
+    return PerceptionConfig(tuple(tasks), tuple(cameras), own, own.threads, coordinator)
+
+
+def read_task(
+    file: ParameterFile, name: str, overrides: Mapping[str, Any] | None = None, camera: str = ""
+) -> TaskConfig:
+    """Check the values of one task; `camera` is the one it has where none is given."""
+    defaults: dict[str, Any] = {"name": name, "camera": camera, **defaults_of(name)}
+    return file.read(TaskConfig, name, overrides, **defaults)
+
+
+def _refuse_unknown(file: ParameterFile, names: Sequence[str] | Overrides, known: Any) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(known)}"
+        )

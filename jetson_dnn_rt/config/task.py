@@ -1,0 +1,314 @@
+"""What a user may set of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jetson_dnn_rt.config.declaration import parameter
+from jetson_dnn_rt.errors import ConfigurationError
+
+KINDS = ("detection", "segmentation")
+MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
+QOS_NAMES = ("SENSOR_DATA", "DEFAULT", "SYSTEM_DEFAULT")
+TRANSPORTS = ("raw", "compressed")
+
+MAX_STAGES = 64
+
+AUTO = "auto"
+"""Value of `threads` with which workers and threads are measured."""
+
+NO_CACHE = "none"
+"""Value of `engine_cache` with which nothing is kept."""
+
+DEFAULT_FREQUENCY_HZ = 30.0
+"""Rate of the frames where neither the camera nor the configuration says one."""
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """Model, stream, deadline, thresholds and reports of one task.
+
+    `name` is no parameter: for the nodes it is the node's, with a namespace where it has one.
+    """
+
+    name: str = ""
+    # -- the model -----------------------------------------------------------------------------
+    kind: str = parameter("detection", "What it does", choices=KINDS)
+    model: str = parameter(
+        "builtin:detector",
+        "builtin:NAME, onnx:PATH, torchvision:NAME, exported:PATH or null:MS",
+    )
+    weights: str = parameter("DEFAULT", "Of torchvision models: DEFAULT, none or a file")
+    head: str = parameter("auto", "Layout of the outputs; auto = recognised by their shapes")
+    labels: tuple[str, ...] = parameter(
+        (), "Names of the classes, or one of coco80, coco91, voc21, imagenet, a file; [''] = auto"
+    )
+    input_size: tuple[int, ...] = parameter(
+        (), "Height and width of the network's input, where it leaves a choice; [-1] = its own"
+    )
+    preprocess_resize: str = parameter(
+        "auto",
+        "How a frame is fitted to the input",
+        name="preprocessing.resize",
+        choices=("auto", "letterbox_topleft", "letterbox_center", "stretch"),
+    )
+    preprocess_color: str = parameter(
+        "auto",
+        "Order of the colours that the network expects",
+        name="preprocessing.color",
+        choices=("auto", "bgr", "rgb"),
+    )
+    preprocess_pad_value: int = parameter(
+        -1,
+        "Pixel value of the letterbox's bars; -1 = auto",
+        name="preprocessing.pad_value",
+        limits=(-1, 255),
+    )
+    preprocess_scale: float = parameter(
+        0.0, "Factor on the pixels; 0 = auto", name="preprocessing.scale", limits=(0.0, 1.0)
+    )
+    preprocess_mean: tuple[float, ...] = parameter(
+        (), "Subtracted per channel after scaling; [-1.0] = auto", name="preprocessing.mean"
+    )
+    preprocess_std: tuple[float, ...] = parameter(
+        (), "Divisor per channel after that; [-1.0] = auto", name="preprocessing.std"
+    )
+    variants: tuple[str, ...] = parameter(
+        (), "Variants kept ready, e.g. full@openvino-fp32; [''] = the fastest installed"
+    )
+    variant: str = parameter(
+        "", "The one that runs from the next frame on; empty = the first", dynamic=True
+    )
+    threads: int | str = parameter(
+        0,
+        "Threads of one inference; 0 = those of the process, by default the cores divided by "
+        "workers; auto = measured at start-up, together with the workers of the process",
+        limits=(0, 1024),
+        words=(AUTO,),
+    )
+    warmup_runs: int = parameter(
+        20, "Measured runs of every variant before it is used", limits=(0, 10_000)
+    )
+    stages: int = parameter(
+        1,
+        "Stages the network is cut into: boundaries to abort and to switch at; 0 = so many that "
+        "one takes about 2 ms",
+        limits=(0, MAX_STAGES),
+    )
+    finest_stages: bool = parameter(
+        False,
+        "One run per stage on every back end, though some are slower so: a frame can then be "
+        "stopped, and go on in another variant, at every boundary",
+    )
+    memory_limit_mb: float = parameter(
+        0.0,
+        "Memory of all variants together; what does not fit is left out; 0 = no limit",
+        unit="MB",
+        limits=(0.0, 1e6),
+    )
+    batch: str = parameter(
+        "auto",
+        "Run frames of tasks of this process that have the same model, variants and stages as one "
+        "batch, where that is measured faster and every deadline allows it",
+        choices=("auto", "off"),
+    )
+    memory: str = parameter(
+        "auto",
+        "Where the input of variants on a CUDA device lies, and the frames of a camera of this "
+        "process; auto = mapped on an integrated GPU, pinned on others",
+        choices=MEMORY_KINDS,
+    )
+    engine_cache: str = parameter(
+        "",
+        "Folder of what was built; empty = ~/.cache/jetson_dnn_rt, none = nothing is kept",
+    )
+    build_missing: bool = parameter(
+        True,
+        "Build decomposed variants that are not there yet, in the background; kernels of TVM are "
+        "compiled there, and tuned by `jetson-dnn-rt build` only",
+    )
+    build_frames: str = parameter(
+        "",
+        "Frames they are fitted to: video:PATH, images:DIR, bag:PATH or synthetic[:SEED]; "
+        "empty = synthetic",
+    )
+    tvm_trials: int = parameter(
+        64,
+        "Candidates that `build` measures of each kernel of TVM's variants",
+        limits=(1, 100_000),
+    )
+    tvm_minutes: float = parameter(
+        0.0,
+        "After which tuning of one of TVM's variants ends, to go on with the next `build`; 0 = no "
+        "limit",
+        unit="min",
+        limits=(0.0, 100_000.0),
+    )
+    tvm_rpc: str = parameter(
+        "",
+        "HOST:PORT of a board on which `build` measures TVM's kernels, for which it tunes them "
+        "then; empty = on this machine",
+    )
+    amp_lists: str = parameter(
+        "",
+        "File of the operators that TVM's fp16 is for, like config/amp.yaml; empty = those of the "
+        "package",
+    )
+    # -- the stream ----------------------------------------------------------------------------
+    camera: str = parameter(
+        "", "A camera of this process: frames come without DDS; empty = topic image_raw"
+    )
+    image_transport: str = parameter("raw", "Of the topic", choices=TRANSPORTS)
+    image_width: int = parameter(
+        640, "Width of the warm-up frame for a topic", unit="pixels", limits=(1, 16384)
+    )
+    image_height: int = parameter(
+        480, "Height of the warm-up frame for a topic", unit="pixels", limits=(1, 16384)
+    )
+    input_qos: str = parameter("SENSOR_DATA", "Of the image subscription", choices=QOS_NAMES)
+    input_qos_depth: int = parameter(1, "Depth of its queue", limits=(1, 100))
+    input_qos_deadline_ms: float = parameter(
+        0.0,
+        "DEADLINE requested of the camera, which must offer one; 0 = none",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+    )
+    output_qos: str = parameter("DEFAULT", "Of the results", choices=QOS_NAMES)
+    output_qos_depth: int = parameter(1, "Depth of their queues", limits=(1, 100))
+    expected_frequency: float = parameter(
+        0.0,
+        "Rate of the frames, for analysis and diagnostics; 0 = the camera's, else 30",
+        unit="Hz",
+        limits=(0.0, 1000.0),
+    )
+    tolerance: float = parameter(
+        0.1, "Share by which the rate may differ from the expected one", limits=(0.0, 1.0)
+    )
+    # -- deadline ------------------------------------------------------------------------------
+    deadline_ms: float = parameter(
+        0.0,
+        "Relative deadline from a frame's release; 0 = one period",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    max_age_ms: float = parameter(
+        0.0,
+        "A frame older than this at its arrival is skipped as stale; 0 = no limit",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    priority: int = parameter(
+        0,
+        "With the discipline priority, the highest goes first",
+        limits=(-1000, 1000),
+    )
+    late_results: str = parameter(
+        "drop",
+        "What becomes of a result after its deadline",
+        choices=("drop", "publish"),
+        dynamic=True,
+    )
+    stage_timeout_ms: float = parameter(
+        2000.0, "A stage that runs longer hangs", unit="ms", limits=(1.0, 3.6e6)
+    )
+    budget_quantile: float = parameter(
+        0.99, "Quantile of observed times that is the budget", limits=(0.5, 1.0)
+    )
+    # -- thresholds ----------------------------------------------------------------------------
+    confidence_threshold: float = parameter(
+        0.3, "Smallest score of a box", limits=(0.0, 1.0), dynamic=True
+    )
+    nms_iou_threshold: float = parameter(
+        0.45, "Of two boxes that overlap more the worse one goes", limits=(0.0, 1.0), dynamic=True
+    )
+    max_detections: int = parameter(
+        100, "At most so many boxes of a frame", limits=(1, 10_000), dynamic=True
+    )
+    # -- reports -------------------------------------------------------------------------------
+    wcet_exceedance: float = parameter(
+        1e-3,
+        "Probability that one frame takes longer than ~/debug/pwcet_ms says",
+        limits=(1e-9, 0.5),
+    )
+    statistics_half_life: int = parameter(
+        2048,
+        "Frames after which one counts half in the percentiles of execution times",
+        limits=(16, 10_000_000),
+    )
+    profile: str = parameter(
+        "",
+        "Folder of `jetson-dnn-rt profile --output`, or its tables.json: what diagnostics compare "
+        "the times with; empty = the first 1000 frames",
+    )
+    allowed_processing_ms: float = parameter(
+        0.0,
+        "Processing time above which diagnostics warn; 0 = the deadline",
+        name="diagnostics.max_allowed_processing_time_ms",
+        unit="ms",
+        limits=(0.0, 60_000.0),
+        dynamic=True,
+    )
+    acceptable_delay_ms: float = parameter(
+        1000.0,
+        "Time of uninterrupted slow processing after which diagnostics say error; 0 = never",
+        name="diagnostics.max_acceptable_consecutive_delay_ms",
+        unit="ms",
+        limits=(0.0, 3.6e6),
+        dynamic=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.input_size and len(self.input_size) != 2:
+            raise ConfigurationError(f"input_size must be [height, width]: {self.input_size}")
+        for name in ("preprocess_mean", "preprocess_std"):
+            if len(getattr(self, name)) not in (0, 3):
+                raise ConfigurationError(f"preprocessing.{name[11:]} needs three values")
+
+    @property
+    def fixed_threads(self) -> int:
+        """The task's own threads of one inference; 0 = those of the process."""
+        return self.threads if isinstance(self.threads, int) else 0
+
+    def period_ns(self, camera_hz: float = 0.0) -> int:
+        """Expected time between two frames."""
+        return int(1e9 / (self.expected_frequency or camera_hz or DEFAULT_FREQUENCY_HZ))
+
+    def deadline_ns(self, period_ns: int) -> int:
+        """Relative deadline; costs are rounded up, deadlines down."""
+        return int(self.deadline_ms * 1e6) or period_ns
+
+    def preprocessing(self) -> dict[str, object]:
+        """Those parts of the preprocessing that the user decided."""
+        given: dict[str, tuple[object, object]] = {
+            "resize": (self.preprocess_resize, "auto"),
+            "color": (self.preprocess_color, "auto"),
+            "pad_value": (self.preprocess_pad_value, -1),
+            "scale": (self.preprocess_scale, 0.0),
+            "mean": (self.preprocess_mean, ()),
+            "std": (self.preprocess_std, ()),
+        }
+        return {key: value for key, (value, auto) in given.items() if value != auto}
+
+
+def defaults_of(task: str) -> dict[str, str]:
+    """Defaults of a task by its name: ``segmenter`` segments, all others detect."""
+    if task.rpartition("/")[2] == "segmenter":
+        return {"kind": "segmentation", "model": "builtin:segmenter"}
+    return {"kind": "detection", "model": "builtin:detector"}
+
+
+def wants_trial(threads: int | str, tasks: Iterable[TaskConfig]) -> bool:
+    """Whether the process or one of its tasks leaves workers and threads to a trial."""
+    return AUTO in (threads, *(task.threads for task in tasks))
+
+
+def count_threads(task: TaskConfig, threads: int | str, cores: int, workers: int) -> int:
+    """Threads of one inference: the task's number, else the process', else a share of the cores.
+
+    `threads` is that of the process, where ``auto`` counts as 0.
+    """
+    own = threads if isinstance(threads, int) else 0
+    return task.fixed_threads or own or max(1, cores // workers)

@@ -1,0 +1,128 @@
+"""Questions about one job: its next variant, whether it is hopeless, admitted or a probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.selection import Selector
+from jetson_dnn_rt.scheduling.task_state import TaskState
+from jetson_dnn_rt.tasks import Admission
+
+_BUDGET, _PROBE = Admission.BUDGET, Admission.PROBE
+
+RemainingTime = Callable[[str, int], int]
+"""Maps a variant and a stage to the time from that stage to the end, in nanoseconds."""
+
+PROBE_INTERVAL = 30
+"""One frame in so many that the budget keeps out in a row runs as a probe; and all probes together
+take at most one part in so many of the workers' time while other jobs want it."""
+
+
+def select(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
+    """Choose the variant of the next stage; False when none can go on from here."""
+    chosen = selector.choose(state, job, now_ns)
+    stage = job.next_stage
+    if state.usable(chosen, stage):
+        job.variant = chosen
+        return True
+    for variant in (job.variant, state.parameters.variant, *state.parameters.variants):
+        if state.usable(variant, stage):
+            job.variant = variant
+            return True
+    return False
+
+
+def shortest_ns(
+    selector: Selector, state: TaskState, job: Job, stage: int, remaining_ns: RemainingTime
+) -> int:
+    """Time left of a job from a stage on, in the fastest variant that it may yet choose."""
+    allowed = selector.allowed(state, job)
+    if len(allowed) == 1:
+        variant = allowed[0]
+        return remaining_ns(variant if state.usable(variant, stage) else job.variant, stage)
+    times_ns = [
+        remaining_ns(variant, stage) for variant in allowed if state.usable(variant, stage)
+    ]
+    return min(times_ns) if times_ns else remaining_ns(job.variant, stage)
+
+
+def can_make_it(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
+    """Whether its usual time fits; a probe may try anyway."""
+    if job.admission is _PROBE:
+        return True
+    usual_ns = shortest_ns(selector, state, job, job.next_stage, state.remaining_usual_ns)
+    return now_ns + usual_ns <= job.absolute_deadline_ns
+
+
+def is_admitted(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
+    """Whether its budget fits, or did at its start; a probe is always admitted."""
+    if job.admission is _BUDGET or job.admission is _PROBE:
+        return True
+    budget_ns = shortest_ns(selector, state, job, job.next_stage, state.remaining_budget_ns)
+    return now_ns + budget_ns <= job.absolute_deadline_ns
+
+
+def blocking_ns(running: Collection[Job], workers: int, now_ns: int) -> int:
+    """Expected time until the first worker is free."""
+    if len(running) < workers:
+        return 0
+    return max(0, min(job.usual_end_ns for job in running) - now_ns)
+
+
+def predecessor_ns(state: TaskState, now_ns: int) -> int:
+    """Expected time until the task's job in flight is done, if nothing preempts it."""
+    job = state.in_flight
+    if job is None:
+        return 0
+    if not job.running:
+        return state.remaining_usual_ns(job.variant, job.next_stage)
+    rest_ns = state.remaining_usual_ns(job.variant, job.next_stage + 1)
+    return max(0, job.usual_end_ns - now_ns) + rest_ns
+
+
+class Probes:
+    """Lets probes through, one at a time.
+
+    Under overload it is the other tasks that keep a task out, not its budget: a probe will most
+    likely be late, and whatever it takes the others miss. With one probe per starving task every
+    `PROBE_INTERVAL` frames, more and more tasks would in the end run nothing but probes. Hence,
+    after a probe of 10 ms on one worker, the next one of any task comes 300 ms later at the
+    earliest. Where nothing but probes has started for so long nobody is hurt: the budgets of all
+    tasks may be wrong, and they probe without delay.
+    """
+
+    def __init__(self) -> None:
+        self._outstanding: Job | None = None
+        self._other_ns: int | None = None
+        self._last_ns = self._pause_ns = 0
+        self._next_ns = 0
+
+    def allow(self, job: Job, now_ns: int) -> bool:
+        """Whether a job of a task that was kept out for long may be a probe; then it is one."""
+        last = self._outstanding
+        if last is not None and last.task != job.task:
+            return False
+        if now_ns < self._next_ns and self._is_wanted():
+            return False
+        self._outstanding = job
+        return True
+
+    def begin(self, job: Job, now_ns: int) -> None:
+        """Take note of a job's start."""
+        if job is not self._outstanding:
+            self._other_ns = now_ns
+
+    def end(self, job: Job, now_ns: int, workers: int) -> None:
+        """Take note of a probe's end; one that never started does not count."""
+        if job is self._outstanding:
+            self._outstanding = None
+        if job.start_ns is not None:
+            time_ns = sum(stage.execution_time_ns for stage in job.stages)
+            self._pause_ns = PROBE_INTERVAL * time_ns // workers
+            self._next_ns = now_ns + self._pause_ns
+            self._last_ns = job.start_ns
+
+    def _is_wanted(self) -> bool:
+        """Whether others than probes started shortly before the last probe, or after it."""
+        return self._other_ns is not None and self._other_ns > self._last_ns - self._pause_ns

@@ -1,1 +1,0 @@
-"""Builds and measures the variants of a task."""

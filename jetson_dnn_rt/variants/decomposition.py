@@ -1,0 +1,336 @@
+"""Decomposed networks: which layers were replaced by what, and how they are kept in the library.
+
+`apply_structure` makes the modules of one, to load weights into; `lab.compress` finds the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import fx, nn
+
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
+from jetson_dnn_rt.models.graph.splitting import split
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
+from jetson_dnn_rt.variants.spec import DecompositionSpec
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS_FILE = "weights.safetensors"
+DECOMPOSITION_FILE = "decomposition.json"
+STEPS_FACT = "recover_steps"
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerDecomposition:
+    """One layer and what became of it; multiply-accumulates are per picture."""
+
+    name: str  # path of the submodule in the graph
+    kind: str  # "conv" or "linear"
+    ranks: Ranks  # (R3, R4) per group, or (R,); empty where the layer was never decomposed
+    macs_before: int
+    macs_after: int
+    error: float  # relative, of what `metric` says; 0 without ranks
+    metric: str  # "weight", or "output" where the covariance of the inputs was known
+    kept: bool  # whether the network has the decomposed layer
+    reason: str  # why not: "1x1", "not faster: 0.41 ms against 0.38"; empty where kept
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A network and what became of its layers.
+
+    The counts are of the whole network, including what cannot be decomposed; batch norms are gone
+    afterwards. `note` says why the budget could not be reached, and what was; else it is empty.
+    """
+
+    spec: DecompositionSpec
+    layers: tuple[LayerDecomposition, ...]  # every one, in the order of their first calls
+    macs_before: int
+    macs_after: int
+    parameters_before: int
+    parameters_after: int
+    note: str = ""
+
+    @property
+    def macs_kept(self) -> float:
+        """Share of the multiply-accumulates that is left."""
+        return self.macs_after / self.macs_before if self.macs_before else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Values that `json` writes."""
+        return {**asdict(self), "spec": str(self.spec)}
+
+    @staticmethod
+    def from_json(data: object) -> Decomposition:
+        """Read what `to_json` gave; raises `ModelError` when it is anything else."""
+        values = _read_fields(data, Decomposition, "decomposition")
+        layers = values.pop("layers")
+        if not isinstance(layers, (list, tuple)):
+            raise ModelError("decomposition: layers must be a list")
+        try:
+            spec = DecompositionSpec.parse(values.pop("spec"))
+        except (ConfigurationError, TypeError) as error:
+            raise ModelError(f"decomposition: {error}") from error
+        read = tuple(_read_layer(layer) for layer in layers)
+        if len({layer.name for layer in read}) != len(read):
+            raise ModelError("decomposition: a layer is there twice")
+        return Decomposition(spec, read, **values)
+
+
+_COUNTS = ("macs_before", "macs_after", "parameters_before", "parameters_after")
+
+
+def _read_fields(data: object, form: type, what: str) -> dict[str, Any]:
+    names = [field.name for field in fields(form)]
+    if not isinstance(data, Mapping) or set(data) != set(names):
+        raise ModelError(f"{what} must have exactly the entries {', '.join(names)}")
+    values = dict(data)
+    for name in _COUNTS:
+        if name in values and (type(values[name]) is not int or values[name] < 0):
+            raise ModelError(f"{what}: {name} must be a whole number >= 0: {values[name]!r}")
+    for name in ("name", "kind", "metric", "reason", "note"):
+        if name in values and not isinstance(values[name], str):
+            raise ModelError(f"{what}: {name} must be text: {values[name]!r}")
+    return values
+
+
+def _read_layer(data: object) -> LayerDecomposition:
+    values = _read_fields(data, LayerDecomposition, "decomposed layer")
+    name, ranks = values["name"], values["ranks"]
+    if not isinstance(ranks, (list, tuple)) or not all(
+        type(rank) is int and rank >= 1 for rank in ranks
+    ):
+        raise ModelError(f"layer {name!r}: ranks must be whole numbers >= 1: {ranks!r}")
+    if values["kind"] not in ("conv", "linear") or values["metric"] not in ("weight", "output"):
+        raise ModelError(f"layer {name!r}: kind or metric is unknown")
+    allowed = (1 if values["kind"] == "linear" else 2,)
+    if type(values["kept"]) is not bool or len(ranks) not in (
+        allowed if values["kept"] else (0, *allowed)
+    ):
+        raise ModelError(f"layer {name!r}: kept or the number of ranks is wrong")
+    error = values["error"]
+    if type(error) not in (int, float) or not 0.0 <= error < float("inf"):
+        raise ModelError(f"layer {name!r}: error must be a number >= 0: {error!r}")
+    return LayerDecomposition(**{**values, "ranks": tuple(ranks), "error": float(error)})
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear layer of a graph; its weight is [groups x outputs, inputs, taps]."""
+
+    kind: Literal["conv", "linear"]
+    groups: int
+    outputs: int
+    inputs: int
+    taps: int
+    reason: str  # why it cannot be decomposed; empty where it can
+
+
+def describe_layer(module: nn.Module, method: str) -> Layer:
+    """Say whether and as what a layer can be decomposed.
+
+    ``tucker`` takes convolutions larger than 1x1, and linear layers as products of two; ``svd``
+    takes all of them as products of two, a convolution as kh x kw and 1x1.
+    """
+    if isinstance(module, nn.Linear):
+        return Layer("linear", 1, module.out_features, module.in_features, 1, "")
+    if not isinstance(module, nn.Conv2d):
+        raise TypeError(f"module must be a Conv2d or Linear: {type(module).__name__}")
+    groups, taps = module.groups, math.prod(module.kernel_size)
+    inputs, outputs = module.in_channels // groups, module.out_channels // groups
+    reason = ""
+    if inputs == 1 and groups > 1:
+        reason = "depthwise"
+    elif taps == 1 and method == "tucker":
+        reason = "1x1"
+    return Layer("conv", groups, outputs, inputs, taps, reason)
+
+
+def find_layers(graph: fx.GraphModule, method: str) -> dict[str, Layer]:
+    """Describe the layers of a graph by their paths, in the order of their first calls."""
+    modules = dict(graph.named_modules(remove_duplicate=False))
+    return {
+        node.target: describe_layer(modules[node.target], method)
+        for node in graph.graph.nodes
+        if node.op == "call_module" and type(modules[node.target]) in (nn.Conv2d, nn.Linear)
+    }
+
+
+def build_structure(module: nn.Module, ranks: Ranks) -> nn.Sequential:
+    """Make the layers that replace a convolution or linear layer, with all weights zero.
+
+    The last one has a bias even where the layer had none: it takes up the mean of what the
+    others lose. Raises `ModelError` when the ranks do not fit the layer.
+    """
+    weight = getattr(module, "weight", None)
+    assert isinstance(weight, torch.Tensor)
+    if isinstance(module, nn.Linear):
+        if len(ranks) != 1 or not 1 <= ranks[0] <= min(module.in_features, module.out_features):
+            raise ModelError(f"ranks {ranks} do not fit {module}")
+        built = nn.Sequential(
+            nn.Linear(module.in_features, ranks[0], bias=False, device="meta"),
+            nn.Linear(ranks[0], module.out_features, device="meta"),
+        )
+    else:
+        assert isinstance(module, nn.Conv2d)
+        built = nn.Sequential(*_build_convolutions(module, ranks))
+    built = built.to_empty(device=weight.device).to(weight.dtype)
+    for parameter in built.parameters():
+        nn.init.zeros_(parameter)
+    return built.eval()
+
+
+def _build_convolutions(conv: nn.Conv2d, ranks: Ranks) -> list[nn.Conv2d]:
+    groups = conv.groups
+    inputs, outputs = conv.in_channels // groups, conv.out_channels // groups
+    if len(ranks) != 2 or not (1 <= ranks[0] <= inputs and 1 <= ranks[1] <= outputs):
+        raise ModelError(f"ranks {ranks} do not fit {conv}")
+    inner, outer = groups * ranks[0], groups * ranks[1]
+    layers = [
+        nn.Conv2d(
+            inner,
+            outer,
+            conv.kernel_size,  # type: ignore[arg-type,unused-ignore]
+            conv.stride,  # type: ignore[arg-type,unused-ignore]
+            conv.padding,  # type: ignore[arg-type,unused-ignore]
+            conv.dilation,  # type: ignore[arg-type,unused-ignore]
+            groups=groups,
+            bias=ranks[1] == outputs,
+            padding_mode=conv.padding_mode,
+            device="meta",
+        )
+    ]
+    if ranks[0] < inputs:
+        layers.insert(
+            0, nn.Conv2d(conv.in_channels, inner, 1, groups=groups, bias=False, device="meta")
+        )
+    if ranks[1] < outputs:
+        layers.append(nn.Conv2d(outer, conv.out_channels, 1, groups=groups, device="meta"))
+    return layers
+
+
+def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.GraphModule:
+    """Copy a network with the structure of a decomposition, to load a state dict into.
+
+    The weights of decomposed layers are zero. Raises `ModelError` when the decomposition is of
+    another network.
+    """
+    reduced = copy_folded(graph)
+    found = find_layers(graph, decomposition.spec.method)
+    listed = {layer.name: layer for layer in decomposition.layers}
+    if set(found) != set(listed):
+        different = sorted(set(found) ^ set(listed))
+        raise ModelError(f"the decomposition is of another network: see {different[0]!r}")
+    for name, layer in listed.items():
+        if layer.kind != found[name].kind:
+            raise ModelError(f"layer {name!r} is a {found[name].kind}, not a {layer.kind}")
+        if layer.kept:
+            built = build_structure(reduced.get_submodule(name), layer.ranks)
+            replace_module(reduced, name, built)
+    return reduced
+
+
+def weights_key(model: Model, spec: DecompositionSpec) -> EntryKey:
+    """Key of a model's decomposed network in a library."""
+    return EntryKey(model.model_hash, model.part.graph_hash, str(spec), "weights")
+
+
+def encode_weights(graph: fx.GraphModule) -> bytes:
+    """Encode the weights of a network as safetensors."""
+    # Cloned: the format has no tensors that share their memory.
+    state = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in graph.state_dict().items()
+    }
+    data: bytes = safetensors.torch.save(state)
+    return data
+
+
+def store_reduced(
+    library: Library,
+    model: Model,
+    graph: fx.GraphModule,
+    decomposition: Decomposition,
+    facts: Mapping[str, Any],
+) -> Entry:
+    """Keep a decomposed network, in the place of an earlier one of the same name.
+
+    `facts` are what JSON can hold; `STEPS_FACT` are the steps of its recovery.
+    """
+    files = {
+        WEIGHTS_FILE: encode_weights(graph),
+        DECOMPOSITION_FILE: json.dumps(decomposition.to_json(), allow_nan=False).encode(),
+    }
+    key = weights_key(model, decomposition.spec)
+    return library.store(key, files, facts, model=model.source)
+
+
+def load_reduced(model: Model, spec: DecompositionSpec, library: Library) -> fx.GraphModule | None:
+    """Load a decomposed network, in evaluation mode, its nodes named as in the model's graph.
+
+    None where the library has none that fits; one that does not fit is logged. Raises `ModelError`
+    when the model has no static graph.
+    """
+    entry = library.load(weights_key(model, spec))
+    if entry is None:
+        return None
+    graph = split(model, 1).graph
+    try:
+        return _restore(graph, entry)
+    except (ModelError, KeyError, ValueError) as error:
+        logger.warning(
+            "library entry %s does not fit %s: %s; it must be built anew",
+            entry.path, model.source, error,
+        )  # fmt: skip
+        return None
+
+
+def stored_steps(model: Model, spec: DecompositionSpec, library: Library) -> int | None:
+    """Recovery steps of the decomposed network in the library; None where there is none."""
+    entry = library.load(weights_key(model, spec))
+    if entry is None:
+        return None
+    steps = entry.facts.get(STEPS_FACT, 0)
+    return steps if isinstance(steps, int) else 0
+
+
+def read_decomposition(entry: Entry) -> Decomposition:
+    """Read what became of the layers of a stored network.
+
+    Raises `ModelError`, `KeyError` or `ValueError` when the file is missing or damaged.
+    """
+    return Decomposition.from_json(json.loads(entry.files[DECOMPOSITION_FILE]))
+
+
+def _restore(graph: fx.GraphModule, entry: Entry) -> fx.GraphModule:
+    reduced = apply_structure(graph, read_decomposition(entry))
+    try:
+        state = safetensors.torch.load(entry.files[WEIGHTS_FILE])
+    except safetensors.SafetensorError as error:
+        raise ModelError(f"{WEIGHTS_FILE}: {error}") from error
+    expected = reduced.state_dict()
+    wrong = sorted(
+        name
+        for name in state.keys() | expected.keys()
+        if name not in state
+        or name not in expected
+        or state[name].shape != expected[name].shape
+        or state[name].dtype != expected[name].dtype
+    )
+    if wrong:
+        raise ModelError(f"{len(wrong)} tensors differ, the first is {wrong[0]!r}")
+    reduced.load_state_dict(state)
+    return reduced.eval()
