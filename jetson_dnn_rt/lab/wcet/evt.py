@@ -36,7 +36,7 @@ EXCEEDANCES = (1e-3, 1e-4, 1e-6)
 LEAST_COUNT = 1000
 """Below it the tests see too little to trust what they pass."""
 TAIL_COUNT = 10_000
-"""From here on a slow mode of 0.5 % is found in 90 % of the campaigns and more (`benchmarks evt`)."""
+"""From here on a slow mode of 0.5 % is found in 90 % of the campaigns and more (`bench evt`)."""
 REACH = 0.01
 """Extrapolation ends where this many exceedances are expected in the campaign: two orders of
 magnitude beyond the high-water mark. Nothing in N frames contradicts a claim further out."""
@@ -148,7 +148,7 @@ def _bound(
     extrapolated = {}
     if len(beyond):
         # Half of what may go wrong is kept for what a fit does not know of itself: that the tail
-        # is not yet quite in its limit. Without it the bounds cover 90 to 93 % (`benchmarks evt`).
+        # is not yet quite in its limit. Without it the bounds cover 90 to 93 % (`bench evt`).
         level = 1.0 - 0.5 * (1.0 - confidence)
         by_tail = _bound_by_tail(values, fit, beyond, level, random)
         by_maxima = _bound_by_maxima(values, beyond, level, random)
