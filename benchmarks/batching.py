@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, tabulate
 from benchmarks.harness.tasks import (
@@ -77,13 +77,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure every variant."""
     rows = [_measure(args, variant) for variant in args.variants]
     return {
-        "model": args.model,
-        "cameras": args.cameras,
-        "workers": args.workers,
-        "threads": args.threads,
-        "deadline_factor": args.deadline_factor,
-        "max_share": args.max_share,
-        "tolerance": args.tolerance,
+        **echo(args, "model cameras workers threads deadline_factor max_share tolerance"),
         "variants": rows,
         "passed": all(drive["passed"] for row in rows for drive in row["drives"]),
     }
@@ -245,33 +239,30 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['threads']} threads, deadline {result['deadline_factor']:g} periods"
     ]
     for row in result["variants"]:
-        sizes = {
-            "batch of": "size",
-            "ms": "batch_ms:.2f",
-            "one by one": "one_by_one_ms:.2f",
-            "change": lambda size: f"{size['batch_ms'] / size['one_by_one_ms'] - 1.0:+.0%}",
-            "": lambda size: size["refusal"] or f"{size['memory_mb']:.0f} MB",
-        }
         drives = [
             {"load": drive["load"], "side": side, "gain": drive["gain"], **figures}
             for drive in row["drives"]
             for side, figures in drive["sides"].items()
         ]
-        columns = {
-            "load": "load:g",
-            "side": "side",
-            "met/s": "met_per_s:.1f",
-            "gain": lambda one: (
-                f"{one['gain']:+.0%}" if one["side"] == SIDES[0] and one["gain"] else ""
-            ),
-            "p50 ms": "response_p50_ms:.1f",
-            "p99 ms": "response_p99_ms:.1f",
-            "in batches": "in_batches:.0%",
-        }
         parts += [
             f"{row['variant']}: {row['single_ms']:.2f} ms a frame alone",
-            tabulate(row["sizes"], sizes),
-            tabulate(drives, columns),
+            tabulate(
+                row["sizes"],
+                "batch of=size, ms=batch_ms:.2f, one by one=one_by_one_ms:.2f",
+                ("change", lambda one: f"{one['batch_ms'] / one['one_by_one_ms'] - 1.0:+.0%}"),
+                ("", lambda one: one["refusal"] or f"{one['memory_mb']:.0f} MB"),
+            ),
+            tabulate(
+                drives,
+                "load:g, side, met/s=met_per_s:.1f",
+                ("gain", _show_gain),
+                "p50 ms=response_p50_ms:.1f, p99 ms=response_p99_ms:.1f",
+                "in batches=in_batches:.0%",
+            ),
         ]
     verdict = "yes" if result["passed"] else "NO"
     return [*parts, f"no fewer frames met with batches: {verdict}"]
+
+
+def _show_gain(row: Mapping[str, Any]) -> str:
+    return f"{row['gain']:+.0%}" if row["side"] == SIDES[0] and row["gain"] else ""

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError, Phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
@@ -155,12 +155,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     passed = horizon["met_ratio"] >= MET_BAR and horizon["accuracy"] > fast["accuracy"]
     return {
         "period_ms": round(period_ns / 1e6, 3),
-        "stages": args.stages,
-        "hogs": args.hogs,
+        **echo(args, "stages hogs"),
         "rounds": rounds,
         "seconds_per_policy": round(rounds * sum(seconds for seconds, _ in PHASES), 1),
-        "mode": args.mode,
-        "confidence": args.confidence,
+        **echo(args, "mode confidence"),
         "variants": {task: subject.describe() for task, subject in subjects.items()},
         "policies": figures,
         "bars": {"met_ratio": MET_BAR, "accuracy": "above static-fast"},
@@ -430,26 +428,13 @@ def report(result: Mapping[str, Any]) -> Report:
         f"horizon: {result['mode']}, confidence {result['confidence']}",
         tabulate(
             variants,
-            {
-                "task": "task",
-                "variant": "variant",
-                "p50 ms": "p50_ms:.2f",
-                "p99 ms": "p99_ms:.2f",
-                "agreement": "agreement:.3f",
-            },
+            "task, variant, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, agreement:.3f",
         ),
         tabulate(
             flatten(result["policies"]),
-            {
-                "policy": "name",
-                "frames": "frames",
-                "met": "met_ratio:.1%",
-                "accuracy": "accuracy:.3f",
-                "switches/s": "switches_per_s:.1f",
-                "p50 ms": "response_ms.p50:.1f",
-                "p99 ms": "response_ms.p99:.1f",
-                "decision p99 us": "decision_us.p99:.1f",
-            },
+            "policy=name, frames, met=met_ratio:.1%, accuracy:.3f, switches/s=switches_per_s:.1f",
+            "p50 ms=response_ms.p50:.1f, p99 ms=response_ms.p99:.1f",
+            "decision p99 us=decision_us.p99:.1f",
         ),
         f"bars: horizon meets {100 * MET_BAR:.0f} % and is more accurate than static-fast: "
         f"{say_verdict(result['passed'])}",

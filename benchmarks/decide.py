@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness.options import Options
-from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.timing import frozen_garbage
 from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
@@ -160,20 +160,17 @@ def report(result: Mapping[str, Any]) -> Report:
     """A line for each policy, both boards beside each other."""
     few, many = BOARDS
     configurations = result["configurations"]
-    rows = [{"name": name, **row} for name, row in result["policies"].items()]
-    columns = {"policy": "name"}
-    for board in (few, many):
-        columns |= {
-            f"{board} p50 us": f"decision_us.{board}.p50:.1f",
-            f"{board} p99": f"decision_us.{board}.p99:.1f",
-            f"{board} made s": f"decision_us.{board}.made_s:.1f",
-        }
-    columns |= {"ratio p50": "ratio.p50:.2f", "ratio p99": "ratio.p99:.2f", "passed": "passed"}
+    times = [
+        f"{board} p50 us=decision_us.{board}.p50:.1f, {board} p99=decision_us.{board}.p99:.1f, "
+        f"{board} made s=decision_us.{board}.made_s:.1f"
+        for board in BOARDS
+    ]
+    ratios = "ratio p50=ratio.p50:.2f, ratio p99=ratio.p99:.2f, passed"
     return [
         f"cohort of {result['cohort']}, {result['decisions']} decisions by each policy on each "
         f"board, mode {result['mode']}; {few} has {configurations[few]:,} configurations, {many} "
         f"{configurations[many]:,}",
-        tabulate(rows, columns),
+        tabulate(flatten(result["policies"], "policy"), "policy", *times, ratios),
         f"bars: p99 <= {result['p99_bar_us']:.0f} us on both, ratio <= {result['ratio_bar']}: "
         f"{say_verdict(result['passed'])}",
     ]

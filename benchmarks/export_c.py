@@ -54,15 +54,9 @@ def report(result: Mapping[str, Any]) -> Report:
     return [
         tabulate(
             result["networks"],
-            {
-                "network": "model",
-                "tuned": "tuned",
-                "C ms": "c_ms:.2f",
-                "TVM ms": "tvm_ms:.2f",
-                "ratio": "time_ratio:.2f",
-                "arena kB": lambda row: row["arena_bytes"] // 1000,
-                "arena / bound": "arena_ratio:.2f",
-            },
+            "network=model, tuned, C ms=c_ms:.2f, TVM ms=tvm_ms:.2f, ratio=time_ratio:.2f",
+            ("arena kB", lambda row: row["arena_bytes"] // 1000),
+            "arena / bound=arena_ratio:.2f",
         ),
         f"{result['compiler']}; bars: ratio <= {MAX_RATIO}, arena <= {MAX_ARENA}: "
         f"{say_verdict(result['passed'])}",

@@ -173,14 +173,8 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['block_ms']:g} ms",
         tabulate(
             flatten(result["tasks"]),
-            {
-                "task": "name",
-                "frames": "frames",
-                "missed": "miss_ratio:.2%",
-                "replay": "simulated_miss_ratio:.2%",
-                "p99 ms": "p99_ms:.2f",
-                "replay p99 ms": "simulated_p99_ms:.2f",
-            },
+            "task=name, frames, missed=miss_ratio:.2%, replay=simulated_miss_ratio:.2%",
+            "p99 ms=p99_ms:.2f, replay p99 ms=simulated_p99_ms:.2f",
         ),
         f"bars: {100 * MISS_BAR:.0f} percentage points, {100 * P99_BAR:.0f} % of p99: "
         f"{say_verdict(result['passed'])}",

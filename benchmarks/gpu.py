@@ -256,22 +256,11 @@ def report(result: Mapping[str, Any]) -> Report:
             f"{found['reference']}",
             tabulate(
                 found["rows"],
-                {
-                    "row": "row",
-                    "p50 ms": "p50_ms:.3f",
-                    "p99 ms": "p99_ms:.3f",
-                    "x eager": "times_faster_than_eager:.2f",
-                    "error": "relative_error:.0e",
-                    "agreement": "agreement:.3f",
-                    "graph": "cuda_graph",
-                    "build s": "build_s:.1f",
-                    "MiB": "engine_mib:.1f",
-                    "staged p50": "staged.p50_ms:.3f",
-                    "staged p99": "staged.p99_ms:.3f",
-                    "overhead %": "staged.overhead_percent:.1f",
-                    "staged agreement": "staged.agreement:.3f",
-                    "": join_notes,
-                },
+                "row, p50 ms=p50_ms:.3f, p99 ms=p99_ms:.3f, x eager=times_faster_than_eager:.2f",
+                "error=relative_error:.0e, agreement:.3f, graph=cuda_graph, build s=build_s:.1f",
+                "MiB=engine_mib:.1f, staged p50=staged.p50_ms:.3f, staged p99=staged.p99_ms:.3f",
+                "overhead %=staged.overhead_percent:.1f, staged agreement=staged.agreement:.3f",
+                ("", join_notes),
             ),
         ]
     return parts

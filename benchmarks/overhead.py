@@ -72,19 +72,13 @@ def report(result: Mapping[str, Any]) -> Report:
     return [
         tabulate(
             ({"part": part, **result[part]} for part in parts),
-            {
-                "part": "part",
-                "jobs": "jobs",
-                "p50 ms": "overhead_ms.p50:.3f",
-                "p99 ms": "overhead_ms.p99:.3f",
-                "max ms": "overhead_ms.max:.3f",
-                "bars ms": lambda row: ", ".join(
-                    f"{key} <= {bar:g}" for key, bar in row["bars_ms"].items()
-                ),
-                "response p50": "response_overhead_ms.p50:.3f",
-                "p99": "response_overhead_ms.p99:.3f",
-                "lost": "lost",
-            },
+            "part, jobs, p50 ms=overhead_ms.p50:.3f, p99 ms=overhead_ms.p99:.3f",
+            "max ms=overhead_ms.max:.3f",
+            (
+                "bars ms",
+                lambda row: ", ".join(f"{key} <= {bar:g}" for key, bar in row["bars_ms"].items()),
+            ),
+            "response p50=response_overhead_ms.p50:.3f, p99=response_overhead_ms.p99:.3f, lost",
         ),
         say_verdict(result["passed"]),
     ]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.accuracy import METRICS, compare_accuracy
 from benchmarks.harness.networks import run_once
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
 from benchmarks.harness.timing import measure_rounds, quantile_ms
 from jetson_dnn_rt.cli.progress import PhaseProgress
@@ -76,9 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             models[name] = _measure(name, library, args, progress)
     return {
         "spec": str(SPEC),
-        "scenes": args.scenes,
-        "fit_frames": args.fit_frames,
-        "threads": args.threads,
+        **echo(args, "scenes fit_frames threads"),
         "points_lost_bars": POINTS_LOST_BARS,
         "models": models,
         "quick": args.quick,
@@ -94,21 +92,22 @@ def report(result: Mapping[str, Any]) -> Report:
         f"held-out scenes, {result['threads']} thread(s)"
     ]
     for name, model in result["models"].items():
-        columns: dict[str, Any] = {
-            f"builtin:{name}": "name",
-            "MACs M": lambda row: f"{row['macs'] / 1e6:.1f}",
-            "change": lambda row: f"{-row['macs_reduction'] + 0.0:+.1%}",
-            METRICS[name]: "accuracy:.4f",
-            "points lost": "points_lost:.2f",
-            "bar": lambda row: POINTS_LOST_BARS.get(row["name"]),
-        }
-        for backend in model["variants"][FULL]["time_ms"]:
-            columns[f"{backend} p50 ms"] = f"time_ms.{backend}.p50:.2f"
-            columns[f"{backend} p99"] = f"time_ms.{backend}.p99:.2f"
+        times = [
+            f"{backend} p50 ms=time_ms.{backend}.p50:.2f, {backend} p99=time_ms.{backend}.p99:.2f"
+            for backend in model["variants"][FULL]["time_ms"]
+        ]
         recovery = model["recovery"]
         reached = [f"{'yes' if done else 'NO ':4s}{aim}" for aim, done in model["reached"].items()]
         parts += [
-            tabulate(flatten(model["variants"]), columns),
+            tabulate(
+                flatten(model["variants"]),
+                f"builtin:{name}=name",
+                ("MACs M", lambda row: f"{row['macs'] / 1e6:.1f}"),
+                ("change", lambda row: f"{-row['macs_reduction'] + 0.0:+.1%}"),
+                f"{METRICS[name]}=accuracy:.4f, points lost=points_lost:.2f",
+                ("bar", lambda row: POINTS_LOST_BARS.get(row["name"])),
+                *times,
+            ),
             f"recovery: {recovery['steps']} steps, {recovery['seconds'] / 60:.1f} min, made "
             f"{recovery['made']}; loss {recovery['loss_before']:.4f} -> "
             f"{recovery['loss_after']:.4f} on {recovery['held_out']} held-out frames\n"

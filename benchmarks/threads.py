@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import (
     BenchTask,
@@ -102,8 +102,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             say(f"threads: load {load:g} done")
     return {
         "cores": cores,
-        "models": args.models,
-        "rounds": args.rounds,
+        **echo(args, "models rounds"),
         "seconds_per_round": args.seconds,
         "tolerance": TOLERANCE,
         "loads": loads,
@@ -178,14 +177,9 @@ def report(result: Mapping[str, Any]) -> Report:
     return [
         tabulate(
             ({**load, **row} for load in result["loads"] for row in load["rows"]),
-            {
-                "load": "load:g",
-                "period ms": "period_ms:.1f",
-                "split": lambda row: ("-> " if row["chosen"] else "   ") + row["split"],
-                "forecast met": "forecast_met:.1%",
-                "met": "met:.1%",
-                "frames/s": "capacity_hz:.1f",
-            },
+            "load:g, period ms=period_ms:.1f",
+            ("split", lambda row: ("-> " if row["chosen"] else "   ") + row["split"]),
+            "forecast met=forecast_met:.1%, met:.1%, frames/s=capacity_hz:.1f",
         ),
         f"{result['cores']} cores, {', '.join(result['models'])}; -> is what threads: auto takes, "
         f"at most {100 * worst:.1f} % of the frames behind the best split (bar "

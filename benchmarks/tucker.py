@@ -89,26 +89,16 @@ def report(result: Mapping[str, Any]) -> Report:
         "mean relative error of the weights per layer, budget spent over layers against one ratio",
         tabulate(
             models,
-            {
-                "network": "name",
-                "GMACs": lambda row: f"{row['macs_before'] * 1e-9:.2f}",
-                "reduced %": "reduction:.1f",
-                "asked %": "asked:.1f",
-                "params": "parameters_kept:.2f",
-                "error": "mean_error:.4f",
-                "one ratio": "equal_ratio.mean_error:.4f",
-                "better": lambda row: f"{row['layers_better']}/{row['layers']}",
-            },
+            "network=name",
+            ("GMACs", lambda row: f"{row['macs_before'] * 1e-9:.2f}"),
+            "reduced %=reduction:.1f, asked %=asked:.1f, params=parameters_kept:.2f",
+            "error=mean_error:.4f, one ratio=equal_ratio.mean_error:.4f",
+            ("better", lambda row: f"{row['layers_better']}/{row['layers']}"),
         ),
         tabulate(
             times,
-            {
-                "median ms": "name",
-                "back end": "backend",
-                "full": "full_ms:.1f",
-                "reduced": "reduced_ms:.1f",
-                "ratio": lambda row: f"{row['reduced_ms'] / row['full_ms']:.2f}",
-            },
+            "median ms=name, back end=backend, full=full_ms:.1f, reduced=reduced_ms:.1f",
+            ("ratio", lambda row: f"{row['reduced_ms'] / row['full_ms']:.2f}"),
         ),
         say_verdict(result["passed"]),
     ]

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
 from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, report_figures
-from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
 from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
@@ -97,8 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             )
     return {
         "models": models,
-        "threads": args.threads,
-        "busy": args.busy,
+        **echo(args, "threads busy"),
         "bars": {
             "times_faster_than_torch": SPEEDUP_BAR,
             "times_faster_than_opencv": SPEEDUP_BAR,
@@ -280,19 +279,11 @@ def report(result: Mapping[str, Any]) -> Report:
             f"{found['rounds']} rounds: fastest {found['fastest']}",
             tabulate(
                 found["rows"],
-                {
-                    "back end": "backend",
-                    "p50 ms": "p50_ms:.2f",
-                    "p99 ms": "p99_ms:.2f",
-                    "x torch": "times_faster_than_torch:.2f",
-                    "x OpenCV": "times_faster_than_opencv:.2f",
-                    "error": "relative_error:.0e",
-                    "agreement": "agreement:.3f",
-                    "staged p50": "staged.p50_ms:.2f",
-                    "staged p99": "staged.p99_ms:.2f",
-                    "overhead %": "staged.overhead_percent:.1f",
-                    "": join_notes,
-                },
+                "back end=backend, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
+                "x torch=times_faster_than_torch:.2f, x OpenCV=times_faster_than_opencv:.2f",
+                "error=relative_error:.0e, agreement:.3f, staged p50=staged.p50_ms:.2f",
+                "staged p99=staged.p99_ms:.2f, overhead %=staged.overhead_percent:.1f",
+                ("", join_notes),
             ),
         ]
     busy = f", {result['busy']} programs beside" if result["busy"] else ""

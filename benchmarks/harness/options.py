@@ -90,6 +90,11 @@ def _limit(
     return read
 
 
+def echo(args: argparse.Namespace, names: str) -> dict[str, Any]:
+    """Some options by name, for the result."""
+    return {name: getattr(args, name) for name in names.split()}
+
+
 def read_size(text: str) -> tuple[int, int]:
     """Height and width of ``1280x720``."""
     width, _, height = text.partition("x")

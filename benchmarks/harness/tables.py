@@ -21,21 +21,23 @@ class Table:
 Report = Sequence[str | Table]
 
 
-def tabulate(rows: Iterable[Any], columns: Mapping[str, Any]) -> Table:
+def tabulate(rows: Iterable[Any], *columns: str | tuple[str, Any]) -> Table:
     """A table of mappings.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-        One each.
-    columns : mapping of str to str or callable
-        By heading: ``path.to.key``, with ``:format`` behind it where the cell's own is not meant,
-        or what makes the cell of the row. A key that is missing, or None, is a dash.
+    A column is ``heading=path.to.key:format``, of which heading and format may be left out, or a
+    pair of a heading and what makes the cell of the row. A text may hold several, with commas
+    between them. A key that is missing, or None, is a dash.
     """
-    return Table(
-        list(columns),
-        [[_make_cell(row, column) for column in columns.values()] for row in rows],
-    )
+    pairs: list[tuple[str, Any]] = []
+    for column in columns:
+        if isinstance(column, str):
+            for text in column.split(", "):
+                heading, _, path = text.rpartition("=")
+                pairs.append((heading or path.partition(":")[0], path))
+        else:
+            pairs.append(column)
+    cells = [[_make_cell(row, column) for _, column in pairs] for row in rows]
+    return Table([heading for heading, _ in pairs], cells)
 
 
 def flatten(rows: Mapping[str, Any], key: str = "name") -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import Child
 from benchmarks.harness.tables import Report, say, tabulate
 from benchmarks.harness.tasks import SIZE, TaskSpec, write_frames
@@ -199,12 +199,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ]
     return {
         "models": {"detector": args.detector, "segmenter": args.segmenter},
-        "threads": args.threads,
-        "workers": args.workers,
+        **echo(args, "threads workers"),
         "execution_alone_ms": costs_ms,
         "deadline_ms": deadline_ms,
-        "margin_ms": args.margin_ms,
-        "rounds": args.rounds,
+        **echo(args, "margin_ms rounds"),
         "seconds_per_round": args.seconds,
         "admitted_bar": ADMITTED_BAR,
         "loads": loads,
@@ -229,20 +227,15 @@ def report(result: Mapping[str, Any]) -> Report:
         f"alone: {alone}; deadline {result['deadline_ms']:.1f} ms",
         tabulate(
             rows,
-            {
-                "load": lambda row: f"{row['load']:g}x",
-                "side": "side",
-                "frames": "frames",
-                "met": "met_ratio:.1%",
-                "of admitted": "met_ratio_admitted:.1%",
-                "of started": "met_ratio_started:.1%",
-                "in time/s": "in_time_per_s:.1f",
-                "by task": show_tasks,
-                "p99 age ms": "age_ms.p99:.1f",
-                "bars": lambda row: (
-                    ("yes" if row["passed"] else "NO") if row["side"] == "ours" else ""
-                ),
-            },
+            ("load", lambda row: f"{row['load']:g}x"),
+            "side, frames, met=met_ratio:.1%, of admitted=met_ratio_admitted:.1%",
+            "of started=met_ratio_started:.1%, in time/s=in_time_per_s:.1f",
+            ("by task", show_tasks),
+            "p99 age ms=age_ms.p99:.1f",
+            (
+                "bars",
+                lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
+            ),
         ),
     ]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.tables import Report, flatten, say, tabulate
 from benchmarks.harness.tasks import load_variants
 from benchmarks.paper000 import figures
@@ -113,8 +113,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     enough = args.runs >= LEAST_RUNS
     passed = all(_is_sound(entry) for entry in found.values()) if enough else None
     return {
-        "runs": args.runs,
-        "threads": args.threads,
+        **echo(args, "runs threads"),
         "frames": len(frames),
         "models": found,
         "figures": [str(path) for path in drawn],
@@ -261,21 +260,17 @@ def _is_sound(entry: Mapping[str, Any]) -> bool:
 
 def report(result: Mapping[str, Any]) -> Report:
     """The paper's table, and what it could not say."""
-    columns: dict[str, Any] = {
-        "network": "name",
-        "input": lambda entry: "x".join(map(str, entry["input"])),
-        "first": "cold_ms.first_frame:.1f",
-        "BCET": "time_ms.best:.2f",
-        "p50": "time_ms.p50:.2f",
-        "p99": "time_ms.p99:.2f",
-        "HWM ms": "time_ms.max:.2f",
-        "HWM/BCET": "spread:.2f",
-    }
-    for index, exceedance in enumerate(EXCEEDANCES):
-        columns[f"pWCET {exceedance:.0e}"] = partial(_show_bound, index)
+    bounds = [(f"pWCET {p:.0e}", partial(_show_bound, i)) for i, p in enumerate(EXCEEDANCES)]
     verdict = {True: "passed", False: "a bar was not met", None: "too few runs to tell"}
     return [
-        tabulate(flatten(result["models"]), columns),
+        tabulate(
+            flatten(result["models"], "network"),
+            "network",
+            ("input", lambda entry: "x".join(map(str, entry["input"]))),
+            "first=cold_ms.first_frame:.1f, BCET=time_ms.best:.2f, p50=time_ms.p50:.2f",
+            "p99=time_ms.p99:.2f, HWM ms=time_ms.max:.2f, HWM/BCET=spread:.2f",
+            *bounds,
+        ),
         "\n".join(
             line for name, found in result["models"].items() for line in _explain(name, found)
         ),

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import say
 from benchmarks.paper003.report import BARS, PAPER, judge, report
 from jetson_dnn_rt.cli.progress import PhaseProgress
@@ -149,8 +149,7 @@ def _run(
     result: dict[str, Any] = {
         "threads": args.threads,
         "target": target.text,
-        "runs": args.runs,
-        "minutes": args.minutes,
+        **echo(args, "runs minutes"),
         "shares": {job.name: round(job.share, 4) for job in jobs},
         "quick": args.quick,
         "paper": PAPER,

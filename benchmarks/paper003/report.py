@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.harness.tables import Report, Table, say_verdict, tabulate
+from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
 from jetson_dnn_rt.cli.text import format_figure
 
 DEFAULT, AMP, TUNED, BOTH = TVM_ROWS = ("tvm", "tvm +amp", "tvm tuned", "tvm tuned +amp")
@@ -89,47 +89,37 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['minutes']:g} allowed",
         tabulate(
             tuning,
-            {
-                "tuning": "name",
-                "share": "share:.0%",
-                "minutes": lambda row: format_figure(row["seconds"] / 60.0, 1),
-                "kernels": lambda row: (
-                    f"{row['tuned']} of {row['kernels']}" if "tuned" in row else None
-                ),
-                "trials": "trials",
-                "": lambda row: row.get("note", ""),
-            },
+            "tuning=name, share:.0%",
+            ("minutes", lambda row: format_figure(row["seconds"] / 60.0, 1)),
+            (
+                "kernels",
+                lambda row: f"{row['tuned']} of {row['kernels']}" if "tuned" in row else None,
+            ),
+            "trials",
+            ("", lambda row: row.get("note", "")),
         ),
     ]
     for name, found in result["models"].items():
-        columns = {
-            "row": "row",
-            "mean ms": "mean_ms:.2f",
-            "p50 ms": "p50_ms:.2f",
-            "p99 ms": "p99_ms:.2f",
-            "runs": "runs",
-            "x default": "times_faster_than_default:.2f",
-            "x OpenCV": "times_faster_than_opencv:.2f",
-            "error": "relative_error:.0e",
-            "agreement": "agreement:.3f",
-            "": lambda row: "; ".join(filter(None, (row["note"], row["fault"]))),
-        }
-        parts += [f"{name} ({'x'.join(map(str, found['input'][2:]))})"]
-        parts += [tabulate(found["rows"], columns)]
+        parts += [
+            f"{name} ({'x'.join(map(str, found['input'][2:]))})",
+            tabulate(
+                found["rows"],
+                "row, mean ms=mean_ms:.2f, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, runs",
+                "x default=times_faster_than_default:.2f, x OpenCV=times_faster_than_opencv:.2f",
+                "error=relative_error:.0e, agreement:.3f",
+                ("", lambda row: "; ".join(filter(None, (row["note"], row["fault"])))),
+            ),
+        ]
     if result["models"]:
         parts += [f"the paper's: {result['paper']['where']}", _compare_paper(result)]
     if result["accuracy"]:
-        columns = {
-            "accuracy of AMP": "name",
-            "metric": "metric",
-            "scenes": "scenes",
-            "fp32": "fp32:.4f",
-            "AMP": "amp:.4f",
-            "points lost": "points_lost:.2f",
-            "computed by": lambda row: row.get("note") or row["computed_by"],
-        }
         parts.append(
-            tabulate(({**row, "name": n} for n, row in result["accuracy"].items()), columns)
+            tabulate(
+                flatten(result["accuracy"], "accuracy of AMP"),
+                "accuracy of AMP, metric, scenes, fp32:.4f, AMP=amp:.4f",
+                "points lost=points_lost:.2f",
+                ("computed by", lambda row: row.get("note") or row["computed_by"]),
+            )
         )
     words = {True: "yes", False: "NO", None: "-"}
     parts.append("\n".join(f"{words[done]:4s}{aim}" for aim, done in result["reached"].items()))
@@ -142,32 +132,28 @@ def _compare_paper(result: Mapping[str, Any]) -> Table:
     rows = []
     for name, found in result["models"].items():
         times = {row["row"]: row.get("mean_ms") for row in found["rows"]}
-        rows.append(
-            [
-                name,
-                format_figure(times[BOTH], 2),
-                format_figure(paper["tvm_tuned_amp_ms"].get(name), 2),
-                format_figure(times["tensorrt-fp16"], 2),
-                format_figure(paper["tensorrt_fp16_ms"].get(name), 2),
-                format_figure(_divide(times[DEFAULT], times[BOTH]), 1),
-                format_figure(_divide(times[OPENCV], times[BOTH]), 2),
-                format_figure(_find_saved(times[DEFAULT], times[TUNED]), 0),
-                format_figure(_find_saved(times[TUNED], times[BOTH]), 0),
-                format_figure(_find_saved(times[DEFAULT], times[AMP]), 0),
-                format_figure(paper["amp_faster_percent"].get(name), 0),
-            ]
+        figures = (
+            (times[BOTH], 2),
+            (paper["tvm_tuned_amp_ms"].get(name), 2),
+            (times["tensorrt-fp16"], 2),
+            (paper["tensorrt_fp16_ms"].get(name), 2),
+            (_divide(times[DEFAULT], times[BOTH]), 1),
+            (_divide(times[OPENCV], times[BOTH]), 2),
+            (_find_saved(times[DEFAULT], times[TUNED]), 0),
+            (_find_saved(times[TUNED], times[BOTH]), 0),
+            (_find_saved(times[DEFAULT], times[AMP]), 0),
+            (paper["amp_faster_percent"].get(name), 0),
         )
-    ranges = (
-        "both_times_faster_than_default", "both_times_faster_than_opencv",
-        "tuned_saves_percent", "amp_saves_tuned_percent",
-    )  # fmt: skip
+        rows.append([name, *(format_figure(value, digits) for value, digits in figures)])
+    ranges = ("both_times_faster_than_default", "both_times_faster_than_opencv")
+    ranges += ("tuned_saves_percent", "amp_saves_tuned_percent")
     shown = [" to ".join(map(str, paper[key])) for key in ranges]
     rows.append(["the paper", "", "", "", "", *shown, "", ""])
     header = (
-        "mean ms", "both", "paper", "TensorRT fp16", "paper", "both x default", "both x OpenCV",
-        "tuning saves %", "AMP saves tuned %", "AMP saves default %", "paper",
-    )  # fmt: skip
-    return Table(header, rows)
+        "mean ms, both, paper, TensorRT fp16, paper, both x default, both x OpenCV, "
+        "tuning saves %, AMP saves tuned %, AMP saves default %, paper"
+    )
+    return Table(header.split(", "), rows)
 
 
 def _divide(one: float | None, other: float | None) -> float | None:

@@ -189,7 +189,7 @@ def _describe(
         summary: dict[str, Any] = summarize(merged)
         kept = ("miss_ratio", "max_burst", "accuracy", "energy_j", "energy_per_met_frame_j")
         figures[policy] = {
-            **{key: summary[key] for key in kept},  # type: ignore[typeddict-item]
+            **{key: summary[key] for key in kept},
             "miss_ratio_ci95": tuple(summary["miss_ratio_ci95"]),
             "p50_ms": summary["response_ms"]["p50"],
             "p99_ms": summary["response_ms"]["p99"],
@@ -255,27 +255,22 @@ def report(result: Mapping[str, Any]) -> Report:
     """A table for each cell, the relations of the paper, the bars."""
     parts: list[str | Table] = []
     for cell in result["cells"]:
-        columns = {
-            "policy": "name",
-            "misses": "miss_ratio:.2%",
-            "95 % interval": lambda row: " .. ".join(f"{v:.2%}" for v in row["miss_ratio_ci95"]),
-            "burst": "max_burst",
-            "accuracy": "accuracy:.4f",
-            "J/met frame": "energy_per_met_frame_j:.4f",
-            "p50 ms": "p50_ms:.1f",
-            "p99 ms": "p99_ms:.1f",
-        }
-        parts += [f"{cell['board']}, cohort of {cell['cohort']}"]
-        parts += [tabulate(flatten(cell["policies"]), columns)]
+        parts += [
+            f"{cell['board']}, cohort of {cell['cohort']}",
+            tabulate(
+                flatten(cell["policies"], "policy"),
+                "policy, misses=miss_ratio:.2%",
+                (
+                    "95 % interval",
+                    lambda row: " .. ".join(f"{v:.2%}" for v in row["miss_ratio_ci95"]),
+                ),
+                "burst=max_burst, accuracy:.4f, J/met frame=energy_per_met_frame_j:.4f",
+                "p50 ms=p50_ms:.1f, p99 ms=p99_ms:.1f",
+            ),
+        ]
     if result["relations"]:
-        parts.append("what the paper says of NeuOS, and these figures")
-        columns = {
-            "cell": "cell",
-            "claim": "claim",
-            "reproduced": "reproduced",
-            "figures": "figures",
-            "why": "why",
-        }
-        parts.append(tabulate(result["relations"], columns))
-    bars = {"bars of horizon": "bar", "cell": "cell", "met": "met", "figures": "figures"}
-    return [*parts, tabulate(result["bars"], bars)]
+        parts += [
+            "what the paper says of NeuOS, and these figures",
+            tabulate(result["relations"], "cell, claim, reproduced, figures, why"),
+        ]
+    return [*parts, tabulate(result["bars"], "bars of horizon=bar, cell, met, figures")]

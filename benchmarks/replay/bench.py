@@ -343,12 +343,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"expected beforehand {100 * live['predicted_miss_ratio']:.1f} % missed",
         tabulate(
             flatten(live["tasks"]),
-            {
-                "task": "name",
-                "realtime": "realtime:.2%",
-                "simulated": "simulated:.2%",
-                "difference": "difference:.2%",
-            },
+            "task=name, realtime:.2%, simulated:.2%, difference:.2%",
         ),
         f"{pressed}bars: all frames, identical, memory, {100 * MISS_BAR:.0f} points: "
         f"{say_verdict(result['passed'])}",

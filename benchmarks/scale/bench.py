@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.options import Options
+from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
 from benchmarks.harness.timing import alternate, frozen_garbage
 from benchmarks.scale.cost import DEADLINE_FACTOR, KINDS, CostBench, Costs
@@ -252,8 +252,7 @@ def _measure_nets(args: argparse.Namespace) -> dict[str, Any]:
         "variants": sorted({task.variant for task in bench.tasks}),
         "threads": args.threads,
         "seconds_per_round": args.net_seconds,
-        "share": args.share,
-        "deadline_factor": args.deadline_factor,
+        **echo(args, "share deadline_factor"),
         "alone_ms": {name: cost / 1e6 for name, cost in costs_ns.items()},
         "rows": rows,
         "steps": steps,
@@ -281,12 +280,10 @@ def report(result: Mapping[str, Any]) -> Report:
     return parts if result["passed"] is not None else [*parts, say_verdict(None)]
 
 
-_COSTS = {
-    "p50 us": "wall_us.p50:.1f",
-    "p99 us": "wall_us.p99:.1f",
-    "cpu p50": "cpu_us.p50:.1f",
-    "cpu p99": "cpu_us.p99:.1f",
-}
+_COSTS = (
+    "p50 us=wall_us.p50:.1f, p99 us=wall_us.p99:.1f, "
+    "cpu p50=cpu_us.p50:.1f, cpu p99=cpu_us.p99:.1f"
+)
 
 
 def _report_cost(cost: Mapping[str, Any]) -> Report:
@@ -306,15 +303,11 @@ def _report_cost(cost: Mapping[str, Any]) -> Report:
         "scheduling cost of a stage, edf, null back end",
         tabulate(
             ({**part, **row} for part in cost["parts"] for row in part["rows"]),
-            {
-                "time": "script",
-                "load": lambda row: f"{row['load']:g}x",
-                "tasks": "tasks",
-                "stages": "stages",
-                **_COSTS,
-                "wake p50": "wake_us.p50:.1f",
-                "process us": "process_cpu_us:.1f",
-            },
+            "time=script",
+            ("load", lambda row: f"{row['load']:g}x"),
+            "tasks, stages",
+            _COSTS,
+            "wake p50=wake_us.p50:.1f, process us=process_cpu_us:.1f",
         ),
         "\n".join(growths),
         f"bars: p50 <= {bars['p50']:g} us, p99 <= {bars['p99']:g} us: "
@@ -325,7 +318,7 @@ def _report_cost(cost: Mapping[str, Any]) -> Report:
 def _report_rules(rules: Mapping[str, Any]) -> Report:
     return [
         f"rules, {rules['tasks']} tasks, load {rules['load']:g}, slept through",
-        tabulate(rules["rows"], {"rule": "rule", "met/s": "met_per_s:.1f", **_COSTS}),
+        tabulate(rules["rows"], "rule, met/s=met_per_s:.1f", _COSTS),
     ]
 
 
@@ -343,18 +336,10 @@ def _report_nets(nets: Mapping[str, Any]) -> Report:
         f"{nets['share']:.0%} of a worker, deadline {nets['deadline_factor']:g} periods",
         tabulate(
             rows,
-            {
-                "tasks": "tasks",
-                "load": "load:.2f",
-                "side": "side",
-                "met/s": "met_per_s:.1f",
-                "met": "met_ratio:.1%",
-                "work": "met_work:.1%",
-                "to best": lambda row: f"{-row['step']['below_best']:+.1%}" if row["step"] else "",
-                "gap p50 us": "gap_us.p50:.1f",
-                "p99": "gap_us.p99:.1f",
-                "frames": lambda row: ", ".join(f"{w} {n}" for w, n in row["outcomes"].items()),
-            },
+            "tasks, load:.2f, side, met/s=met_per_s:.1f, met=met_ratio:.1%, work=met_work:.1%",
+            ("to best", lambda row: f"{-row['step']['below_best']:+.1%}" if row["step"] else ""),
+            "gap p50 us=gap_us.p50:.1f, p99=gap_us.p99:.1f",
+            ("frames", lambda row: ", ".join(f"{w} {n}" for w, n in row["outcomes"].items())),
         ),
         f"collapsed (below {COLLAPSED:.0%} of its best): {', '.join(collapsed) or 'none'}\n"
         f"bar: beyond saturation never more than {nets['tolerance']:.0%} below the most met "

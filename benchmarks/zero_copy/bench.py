@@ -130,17 +130,10 @@ def report(result: Mapping[str, Any]) -> Report:
     return [
         tabulate(
             result["rows"],
-            {
-                "frame": lambda row: f"{row['width']}x{row['height']}",
-                "encoding": "encoding",
-                "way": "way",
-                "copied KiB": lambda row: round(row["copied_bytes"] / 1024),
-                "passes": "passes",
-                "p50 us": "p50_us:.0f",
-                "p99 us": "p99_us:.0f",
-                "ratio": "ratio:.2f",
-                "share %": "share_percent:.1f",
-            },
+            ("frame", lambda row: f"{row['width']}x{row['height']}"),
+            "encoding, way",
+            ("copied KiB", lambda row: round(row["copied_bytes"] / 1024)),
+            "passes, p50 us=p50_us:.0f, p99 us=p99_us:.0f, ratio:.2f, share %=share_percent:.1f",
         ),
         "\n".join(lines),
     ]

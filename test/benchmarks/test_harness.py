@@ -135,7 +135,7 @@ def test_words_of_options() -> None:
 
 def test_a_report_is_text_or_markdown() -> None:
     rows = [{"a": {"b": 0.125}, "n": 3}, {"a": {}, "n": None}]
-    table = tabulate(rows, {"share": "a.b:.1%", "n": "n", "twice": lambda row: row.get("x")})
+    table = tabulate(rows, "share=a.b:.1%, n", ("twice", lambda row: row.get("x")))
     assert table == Table(["share", "n", "twice"], [["12.5%", 3, None], [None, None, None]])
     report = ["one\n  two", table]
     assert to_text(report).splitlines()[-1].split() == ["-", "-", "-"]
