@@ -116,12 +116,8 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    Raises
-    ------
-    ConfigurationError
-        When an argument cannot be used, or fewer than two variants are to be had.
-    BenchmarkError
-        When a policy failed.
+    `ConfigurationError` when an argument cannot be used, or fewer than two variants are to be had;
+    `BenchmarkError` when a policy failed.
     """
     rounds = 2 if args.quick else args.rounds
     try:

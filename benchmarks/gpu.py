@@ -64,10 +64,7 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure all models; ``passed`` is None: no bar.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no CUDA device, with the fix.
+    `BackendUnavailableError` when there is no CUDA device, with the fix.
     """
     seconds = args.seconds or (1.5 if args.quick else 6.0)
     minutes = args.minutes or (2.0 if args.quick else 8.0)

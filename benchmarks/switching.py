@@ -71,10 +71,7 @@ class _Boundaries:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    Raises
-    ------
-    ConfigurationError
-        When there are not two variants, or one cannot be entered at every stage.
+    `ConfigurationError` when there are not two variants, or one cannot be entered at every stage.
     """
     names = [str(VariantSpec.parse(name)) for name in args.variants.split(",")]
     if len(names) != 2 or names[0] == names[1]:

@@ -110,10 +110,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def load(name: str, data: Path) -> tuple[Model, list[Frame]]:
     """Load a model of `MODELS`, and frames that it is shown.
 
-    Raises
-    ------
-    JetsonDnnRtError
-        When the model cannot be had here.
+    `JetsonDnnRtError` when the model cannot be had here.
     """
     source = MODELS[name]
     if source == f"onnx:{YOLOX}":

@@ -70,10 +70,7 @@ def check_engine(
     OpenCV crashes on some networks, and on others it reads memory that nothing was written to, so
     that its result is right or wrong by chance. There, such memory is filled with garbage.
 
-    Raises
-    ------
-    ModelError
-        When it cannot be read or run, or the process dies.
+    `ModelError` when it cannot be read or run, or the process dies.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, _MODEL).write_bytes(part.onnx_model())

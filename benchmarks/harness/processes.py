@@ -51,10 +51,8 @@ def stop_on_term(stop: threading.Event) -> None:
 class Child:
     """A process that prints ``ready`` on stdout: entered then, ended by SIGTERM at exit.
 
-    Raises
-    ------
-    BenchmarkError
-        When the process fails, or is not ready in time; what it wrote to stderr was passed on.
+    `BenchmarkError` when the process fails, or is not ready in time; what it wrote to stderr was
+    passed on.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -120,10 +118,7 @@ def make_command(*arguments: str) -> list[str]:
 def run_command(*arguments: str, limit_s: float, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
     """Run ``jetson-dnn-rt ARGUMENTS --json``; its messages go where ours go.
 
-    Raises
-    ------
-    BenchmarkError
-        When it ends with none of `codes`, or prints nothing.
+    `BenchmarkError` when it ends with none of `codes`, or prints nothing.
     """
     command = make_command(*arguments)
     done = subprocess.run(

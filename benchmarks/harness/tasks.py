@@ -95,10 +95,7 @@ def load_variants(
 
     `options` are those of `VariantSet`; `stack` closes it.
 
-    Raises
-    ------
-    ConfigurationError
-        When a variant is left out.
+    `ConfigurationError` when a variant is left out.
     """
     from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.models.sources.registry import load_model
@@ -207,12 +204,6 @@ def tick(clock: Clock, period_ns: float, count: int) -> Iterator[tuple[int, int]
 
 
 def drain(executor: Executor, seconds: float = _DRAIN_S) -> None:
-    """Wait until all jobs have ended.
-
-    Raises
-    ------
-    BenchmarkError
-        When one has not.
-    """
+    """Wait until all jobs have ended; `BenchmarkError` when one has not."""
     if not executor.wait_idle(seconds):
         raise BenchmarkError(f"a job did not end within {seconds:g} s")

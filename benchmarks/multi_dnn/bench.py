@@ -94,12 +94,8 @@ def _read_counts(text: str) -> list[int]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure all rows; each is printed, and written where asked, as soon as it is done.
 
-    Raises
-    ------
-    ConfigurationError
-        When there is no such network, or the numbers of --mix are not as many.
-    BackendUnavailableError
-        When torchvision is missing.
+    `ConfigurationError` when there is no such network, or the numbers of --mix are not as many;
+    `BackendUnavailableError` when torchvision is missing.
     """
     end_s = time.monotonic() + 60.0 * args.minutes
     from benchmarks.multi_dnn.networks import NetworkSpec

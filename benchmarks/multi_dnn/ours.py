@@ -155,10 +155,7 @@ class Scheduled:
     def measure(self, seconds: float) -> list[Times]:
         """Times from handing in a frame to its result, in ns, by network.
 
-        Raises
-        ------
-        MissedError
-            When a frame was not met.
+        `MissedError` when a frame was not met.
         """
         executor = Executor(self.workers, "edf")
         feed = _Feed(executor, [network.name for network in self._networks], seconds)

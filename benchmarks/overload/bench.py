@@ -23,8 +23,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,96 +53,56 @@ DEFAULT_DETECTOR = "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"
 DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one side made of the frames of one load.
+@dataclass
+class Tally:
+    """What one side made of the frames of one load, over all rounds.
 
-    `frames` are those sent, times the number of tasks. Of them `started` were begun, `admitted`
-    begun in the expectation of making the deadline, `published`, and that `in_time`; by task,
-    since one of them may have starved. `ages_ms` is the age of every published result at its
-    publication; `outcomes` are in the side's own words.
+    `frames` are those sent, times the number of tasks; a deadline runs from a frame's stamp to the
+    publication of its result.
     """
 
-    seconds: float
-    frames: int
-    started: int
-    admitted: int
-    published: int
-    in_time: int
-    admitted_in_time: int
-    ages_ms: list[float]
-    in_time_by_task: Counter[str]
-    outcomes: Counter[str]
+    tasks: int
+    deadline_ns: int
+    seconds: float = 0.0
+    frames: int = 0
+    rows: list[FrameRow] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, object]:
-        """For JSON; ratios are None where nothing was counted."""
-        ages = sorted(self.ages_ms)
+    def add(
+        self, rows: Iterable[FrameRow], stamps_ns: Iterable[int], window_ns: tuple[int, int]
+    ) -> None:
+        """Count the frames that were captured inside a window, first to last stamp."""
+        first_ns, last_ns = window_ns
+        self.seconds += (last_ns - first_ns) / 1e9
+        self.frames += self.tasks * sum(first_ns <= stamp <= last_ns for stamp in stamps_ns)
+        self.rows += [row for row in rows if first_ns <= row.stamp_ns <= last_ns]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ratios are None where nothing was counted, outcomes in the side's words."""
+        published = [(row, end - row.stamp_ns) for row in self.rows if (end := row.published_ns)]
+        in_time = [row for row, age_ns in published if age_ns <= self.deadline_ns]
+        started = sum(row.start_ns is not None for row in self.rows)
+        admitted = sum(row.admitted for row in self.rows)
+        ages_ms = sorted(age_ns / 1e6 for _, age_ns in published)
         return {
             "seconds": round(self.seconds, 3),
             "frames": self.frames,
-            "started": self.started,
-            "admitted": self.admitted,
-            "published": self.published,
-            "in_time": self.in_time,
-            "met_ratio": self.in_time / self.frames if self.frames else None,
-            "met_ratio_started": self.in_time / self.started if self.started else None,
-            "met_ratio_admitted": self.admitted_in_time / self.admitted if self.admitted else None,
-            "in_time_per_s": self.in_time / self.seconds,
+            "started": started,
+            "admitted": admitted,
+            "published": len(published),
+            "in_time": len(in_time),
+            "met_ratio": len(in_time) / self.frames if self.frames else None,
+            "met_ratio_started": len(in_time) / started if started else None,
+            "met_ratio_admitted": sum(row.admitted for row in in_time) / admitted
+            if admitted
+            else None,
+            "in_time_per_s": len(in_time) / self.seconds,
             "age_ms": {
-                "p50": order_statistic(ages, 0.5) if ages else None,
-                "p99": order_statistic(ages, 0.99) if ages else None,
+                name: order_statistic(ages_ms, share) if ages_ms else None
+                for name, share in (("p50", 0.5), ("p99", 0.99))
             },
-            "in_time_by_task": dict(self.in_time_by_task),
-            "outcomes": dict(self.outcomes.most_common()),
+            "in_time_by_task": dict(Counter(row.task for row in in_time)),
+            "outcomes": dict(Counter(row.outcome for row in self.rows).most_common()),
         }
-
-
-def judge(
-    rows: Iterable[FrameRow],
-    stamps_ns: Iterable[int],
-    tasks: int,
-    deadline_ns: int,
-    window_ns: tuple[int, int],
-) -> Figures:
-    """Count what became of the frames that were captured inside a window, first to last stamp.
-
-    `stamps_ns` are those of every frame that the camera sent, at each of which so many `tasks`
-    should have looked; the deadline runs from a frame's stamp to the publication of its result.
-    """
-    first_ns, last_ns = window_ns
-    counted = [row for row in rows if first_ns <= row.stamp_ns <= last_ns]
-    published = [
-        (row, row.published_ns - row.stamp_ns) for row in counted if row.published_ns is not None
-    ]
-    in_time = [row for row, age_ns in published if age_ns <= deadline_ns]
-    return Figures(
-        seconds=(last_ns - first_ns) / 1e9,
-        frames=tasks * sum(first_ns <= stamp_ns <= last_ns for stamp_ns in stamps_ns),
-        started=sum(row.start_ns is not None for row in counted),
-        admitted=sum(row.admitted for row in counted),
-        published=len(published),
-        in_time=len(in_time),
-        admitted_in_time=sum(row.admitted for row in in_time),
-        ages_ms=[age_ns / 1e6 for _, age_ns in published],
-        in_time_by_task=Counter(row.task for row in in_time),
-        outcomes=Counter(row.outcome for row in counted),
-    )
-
-
-def join(parts: Sequence[Figures]) -> Figures:
-    """Figures of several rounds of one side as one."""
-    return Figures(
-        seconds=sum(part.seconds for part in parts),
-        frames=sum(part.frames for part in parts),
-        started=sum(part.started for part in parts),
-        admitted=sum(part.admitted for part in parts),
-        published=sum(part.published for part in parts),
-        in_time=sum(part.in_time for part in parts),
-        admitted_in_time=sum(part.admitted_in_time for part in parts),
-        ages_ms=[age_ms for part in parts for age_ms in part.ages_ms],
-        in_time_by_task=sum((part.in_time_by_task for part in parts), Counter()),
-        outcomes=sum((part.outcomes for part in parts), Counter()),
-    )
 
 
 def add_arguments(add: Options) -> None:
@@ -272,7 +232,6 @@ def _measure_load(
     folder: Path,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    deadline_ns = int(deadline_ms * 1e6)
     rounds: list[tuple[str, list[FrameRow], tuple[int, int]]] = []
     stamps_file, received_file = folder / "stamps", folder / "received"
     source = f"images:{folder / 'frames'}"
@@ -293,24 +252,17 @@ def _measure_load(
                 rounds.append((side, FrameLog.read(spec.output), (first_ns, last_ns)))
                 say(f"overload: load {load:g}, {rate_hz:.1f} Hz, round {number + 1}: {side} done")
     stamps_ns = read_stamps_ns(stamps_file)
-    figures = {
-        side: join(
-            [
-                judge(rows, stamps_ns, len(spec.tasks), deadline_ns, window_ns)
-                for name, rows, window_ns in rounds
-                if name == side
-            ]
-        )
-        for side in SIDES
-    }
+    tallies = {side: Tally(len(spec.tasks), int(deadline_ms * 1e6)) for side in SIDES}
+    for side, rows, window_ns in rounds:
+        tallies[side].add(rows, stamps_ns, window_ns)
+    figures = {side: tally.to_dict() for side, tally in tallies.items()}
     received = json.loads(received_file.read_text(encoding="utf-8"))
-    ours, naive = figures["ours"], figures["naive"]
-    admitted = ours.admitted > 0 and ours.admitted_in_time >= ADMITTED_BAR * ours.admitted
-    more = ours.in_time / ours.seconds > naive.in_time / naive.seconds
+    admitted = (figures["ours"]["met_ratio_admitted"] or 0.0) >= ADMITTED_BAR
+    more = figures["ours"]["in_time_per_s"] > figures["naive"]["in_time_per_s"]
     return {
         "load": load,
         "rate_hz": rate_hz,
-        **{side: figures[side].to_dict() for side in SIDES},
+        **figures,
         # Of both sides together, with what lies outside the measured windows.
         "listener": {topic: len(stamps) for topic, stamps in received.items()},
         "passed": admitted and more,

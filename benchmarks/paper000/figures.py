@@ -31,10 +31,7 @@ def draw(models: Mapping[str, Any], folder: Path, *, runs: int, machine: str) ->
 
     `models` is what was measured of each network, with ``samples_ms``.
 
-    Raises
-    ------
-    ConfigurationError
-        When the folder cannot be written.
+    `ConfigurationError` when the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

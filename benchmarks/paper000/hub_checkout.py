@@ -22,12 +22,8 @@ def export_yolov5(checkout: Path, folder: Path, *, side: int = SIDE) -> Path:
     The checkout's own code is run: it must be one that you trust. `side` of the input is in
     pixels, a multiple of 32.
 
-    Raises
-    ------
-    ConfigurationError
-        When it is no such checkout.
-    ModelError
-        When its code fails, or the network cannot be exported.
+    `ConfigurationError` when it is no such checkout; `ModelError` when its code fails, or the
+    network cannot be exported.
     """
     hub = checkout / "hubconf.py"
     if not hub.is_file():

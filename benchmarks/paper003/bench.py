@@ -104,13 +104,7 @@ def add_arguments(add: Options) -> None:
 
 
 def run(args: argparse.Namespace, networks: Mapping[str, Entry] = NETWORKS) -> dict[str, Any]:
-    """Tune and measure the networks.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When TVM is missing.
-    """
+    """Tune and measure the networks; `BackendUnavailableError` when TVM is missing."""
     from jetson_dnn_rt.backends.registry import inspect_backend
 
     info = inspect_backend("tvm")

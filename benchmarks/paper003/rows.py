@@ -85,10 +85,7 @@ def measure_network(
 ) -> dict[str, Any]:
     """Measure all rows of a network in turn; a row that fails says why.
 
-    Raises
-    ------
-    ModelError
-        When torch cannot run the network: there is nothing to compare with.
+    `ModelError` when torch cannot run the network: there is nothing to compare with.
     """
     images = prepare_inputs(network.model, frames)
     pieces = network.pieces(FULL, 1)

@@ -149,10 +149,7 @@ def tune_all(
     dict
         By job: kernels, how many of them are tuned, trials, seconds, or why it failed.
 
-    Raises
-    ------
-    ConfigurationError
-        When another run tunes into the same folder.
+    `ConfigurationError` when another run tunes into the same folder.
     """
     found: dict[str, dict[str, Any]] = {}
     with folder.lock() if minutes else nullcontext():

@@ -241,7 +241,7 @@ def _beats(other: Figures, ours: Figures) -> bool:
         return False
     if own_energy is None or own_accuracy is None:
         return True
-    return (
+    return bool(
         other["miss_ratio"] <= ours["miss_ratio"]
         and energy < own_energy
         and accuracy > own_accuracy

@@ -68,10 +68,8 @@ def write_bag(
     topic : str, optional
         `TOPIC`, with ``/compressed`` behind it for JPEG, when it is not given.
 
-    Raises
-    ------
-    ConfigurationError
-        When rosbags is missing, the folder is there already, or these do not go together.
+    `ConfigurationError` when rosbags is missing, the folder is there already, or these do not go
+    together.
     """
     try:
         from rosbags.rosbag2 import (

@@ -81,12 +81,8 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    Raises
-    ------
-    ConfigurationError
-        When neither the bag nor the video is there.
-    BenchmarkError
-        When an evaluation fails.
+    `ConfigurationError` when neither the bag nor the video is there; `BenchmarkError` when an
+    evaluation fails.
     """
     frames = QUICK_FRAMES if args.quick else args.frames
     live = min(frames, QUICK_LIVE_FRAMES if args.quick else args.live_frames)
@@ -188,12 +184,8 @@ def _evaluate_on_fleet(
 
     Returns its answer, and how many of the `lines` of its results were there at that moment.
 
-    Raises
-    ------
-    ConfigurationError
-        When Dask is missing.
-    BenchmarkError
-        When it fails, or ended before a worker could be killed.
+    `ConfigurationError` when Dask is missing; `BenchmarkError` when it fails, or ended before a
+    worker could be killed.
     """
     try:
         from distributed import LocalCluster

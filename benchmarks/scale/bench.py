@@ -85,12 +85,8 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the parts.
 
-    Raises
-    ------
-    ConfigurationError
-        When --tasks do not rise, or the variant cannot run.
-    BenchmarkError
-        When a job does not end, or a stage fails.
+    `ConfigurationError` when --tasks do not rise, or the variant cannot run; `BenchmarkError` when
+    a job does not end, or a stage fails.
     """
     if sorted(set(args.tasks)) != args.tasks:
         raise ConfigurationError(f"--tasks must rise: {args.tasks}")

@@ -77,10 +77,7 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure all sizes and encodings; a row is one way.
 
-    Raises
-    ------
-    BenchmarkError
-        When the ways do not make the same input.
+    `BenchmarkError` when the ways do not make the same input.
     """
     devices, missing = _find_devices()
     rows: list[dict[str, Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import benches
 import pytest
@@ -26,6 +27,14 @@ def make_row(
     return FrameRow("detector", stamp * MS, start_ns, published_ns, started and admitted, outcome)
 
 
+def judge(
+    rows: list[FrameRow], stamps_ns: list[int], tasks: int, deadline: int, window: tuple[int, int]
+) -> dict[str, Any]:
+    tally = overload.Tally(tasks, deadline * MS)
+    tally.add(rows, stamps_ns, (window[0] * MS, window[1] * MS))
+    return tally.to_dict()
+
+
 def test_judged_by_hand() -> None:
     rows = [
         make_row(0, 5),  # before the window
@@ -37,8 +46,8 @@ def test_judged_by_hand() -> None:
         make_row(201, 211),  # after it
     ]
     stamps_ns = [stamp * MS for stamp in (0, 100, 110, 120, 130, 140, 200, 201)]
-    figures = overload.judge(rows, stamps_ns, 2, 50 * MS, (100 * MS, 200 * MS))
-    assert figures.to_dict() == {
+    figures = judge(rows, stamps_ns, 2, 50, (100, 200))
+    assert figures == {
         "seconds": 0.1,
         "frames": 12,
         "started": 4,
@@ -56,7 +65,7 @@ def test_judged_by_hand() -> None:
 
 
 def test_nothing_seen_has_no_ratios() -> None:
-    figures = overload.judge([], [], 2, MS, (0, 1000 * MS)).to_dict()
+    figures = judge([], [], 2, 1, (0, 1000))
     assert figures["met_ratio"] is None
     assert figures["met_ratio_admitted"] is None
     assert figures["in_time_per_s"] == 0.0
@@ -64,12 +73,13 @@ def test_nothing_seen_has_no_ratios() -> None:
 
 
 def test_rounds_are_added() -> None:
-    one = overload.judge([make_row(0, 1)], [0], 1, 5 * MS, (0, 100 * MS))
-    two = overload.judge([make_row(0, 9)], [0], 1, 5 * MS, (0, 100 * MS))
-    both = overload.join([one, two])
-    assert (both.seconds, both.frames, both.in_time) == (0.2, 2, 1)
-    assert both.ages_ms == [1.0, 9.0]
-    assert both.outcomes == {"met": 2}
+    tally = overload.Tally(1, 5 * MS)
+    for published in (1, 9):
+        tally.add([make_row(0, published)], [0], (0, 100 * MS))
+    both = tally.to_dict()
+    assert (both["seconds"], both["frames"], both["in_time"]) == (0.2, 2, 1)
+    assert both["age_ms"] == {"p50": 1.0, "p99": 9.0}
+    assert both["outcomes"] == {"met": 2}
 
 
 def test_specification_and_log_survive_their_texts(tmp_path: Path) -> None:
@@ -108,7 +118,7 @@ def test_stamp_is_read_from_a_serialized_message() -> None:
 
 
 def test_table_of_overload() -> None:
-    figures = overload.judge([make_row(0, 1)], [0], 1, 5 * MS, (0, 100 * MS)).to_dict()
+    figures = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
     result = {
         "models": {"detector": "null:1", "segmenter": "null:1"},
         "execution_alone_ms": {"detector": 1.0, "segmenter": 2.0},
