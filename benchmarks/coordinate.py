@@ -37,14 +37,7 @@ import numpy as np
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError, Phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.tasks import (
-    BenchTask,
-    add_task,
-    drain,
-    draw_frames,
-    make_task,
-    tick,
-)
+from benchmarks.harness.tasks import BenchTask, add_task, drain, draw_frames, make_task, tick
 from benchmarks.harness.timing import rotate
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import MODES
@@ -422,10 +415,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['hogs']} busy processes that come and go; period and deadline "
         f"{result['period_ms']:.1f} ms; {result['seconds_per_policy']:.0f} s for each policy; "
         f"horizon: {result['mode']}, confidence {result['confidence']}",
-        tabulate(
-            variants,
-            "task, variant, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, agreement:.3f",
-        ),
+        tabulate(variants, "task, variant, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, agreement:.3f"),
         tabulate(
             flatten(result["policies"]),
             "policy=name, frames, met=met_ratio:.1%, accuracy:.3f, switches/s=switches_per_s:.1f",

@@ -170,11 +170,7 @@ def _measure(
 
 
 def _make_variants(
-    model: Model,
-    whole: Split,
-    library: Library,
-    args: argparse.Namespace,
-    progress: PhaseProgress,
+    model: Model, whole: Split, library: Library, args: argparse.Namespace, progress: PhaseProgress
 ) -> tuple[dict[str, fx.GraphModule], dict[str, Any]]:
     """The networks to compare, and what is known of the recovery."""
     from jetson_dnn_rt.lab.compress.compression import fit
@@ -214,11 +210,7 @@ def _load_recovered(
 
 
 def _recover(
-    model: Model,
-    frames: list[Frame],
-    library: Library,
-    steps: int,
-    progress: PhaseProgress,
+    model: Model, frames: list[Frame], library: Library, steps: int, progress: PhaseProgress
 ) -> tuple[fx.GraphModule, dict[str, Any]]:
     from jetson_dnn_rt.lab.compress.compression import compress
 

@@ -173,8 +173,7 @@ def report(result: Mapping[str, Any]) -> Report:
         f"{result['model']}, {result['stages']} stages, {result['frames']} frames, "
         f"{' and '.join(result['variants'])}",
         tabulate(
-            flatten(result["gap_us"]),
-            "boundary=name, count, gap p50 us=p50:.1f, p99:.1f, max:.1f",
+            flatten(result["gap_us"]), "boundary=name, count, gap p50 us=p50:.1f, p99:.1f, max:.1f"
         ),
         f"a stage after a switch takes {result['stage_ratio']} of its time without one\n"
         f"a switch adds {added['p50']} us at the median, {added['p99']} us at p99, bar "

@@ -163,10 +163,7 @@ def make_runner(name: str, threads: int, part: Part) -> Runner:
 
 
 def add_opencv(
-    lineup: Lineup,
-    network: Network,
-    threads: int,
-    images: Sequence[npt.NDArray[np.float32]],
+    lineup: Lineup, network: Network, threads: int, images: Sequence[npt.NDArray[np.float32]]
 ) -> None:
     """OpenCV's faster engine, of those whose outputs are those of ONNX Runtime."""
     (piece,) = network.pieces(FULL, 1)
@@ -210,11 +207,7 @@ def _open_opencv(
 
 
 def _summarize(
-    model: Model,
-    stages: int,
-    backends: Sequence[str],
-    times: Mapping[str, Times],
-    lineup: Lineup,
+    model: Model, stages: int, backends: Sequence[str], times: Mapping[str, Times], lineup: Lineup
 ) -> dict[str, Any]:
     shown, notes = lineup.shown, lineup.notes
     medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}

@@ -191,10 +191,7 @@ def report(result: Mapping[str, Any]) -> Report:
             "exceeded=exceeded_to_claimed:.2f, passed",
         ),
         "largest difference to other libraries, same data",
-        tabulate(
-            result["agreement"],
-            "law, fit, library, difference=largest:.4%",
-        ),
+        tabulate(result["agreement"], "law, fit, library, difference=largest:.4%"),
         f"bars: covered >= {bars['coverage']:.0%}, tight (bound / truth, median) <= "
         f"{bars['tightness']}, flagged >= {bars['flagged']:.0%} of mixtures and dependent series, "
         f"<= {bars['false_alarms']:.0%} of the others, libraries within {bars['agreement']:.0%}: "

@@ -113,11 +113,7 @@ def measure_network(
         say(f"paper003: {title}: {len(lineup.chains)} rows in turn, {args.runs} rounds")
         times = _measure(lineup, images[0], args.runs, args.slow_runs)
         rows = describe_rows(times, lineup.shown, lineup.notes)
-    return {
-        "source": network.model.source,
-        "input": list(network.model.input_shape),
-        "rows": rows,
-    }
+    return {"source": network.model.source, "input": list(network.model.input_shape), "rows": rows}
 
 
 def _compile_tuned(

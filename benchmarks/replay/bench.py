@@ -333,10 +333,7 @@ def report(result: Mapping[str, Any]) -> Report:
         "\n".join(lines),
         f"{live['frames']} frames at {live['rate_hz']:.1f} Hz, deadlines {deadlines}; "
         f"expected beforehand {100 * live['predicted_miss_ratio']:.1f} % missed",
-        tabulate(
-            flatten(live["tasks"]),
-            "task=name, realtime:.2%, simulated:.2%, difference:.2%",
-        ),
+        tabulate(flatten(live["tasks"]), "task=name, realtime:.2%, simulated:.2%, difference:.2%"),
         f"{pressed}bars: all frames, identical, memory, {100 * MISS_BAR:.0f} points: "
         f"{say_verdict(result['passed'])}",
     ]

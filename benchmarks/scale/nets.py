@@ -23,14 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tasks import (
-    BenchTask,
-    add_task,
-    drain,
-    draw_frames,
-    load_task,
-    running,
-)
+from benchmarks.harness.tasks import BenchTask, add_task, drain, draw_frames, load_task, running
 from benchmarks.scale.cost import Run, find_costs
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame

@@ -137,11 +137,7 @@ def report(result: Mapping[str, Any]) -> Report:
 
 
 def _measure(
-    model: Model,
-    pipeline: Pipeline,
-    picture: tuple[int, int, str],
-    devices: bool,
-    seconds: float,
+    model: Model, pipeline: Pipeline, picture: tuple[int, int, str], devices: bool, seconds: float
 ) -> list[dict[str, Any]]:
     preprocessing, (height, width, encoding) = model.preprocessing, picture
     message = make_message(encoding, height, width)

@@ -172,10 +172,7 @@ def make_conversion(encoding: str, color: str) -> Callable[[Any], npt.NDArray[np
 
 def _find_place(geometry: Geometry) -> tuple[slice, slice]:
     top, left = geometry.offset_y, geometry.offset_x
-    return (
-        slice(top, top + geometry.resized_height),
-        slice(left, left + geometry.resized_width),
-    )
+    return (slice(top, top + geometry.resized_height), slice(left, left + geometry.resized_width))
 
 
 def _count_steps(preprocessing: Preprocessing) -> int:

@@ -36,13 +36,7 @@ from benchmarks.multi_dnn.ours import (
     list_splits,
     list_variants,
 )
-from benchmarks.multi_dnn.processes import (
-    LEAST_RUNS,
-    Load,
-    Processes,
-    ProcessFailedError,
-    run_for,
-)
+from benchmarks.multi_dnn.processes import LEAST_RUNS, Load, Processes, ProcessFailedError, run_for
 from benchmarks.multi_dnn.queue import JobQueue, QueuedNetwork
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.decomposition import describe_layer
@@ -295,10 +289,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     output = tmp_path / "multi_dnn.json"
     options = "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch"
     _, result = benches.run(
-        "multi_dnn",
-        options,
-        "--minutes 0.01 --window 0.01 --output",
-        str(output),
+        "multi_dnn", options, "--minutes 0.01 --window 0.01 --output", str(output)
     )
     (found,) = result["rows"]
     assert found["models"] == ["builtin:detector"] * 2

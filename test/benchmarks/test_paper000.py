@@ -90,8 +90,7 @@ def test_a_bound_is_never_shown_without_its_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "off", "sound"),
-    [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)],
+    ("count", "off", "sound"), [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)]
 )
 def test_the_bars(count: int, off: float, sound: bool) -> None:
     entry = {"time_ms": {"count": count}, "pwcet": {"statement": "s"}, "layers_off": off}

@@ -35,12 +35,7 @@ def judge(ours: relations.Figures, **others: relations.Figures) -> dict[str, boo
     return {str(bar["bar"]): bool(bar["met"]) for bar in policies._judge([cell])}
 
 
-ALL_MET = {
-    "misses": True,
-    "not beaten": True,
-    "energy_per_met_frame_j": True,
-    "accuracy": True,
-}
+ALL_MET = {"misses": True, "not beaten": True, "energy_per_met_frame_j": True, "accuracy": True}
 
 
 @pytest.mark.parametrize(

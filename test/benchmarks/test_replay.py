@@ -34,10 +34,7 @@ def test_deadlines_are_missed_now_and_then(tmp_path: Path) -> None:
 def ratios(detector: float, segmenter: float) -> dict[str, Any]:
     return {
         "miss_ratio": (detector + segmenter) / 2,
-        "tasks": {
-            "detector": {"miss_ratio": detector},
-            "segmenter": {"miss_ratio": segmenter},
-        },
+        "tasks": {"detector": {"miss_ratio": detector}, "segmenter": {"miss_ratio": segmenter}},
     }
 
 
