@@ -26,9 +26,10 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError, Phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import BenchTask, add_task, drain, draw_frames, make_task, tick
-from benchmarks.harness.timing import rotate
+from benchmarks.harness.timing import find_quantiles, rotate
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
@@ -264,19 +265,6 @@ def _name_variants(given: str | None, model: Model) -> list[str]:
 # -- the policies ------------------------------------------------------------------------------
 
 
-@dataclass
-class _Tally:
-    """What became of a task's frames under a policy."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    responses_ms: list[float] = field(default_factory=list)
-    paths: Counter[tuple[int, tuple[str, ...]]] = field(default_factory=Counter)
-    """Of met frames: the picture, and the variant of each run of stages."""
-    stages: Counter[str] = field(default_factory=Counter)
-    switches: int = 0
-    last: str = ""
-
-
 class _Contestant:
     """A policy with an executor of its own, which works in its own windows only."""
 
@@ -289,7 +277,8 @@ class _Contestant:
         settings: PolicySettings,
     ) -> None:
         self.name, self._subjects = name, subjects
-        self._tallies = {task: _Tally() for task in subjects}
+        self._jobs: list[tuple[JobRecord, int]] = []
+        """Jobs that ended, and the pictures that they saw."""
         self._results: dict[tuple[str, int, tuple[str, ...]], Result] = {}
         self.seconds = 0.0
         policy = create_policy(
@@ -306,68 +295,60 @@ class _Contestant:
         self.executor.start()
 
     def _observe(self, record: JobRecord, work: Work) -> None:
-        tally = self._tallies[record.task]
-        tally.outcomes[record.outcome.value] += 1
-        path = tuple(stage.variant for stage in record.stages)
-        for variant in path:
-            tally.stages[variant] += 1
-            tally.switches += bool(tally.last) and variant != tally.last
-            tally.last = variant
+        picture, path = work.frame.sequence, _find_path(record)
+        self._jobs.append((record, picture))
         if record.outcome is Outcome.MET:
             assert work.result is not None
-            tally.responses_ms.append(record.response_time_ns / 1e6)
-            tally.paths[work.frame.sequence, path] += 1
             # The same picture in the same variants gives the same result: one of them is kept.
-            self._results.setdefault((record.task, work.frame.sequence, path), work.result)
+            self._results.setdefault((record.task, picture, path), work.result)
 
-    @property
-    def outcomes(self) -> Counter[str]:
-        """Of all frames so far."""
-        return sum((tally.outcomes for tally in self._tallies.values()), Counter())
-
-    @property
-    def met_ratio(self) -> float:
-        """Share of all frames that were met."""
-        return self.outcomes["met"] / self.outcomes.total()
+    def find_met_ratio(self, tasks: Collection[str]) -> float:
+        """Share of the frames of some tasks that were met."""
+        outcomes = [record.outcome for record, _ in self._jobs if record.task in tasks]
+        return outcomes.count(Outcome.MET) / len(outcomes)
 
     def figures(self) -> dict[str, Any]:
         """What it reached."""
-        tallies = self._tallies.values()
-        outcomes = self.outcomes
-        released = outcomes.total()
-        decisions_us = np.array(self.coordinator.decision_times_ns) / 1e3
-        accuracies = {task: self._measure_accuracy(task) for task in self._tallies}
+        records = [record for record, _ in self._jobs]
+        paths = {
+            task: [variant for one in records if one.task == task for variant in _find_path(one)]
+            for task in self._subjects
+        }
+        switches = sum(a != b for path in paths.values() for a, b in pairwise(path))
+        accuracies = {task: self._measure_accuracy(task) for task in self._subjects}
+        responses_ns = [one.response_time_ns for one in records if one.outcome is Outcome.MET]
         return {
-            "frames": released,
-            "outcomes": dict(outcomes),
-            "met_ratio": self.met_ratio,
-            "met_ratio_by_task": {
-                task: tally.outcomes["met"] / tally.outcomes.total()
-                for task, tally in self._tallies.items()
-            },
+            "frames": len(records),
+            "outcomes": dict(Counter(record.outcome.value for record in records)),
+            "met_ratio": self.find_met_ratio(self._subjects),
+            "met_ratio_by_task": {task: self.find_met_ratio([task]) for task in self._subjects},
             "accuracy": float(np.mean(list(accuracies.values()))),
             "accuracy_by_task": accuracies,
-            "switches_per_s": sum(tally.switches for tally in tallies) / self.seconds,
-            "stages_by_variant": dict(sum((tally.stages for tally in tallies), Counter())),
-            "response_ms": {
-                key: float(np.quantile(np.concatenate([t.responses_ms for t in tallies]), share))
-                for key, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-            },
-            "decision_us": {
-                key: float(np.quantile(decisions_us, share))
-                for key, share in (("p50", 0.5), ("p99", 0.99))
-            },
+            "switches_per_s": switches / self.seconds,
+            "stages_by_variant": dict(Counter(v for path in paths.values() for v in path)),
+            "response_ms": find_quantiles(responses_ns, "p50 p99 max", 1e6),
+            "decision_us": find_quantiles(self.coordinator.decision_times_ns, "p50 p99", 1e3),
         }
 
     def _measure_accuracy(self, task: str) -> float:
         """Mean agreement of the met frames with the full model on the same pictures."""
-        subject, paths = self._subjects[task], self._tallies[task].paths
+        subject = self._subjects[task]
+        met = Counter(
+            (picture, _find_path(record))
+            for record, picture in self._jobs
+            if record.task == task and record.outcome is Outcome.MET
+        )
         total = 0.0
-        for (picture, path), count in paths.items():
+        for (picture, path), count in met.items():
             result = self._results[task, picture, path]
             full = subject.reference[picture]
             total += count * compare(subject.kind, [full], [result], "full").value
-        return total / max(1, paths.total())
+        return total / max(1, met.total())
+
+
+def _find_path(record: JobRecord) -> tuple[str, ...]:
+    """The variant of each run of stages."""
+    return tuple(stage.variant for stage in record.stages)
 
 
 # -- the run -----------------------------------------------------------------------------------
@@ -388,7 +369,7 @@ def _drive(
                 load.play(PHASES)
                 _show(contestant, frames, period_ns, round(seconds * 1e9))
                 load.finish()
-            met = ", ".join(f"{one.name} {one.met_ratio:.4f}" for one in contestants)
+            met = ", ".join(f"{one.name} {one.find_met_ratio(_KINDS):.4f}" for one in contestants)
             say(f"coordinate: round {number + 1}: met {met}")
 
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.timing import frozen_garbage
+from benchmarks.harness.timing import find_quantiles, frozen_garbage
 from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
@@ -129,12 +129,7 @@ def _take_turns(contestants: list[_Contestant], count: int) -> None:
 
 def _describe(boards: Sequence[_Contestant]) -> dict[str, Any]:
     figures = [
-        {
-            "p50": round(float(np.percentile(one.times_ns, 50)) / 1e3, 2),
-            "p99": round(float(np.percentile(one.times_ns, 99)) / 1e3, 2),
-            "max": round(max(one.times_ns) / 1e3, 2),
-            "made_s": round(one.made_s, 2),
-        }
+        {**find_quantiles(one.times_ns, "p50 p99 max", 1e3, 2), "made_s": round(one.made_s, 2)}
         for one in boards
     ]
     few, many = ([_split(one.times_ns, share) for share in (50, 99)] for one in boards)

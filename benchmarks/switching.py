@@ -35,6 +35,7 @@ from benchmarks.harness.tasks import (
     make_task,
     running,
 )
+from benchmarks.harness.timing import find_quantiles
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -93,14 +94,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         records = _drive(make_task("task", variants), args.frames)
         memory_bytes = variants.memory_bytes
     kept, switched = _sort(records)
-    added_us = {
-        f"p{quantile}": round(
-            float(np.percentile(switched.gaps, quantile) - np.percentile(kept.gaps, quantile))
-            / 1e3,
-            1,
-        )
-        for quantile in (50, 99)
-    }
+    sides = [find_quantiles(kind.gaps, "p50 p99", 1e3) for kind in (kept, switched)]
+    added_us = {name: round(sides[1][name] - value, 1) for name, value in sides[0].items()}
     return {
         "model": args.model,
         "variants": names,
@@ -149,12 +144,7 @@ def _sort(records: Sequence[JobRecord]) -> tuple[_Boundaries, _Boundaries]:
 
 
 def _describe(times_ns: list[int]) -> dict[str, float]:
-    return {
-        "count": len(times_ns),
-        "p50": round(float(np.median(times_ns)) / 1e3, 1),
-        "p99": round(float(np.percentile(times_ns, 99)) / 1e3, 1),
-        "max": round(max(times_ns) / 1e3, 1),
-    }
+    return {"count": len(times_ns), **find_quantiles(times_ns, "p50 p99 max", 1e3, 1)}
 
 
 def _find_stage_ratio(kept: _Boundaries, switched: _Boundaries) -> float:

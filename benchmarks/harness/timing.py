@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -89,3 +89,15 @@ def quantile_ms(times: Times, share: float) -> float:
 def find_overhead_percent(plain: Times, other: Times) -> float:
     """How much longer the other one takes: the median over pairs of one round."""
     return round(100.0 * (float(np.median(other / plain)) - 1.0), 2)
+
+
+def find_quantiles(
+    values: Sequence[float] | npt.NDArray[Any],
+    names: str,
+    scale: float = 1.0,
+    digits: int | None = None,
+) -> dict[str, float]:
+    """Quantiles by name, ``p50 p99 max``, of values divided by `scale`; between two of them."""
+    shares = {name: 100.0 if name == "max" else float(name[1:]) for name in names.split()}
+    found = {name: float(np.percentile(values, share)) / scale for name, share in shares.items()}
+    return found if digits is None else {n: round(value, digits) for n, value in found.items()}

@@ -121,103 +121,72 @@ class ScheduledNetwork:
     def __init__(self, prepared: Prepared, variant: Variant, threads: int, name: str) -> None:
         self.name, self.variant = name, variant
         self._runner = make_runner(prepared, variant, threads)
+        self.device = self._runner.device
+        self.cuda_graph: bool | None = getattr(self._runner, "cuda_graph", None)
+        self.close = self._runner.close
         self._image = _fill_input(self._runner, prepared.spec.make_image())
         self.outputs: Outputs = []
         self.run(Work(_make_frame(0)))
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self._runner.device
-
-    @property
-    def cuda_graph(self) -> bool | None:
-        """Whether it is launched as a CUDA graph; None on the CPU."""
-        return getattr(self._runner, "cuda_graph", None)
 
     def run(self, work: Work) -> None:
         """The one stage of the task: from the input buffer to outputs on the host."""
         self._runner.urgency = work.urgency
         self.outputs = _run_once(self._runner, self._image)
 
-    def close(self) -> None:
-        """Give the runner back."""
-        self._runner.close()
 
+def measure_scheduled(
+    networks: Sequence[ScheduledNetwork], workers: int, seconds: float
+) -> list[Times]:
+    """Run the executor with a task for each network, each with one frame in flight all the time.
 
-class Scheduled:
-    """The executor with a task for each network, each with one frame in flight all the time."""
+    Times are from handing in a frame to its result, by network; `MissedError` when a frame was not
+    met.
+    """
+    executor = Executor(workers, "edf")
+    times: dict[str, list[int]] = {network.name: [] for network in networks}
+    start_ns: dict[str, int] = {}
+    missed: list[str] = []
+    done = threading.Semaphore(0)
+    end_ns = 0
 
-    def __init__(self, networks: Sequence[ScheduledNetwork], workers: int) -> None:
-        self._networks = list(networks)
-        self.workers = workers
+    def submit(name: str) -> None:
+        frame = _make_frame(len(times[name]))
+        start_ns[name] = time.perf_counter_ns()
+        executor.submit(name, frame, executor.clock.now_ns())
 
-    def measure(self, seconds: float) -> list[Times]:
-        """Times from handing in a frame to its result, in ns, by network.
-
-        `MissedError` when a frame was not met.
-        """
-        executor = Executor(self.workers, "edf")
-        feed = _Feed(executor, [network.name for network in self._networks], seconds)
-        total_ns = round(sum(network.variant.alone_ms for network in self._networks) * 1e6)
-        deadline_ns = max(_LEAST_DEADLINE_NS, DEADLINES * total_ns)
-        for network in self._networks:
-            stage = Stage("inference", network.run, device=network.device)
-            task = BenchTask(
-                network.name, ("inference",), {network.variant.name: (stage,)},
-                period_ns=max(1, total_ns), deadline_ns=deadline_ns,
-            )  # fmt: skip
-            add_task(executor, task, feed.take)
-        was_enabled = gc.isenabled()
-        try:
-            with running(executor):
-                feed.start()
-                if not feed.done.wait(_WAIT_S + seconds):
-                    raise MissedError(f"the executor did not end in {_WAIT_S + seconds:g} s")
-        finally:
-            if was_enabled:
-                gc.enable()
-        if feed.missed:
-            raise MissedError(f"frames that were not met: {feed.missed}")
-        return [np.array(feed.times[network.name], np.int64) for network in self._networks]
-
-
-class _Feed:
-    """Hands in the next frame of a task when the one before is done."""
-
-    def __init__(self, executor: Executor, names: Sequence[str], seconds: float) -> None:
-        self._executor = executor
-        self._seconds = seconds
-        self._start_ns: dict[str, int] = {}
-        self._end_ns = 0
-        self._open = len(names)
-        self.times: dict[str, list[int]] = {name: [] for name in names}
-        self.missed = ""
-        self.done = threading.Event()
-
-    def start(self) -> None:
-        self._end_ns = time.perf_counter_ns() + round(self._seconds * 1e9)
-        for name in self.times:
-            self._submit(name)
-
-    def _submit(self, name: str) -> None:
-        frame = _make_frame(len(self.times[name]))
-        self._start_ns[name] = time.perf_counter_ns()
-        self._executor.submit(name, frame, self._executor.clock.now_ns())
-
-    def take(self, record: JobRecord, work: Work) -> None:
+    def take(record: JobRecord, work: Work) -> None:
         """Observer of all tasks; called on one thread."""
         now_ns = time.perf_counter_ns()
-        times = self.times[record.task]
-        times.append(now_ns - self._start_ns[record.task])
+        taken = times[record.task]
+        taken.append(now_ns - start_ns[record.task])
         if record.outcome is not Outcome.MET:
-            self.missed = f"{record.task}: {record.outcome.value} {record.reason}".strip()
-        if not self.missed and (now_ns < self._end_ns or len(times) < LEAST_RUNS):
-            self._submit(record.task)
-            return
-        self._open -= 1
-        if self._open == 0:
-            self.done.set()
+            missed.append(f"{record.task}: {record.outcome.value} {record.reason}".strip())
+        if not missed and (now_ns < end_ns or len(taken) < LEAST_RUNS):
+            submit(record.task)
+        else:
+            done.release()
+
+    total_ns = round(sum(network.variant.alone_ms for network in networks) * 1e6)
+    deadline_ns = max(_LEAST_DEADLINE_NS, DEADLINES * total_ns)
+    for network in networks:
+        stages = {network.variant.name: (Stage("inference", network.run, device=network.device),)}
+        task = BenchTask(network.name, ("inference",), stages, {}, max(1, total_ns), deadline_ns)
+        add_task(executor, task, take)
+    was_enabled = gc.isenabled()
+    try:
+        with running(executor):
+            end_ns = time.perf_counter_ns() + round(seconds * 1e9)
+            for name in times:
+                submit(name)
+            for _ in times:
+                if not done.acquire(timeout=_WAIT_S + seconds):
+                    raise MissedError(f"the executor did not end in {_WAIT_S + seconds:g} s")
+    finally:
+        if was_enabled:
+            gc.enable()
+    if missed:
+        raise MissedError(f"frames that were not met: {missed[-1]}")
+    return [np.array(taken, np.int64) for taken in times.values()]
 
 
 def _make_frame(sequence: int) -> Frame:
@@ -260,17 +229,15 @@ class Ours:
             partial(ScheduledNetwork, network, variants[network.spec], name=f"dnn-{index}")
             for index, network in enumerate(prepared)
         ]
-        splits = list_splits(device, len(prepared), cores)
         found: list[tuple[float, tuple[int, int]]] = []
-        for split in splits:
+        for split in list_splits(device, len(prepared), cores):
             self._load(split[1])
-            times = Scheduled(self.networks, split[0]).measure(seconds)
+            times = measure_scheduled(self.networks, split[0], seconds)
             mean_ms = float(np.mean([np.median(taken) for taken in times])) * 1e-6
             self.tried[f"{split[0]} x {split[1]}"] = round(mean_ms, 3)
             found.append((mean_ms, split))
         self.split = min(found)[1]
         self._load(self.split[1])
-        self._scheduled = Scheduled(self.networks, self.split[0])
 
     def _load(self, threads: int) -> None:
         if self.networks and self._threads == threads:
@@ -281,8 +248,8 @@ class Ours:
             self.networks.append(make(threads=threads))
 
     def measure(self, seconds: float) -> list[Times]:
-        """See `Scheduled.measure`."""
-        return self._scheduled.measure(seconds)
+        """See `measure_scheduled`."""
+        return measure_scheduled(self.networks, self.split[0], seconds)
 
     def close(self) -> None:
         """Give all runners back."""

@@ -194,14 +194,13 @@ class _Row:
     def _load(self, mode: str) -> tuple[list[Outputs], list[str], list[str], dict[str, Any]]:
         """Load a mode: the outputs of all instances, their forms and precisions, and facts."""
         say(f"multi-dnn: loading mode {mode}")
-        bench, count = self._bench, len(self._prepared)
-        device = bench.device
+        bench, count, device = self._bench, len(self._prepared), self._bench.device
         if mode == "e":
             variants = {prepared.spec: bench.chosen[prepared.spec] for prepared in self._prepared}
             ours = Ours(self._prepared, variants, device, bench.cores, _TRIAL_S)
             self._stack.callback(ours.close)
             self._measures[mode] = ours.measure
-            chosen = [variants[prepared.spec] for prepared in self._prepared]
+            chosen = [network.variant for network in ours.networks]
             graphs = [network.cuda_graph for network in ours.networks]
             facts = {
                 "workers": ours.split[0],
@@ -209,32 +208,29 @@ class _Row:
                 "workers_tried_ms": ours.tried,
                 "cuda_graphs": None if None in graphs else all(graphs),
             }
-            return (
-                [network.outputs for network in ours.networks],
-                [variant.form for variant in chosen],
-                [variant.precision for variant in chosen],
-                facts,
-            )
+            outputs = [network.outputs for network in ours.networks]
+            return outputs, [v.form for v in chosen], [v.precision for v in chosen], facts
         forms = [_FORMS[mode] if prepared.ranks else "original" for prepared in self._prepared]
         kinds = [f"{device}-fp32"] * count
+        pairs = list(zip(self._prepared, forms, strict=True))
         if mode in "ab":
             processes = self._processes
-            loads = [
-                Load(
-                    prepared.spec,
-                    mode,
-                    prepared.ranks if form == "tucker" else {},
-                    prepared.save(form, bench.folder),
-                )
-                for prepared, form in zip(self._prepared, forms, strict=True)
-            ]
             self._stack.callback(processes.drop)
-            processes.load(loads)
+            processes.load(
+                [
+                    Load(
+                        one.spec,
+                        mode,
+                        one.ranks if form == "tucker" else {},
+                        one.save(form, bench.folder),
+                    )
+                    for one, form in pairs
+                ]
+            )
             self._measures[mode] = lambda seconds: processes.measure(mode, seconds)
             return processes.outputs(mode), forms, kinds, {}
         networks = [
-            QueuedNetwork(prepared.split(form), prepared.spec.make_image(), device)
-            for prepared, form in zip(self._prepared, forms, strict=True)
+            QueuedNetwork(one.split(form), one.spec.make_image(), device) for one, form in pairs
         ]
         pool = count if device == "cuda" else min(count, bench.cores)
         jobs = JobQueue(networks, device, pool, max(1, bench.cores // pool))

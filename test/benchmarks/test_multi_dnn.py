@@ -30,11 +30,11 @@ from benchmarks.multi_dnn.networks import (
 )
 from benchmarks.multi_dnn.ours import (
     MissedError,
-    Scheduled,
     Variant,
     choose_variant,
     list_splits,
     list_variants,
+    measure_scheduled,
 )
 from benchmarks.multi_dnn.processes import LEAST_RUNS, Load, Processes, ProcessFailedError, run_for
 from benchmarks.multi_dnn.queue import JobQueue, QueuedNetwork
@@ -237,7 +237,7 @@ def test_each_task_has_one_frame_in_flight() -> None:
         return lambda work: seen[name].append(work.frame.sequence)
 
     networks = [make_network(name, run(name)) for name in seen]
-    taken = Scheduled(networks, 2).measure(0.0)
+    taken = measure_scheduled(networks, 2, 0.0)
     assert [len(values) for values in taken] == [LEAST_RUNS] * 2
     assert seen == {name: list(range(LEAST_RUNS)) for name in seen}
     assert all((values > 0).all() for values in taken)
@@ -248,7 +248,7 @@ def test_a_frame_that_fails_is_no_figure() -> None:
         raise ValueError("broken")
 
     with pytest.raises(MissedError, match="failed ValueError: broken"):
-        Scheduled([make_network("x", fail)], 1).measure(0.0)
+        measure_scheduled([make_network("x", fail)], 1, 0.0)
 
 
 def test_splits_use_all_cores() -> None:
