@@ -30,6 +30,7 @@ from benchmarks.harness.tasks import (
     drain,
     draw_frames,
     load_variants,
+    make_executor,
     make_task,
     running,
     tick,
@@ -193,7 +194,7 @@ class _Bench:
         seconds, count = self._args.seconds, len(self._tasks)
         period_ns = round(count * self.cost_ns / self._args.workers / load)
         records: list[JobRecord] = []
-        executor = Executor(self._args.workers, "edf")
+        executor = make_executor(self._args.workers, "edf")
         for task in self._tasks:
             task.period_ns = period_ns
             task.deadline_ns = round(self._args.deadline_factor * period_ns)

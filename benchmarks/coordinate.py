@@ -38,7 +38,16 @@ import numpy as np
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError, Phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.tasks import BenchTask, add_task, drain, draw_frames, make_task, tick
+from benchmarks.harness.tasks import (
+    BenchTask,
+    add_task,
+    drain,
+    draw_frames,
+    load_variants,
+    make_executor,
+    make_task,
+    tick,
+)
 from benchmarks.harness.timing import find_quantiles, rotate
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import MODES
@@ -58,13 +67,12 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
-from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default
+from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 POLICIES = ("static-full", "static-fast", "neuos_balanced", "horizon")
@@ -221,10 +229,9 @@ def _load(
     for spec in builder.list_missing():
         say(f"coordinate: {name}: {spec} is built, once")
         builder.build(spec)
-    variants = VariantSet(
-        model, names, settings, threads=1, stages=args.stages, library=library, finest=True
+    variants = load_variants(
+        stack, model, names, all_of_them=False, stages=args.stages, library=library, finest=True
     )
-    stack.callback(variants.close)
     for variant, why in variants.left_out.items():
         say(f"coordinate: {name}: {variant} is left out: {why}")
     if len(variants.pipelines) < 2:
@@ -285,7 +292,7 @@ class _Contestant:
             name.partition("-")[0], clocks, tables, settings, workers=1, interference=(1.0,)
         )
         self.coordinator = Coordinator(clocks, tables, policy, timer=time.perf_counter_ns)
-        self.executor = Executor(1)
+        self.executor = make_executor(1)
         for precedence, (table, subject) in enumerate(zip(tables, subjects.values(), strict=True)):
             task = subject.task
             task.period_ns, task.deadline_ns = table.period_ns, table.deadline_ns

@@ -24,14 +24,21 @@ from typing import Any
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError, busy_cores
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.tasks import add_task, drain, draw_frames, load_task, running, tick
+from benchmarks.harness.tasks import (
+    add_task,
+    drain,
+    draw_frames,
+    load_task,
+    make_executor,
+    running,
+    tick,
+)
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.tally import Tally
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.reader import open_trace
@@ -104,7 +111,7 @@ def record(seconds: float, stages: int) -> list[JobRecord]:
     """Run both tasks for so long; the records of all their jobs."""
     records: list[JobRecord] = []
     scenes = draw_frames(_SCENES)
-    executor = Executor(1)
+    executor = make_executor(1)
     with ExitStack() as stack:
         tasks = [
             load_task(stack, name, f"builtin:{name}", ["full@torch-fp32"], stages=stages)

@@ -32,6 +32,7 @@ from benchmarks.harness.tasks import (
     drain,
     draw_frames,
     load_variants,
+    make_executor,
     make_task,
     running,
 )
@@ -39,7 +40,6 @@ from benchmarks.harness.timing import find_quantiles
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.variants.spec import VariantSpec
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _drive(task: BenchTask, frames: int) -> list[JobRecord]:
     records: list[JobRecord] = []
     task.period_ns = task.deadline_ns = _DEADLINE_NS
-    executor = Executor(1)
+    executor = make_executor(1)
     add_task(executor, task, lambda record, work: records.append(record))
     scenes = draw_frames(8)
     names = list(task.stages)

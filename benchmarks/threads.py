@@ -24,6 +24,7 @@ from benchmarks.harness.tasks import (
     drain,
     draw_frames,
     load_task,
+    make_executor,
     running,
     tick,
 )
@@ -32,7 +33,6 @@ from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
@@ -134,7 +134,7 @@ def _forecast(side: Side, period_ns: int) -> SplitFigures:
 
 def play(side: Side, frame: Frame, period_ns: int, seconds: float) -> float:
     """Share of the frames that the executor meets, one of each task every period."""
-    executor = Executor(side.split.workers)
+    executor = make_executor(side.split.workers)
     executor.set_cohort_slowdown(side.slowdown)
     for precedence, task in enumerate(side.tasks):
         task.period_ns = task.deadline_ns = period_ns

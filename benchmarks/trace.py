@@ -29,11 +29,10 @@ import numpy as np
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, say_verdict
-from benchmarks.harness.tasks import add_task, drain, load_task, running, tick
+from benchmarks.harness.tasks import add_task, drain, load_task, make_executor, running, tick
 from benchmarks.harness.timing import Times, alternate, frozen_garbage
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -109,7 +108,7 @@ class _Bench:
 
     def __init__(self, folder: Path, stack: ExitStack, *, sched_fifo: bool) -> None:
         self._image = np.full((48, 64, 3), 114, np.uint8)
-        self._executor = Executor(1, realtime=RealtimeConfig(sched_fifo=sched_fifo))
+        self._executor = make_executor(1, realtime=RealtimeConfig(sched_fifo=sched_fifo))
         self._round = _Round()
         self._traced = False
         self._sequence = 0

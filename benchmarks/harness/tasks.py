@@ -89,13 +89,18 @@ class BenchTask:
 
 
 def load_variants(
-    stack: ExitStack, model: Model | str, variants: Sequence[str] = (), **options: Any
+    stack: ExitStack,
+    model: Model | str,
+    variants: Sequence[str] = (),
+    *,
+    all_of_them: bool = True,
+    **options: Any,
 ) -> VariantSet:
-    """Load a model in some variants, all of which must run here; none = the package's default.
+    """Load a model in some variants; none = the package's default.
 
     `options` are those of `VariantSet`; `stack` closes it.
 
-    `ConfigurationError` when a variant is left out.
+    `ConfigurationError` when a variant is left out, and all of them are wanted.
     """
     from jetson_dnn_rt.models.heads.base import DecoderSettings
     from jetson_dnn_rt.models.sources.registry import load_model
@@ -104,7 +109,7 @@ def load_variants(
     loaded = load_model(model, weights="none") if isinstance(model, str) else model
     found = VariantSet(loaded, list(variants), DecoderSettings(), **{"threads": 1, **options})
     stack.callback(found.close)
-    for name in variants:
+    for name in variants if all_of_them else ():
         if name in found.left_out:
             raise ConfigurationError(f"--variant {name} is not loaded: {found.left_out[name]}")
     return found
@@ -146,13 +151,13 @@ class TaskSpec:
             input_size=self.input_size,
         )
 
-    def build_pipeline(self, threads: int) -> Pipeline:
-        """Load the model and make its stages."""
+    def build_pipeline(self, threads: int, model: Model | None = None) -> Pipeline:
+        """Make the stages of the model, which is loaded unless it is given."""
         from jetson_dnn_rt.models.heads.base import DecoderSettings
         from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
         from jetson_dnn_rt.variants.spec import VariantSpec
 
-        model = self.load()
+        model = model or self.load()
         spec = VariantSpec.parse(self.variant) if self.variant else choose_default(model)
         return build_pipeline(model, spec, DecoderSettings(), threads=threads)
 
@@ -180,6 +185,11 @@ def add_task(
         observe,
         warm_up_times_ns=task.times_ns or None,
     )
+
+
+def make_executor(workers: int = 1, discipline: str = "edf", **options: Any) -> Executor:
+    """The executor of a benchmark; `options` are further ones of its class."""
+    return Executor(workers, discipline, **options)
 
 
 @contextmanager

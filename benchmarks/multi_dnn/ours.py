@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.harness.tasks import BenchTask, add_task, running
+from benchmarks.harness.tasks import BenchTask, add_task, make_executor, running
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
 from benchmarks.multi_dnn.networks import NetworkSpec, Prepared
 from benchmarks.multi_dnn.processes import LEAST_RUNS, Outputs
@@ -28,7 +28,6 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 
 BACKENDS = {"cpu": ("openvino", "onnxruntime", "torch"), "cuda": ("torch",)}
@@ -142,7 +141,7 @@ def measure_scheduled(
     Times are from handing in a frame to its result, by network; `MissedError` when a frame was not
     met.
     """
-    executor = Executor(workers, "edf")
+    executor = make_executor(workers, "edf")
     times: dict[str, list[int]] = {network.name: [] for network in networks}
     start_ns: dict[str, int] = {}
     missed: list[str] = []

@@ -22,9 +22,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.tasks import BenchTask, add_task, drain, load_task, running, tick
+from benchmarks.harness.tasks import (
+    BenchTask,
+    add_task,
+    drain,
+    load_task,
+    make_executor,
+    running,
+    tick,
+)
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 
 VARIANT = "full@null"
@@ -112,7 +119,7 @@ class CostBench:
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         self._workers = workers
         self._image = np.full((*_SIZE, 3), 114, np.uint8)
-        self._executor = Executor(workers, discipline, max_inflight=max_inflight)
+        self._executor = make_executor(workers, discipline, max_inflight=max_inflight)
         self._runs: list[tuple[int, str, int, int, int, int, int]] = []
         self._released_ns: dict[tuple[str, int], int] = {}
         self._sequence = 0

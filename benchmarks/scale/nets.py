@@ -23,7 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tasks import BenchTask, add_task, drain, draw_frames, load_task, running
+from benchmarks.harness.tasks import (
+    BenchTask,
+    add_task,
+    drain,
+    draw_frames,
+    load_task,
+    make_executor,
+    running,
+)
 from benchmarks.scale.cost import Run, find_costs
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
@@ -170,7 +178,7 @@ class NetBench:
 
     def _executor(self, count: int) -> Executor:
         if count not in self._executors:
-            executor = Executor(self._workers)
+            executor = make_executor(self._workers)
             for task in self.tasks[:count]:
                 add_task(executor, task, self._observe)
             self._executors[count] = self._stack.enter_context(running(executor))

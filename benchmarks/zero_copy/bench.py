@@ -44,12 +44,10 @@ from benchmarks.zero_copy.ways import (
 )
 from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import build_pipeline, choose_default
 
 BAR_RATIO = 2.0
 BAR_SIZE, BAR_ENCODING = (720, 1280), "bgr8"
@@ -82,10 +80,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     devices, missing = _find_devices()
     rows: list[dict[str, Any]] = []
     with _use_threads(args.threads):
-        model = TaskSpec("task", args.kind, args.model).load()
-        pipeline = build_pipeline(
-            model, choose_default(model), DecoderSettings(), threads=args.threads
-        )
+        spec = TaskSpec("task", args.kind, args.model)
+        model = spec.load()
+        pipeline = spec.build_pipeline(args.threads, model)
         try:
             for height, width in args.sizes:
                 for encoding in args.encodings:
