@@ -36,17 +36,15 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
-    choose_split,
-    list_splits,
-)
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
-from jetson_dnn_rt.runtime.sharing.split_trial import (
     Times,
+    choose_split,
     find_capacity_hz,
     find_slowdown,
     judge_trial,
+    list_splits,
     run_side_by_side,
 )
+from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.tasks import Outcome
 
 TOLERANCE = 0.03

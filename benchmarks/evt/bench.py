@@ -31,10 +31,10 @@ from benchmarks.evt.laws import IID, LAWS, Law, draw_times
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, say, say_verdict, tabulate
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.wcet.comparison import validate
 from jetson_dnn_rt.lab.wcet.evt import fit_block_maxima, judge
 from jetson_dnn_rt.lab.wcet.extreme_value import Floats, MaximaLaw, ParetoTail
 from jetson_dnn_rt.lab.wcet.goodness import TailFit, fit_above
-from jetson_dnn_rt.lab.wcet.validation import validate
 from jetson_dnn_rt.safety.children import safe_spawning
 
 COVERAGE_BAR = 0.93

@@ -37,7 +37,7 @@ from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulat
 from benchmarks.replay.bag import read_frames, write_bag
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
-from jetson_dnn_rt.lab.evaluate.sequential import name_stream
+from jetson_dnn_rt.lab.evaluate.chunk import name_stream
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
 from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, safe_spawning

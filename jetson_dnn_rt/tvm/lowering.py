@@ -1,8 +1,8 @@
-"""From a part of a network to TVM: fused kernels, and in which order they run.
+"""From a part of a network to TVM: fused kernels, and the order in which they run.
 
 ONNX is read into Relax; batch norms are folded into the convolutions before them; convolutions
 become channels-last, where the channels of a pixel are one vector; FP16 is written into the ONNX
-graph beforehand (`models.graph.mixed_precision`), so that every back end has the same.
+graph beforehand (`models.graph.mixed_precision`), so that every back end gets the same.
 """
 
 from __future__ import annotations
@@ -35,12 +35,8 @@ def lower(
 
     Parameters
     ----------
-    part : Part
-        The network, or a run of its stages.
     precision : str
         ``fp32`` or ``fp16`` (mixed: what is coloured so; inputs and outputs stay float32).
-    target : TvmTarget
-        What it is for.
     layout : str
         ``NHWC``, or ``NCHW``: TVM's own, what one gets who asks for nothing.
     colours : Colours, optional
@@ -50,7 +46,7 @@ def lower(
     -------
     tvm.IRModule
         ``main``, a Relax function that calls kernels, its weights as constants in it; and the
-        kernels, TIR functions that nobody scheduled.
+        kernels, TIR functions without a schedule.
 
     Raises
     ------
@@ -107,10 +103,10 @@ def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
 
 
 def _sum_in_fp32(module: tvm.IRModule) -> tvm.IRModule:
-    """Let products of FP16 numbers be added in FP32, as the colours take it for granted.
+    """Add products of FP16 numbers in FP32, as the colours assume.
 
-    As they are read, sums are FP16 too: of a segmenter's 2304 terms the last ones are lost, and
-    a CPU rounds after every one of them, which takes it 2.3 times as long.
+    As they are read, sums are FP16 too: of a segmenter's 2304 terms the last ones are lost, and a
+    CPU rounds after every one of them, which takes it 2.3 times as long.
     """
     from tvm import ir, relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -227,7 +223,7 @@ def _fuse(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _mark_weights(module: tvm.IRModule) -> tvm.IRModule:
-    """Say which inputs of kernels are constants: a schedule may want them in another order."""
+    """Mark inputs of kernels that are constants: a schedule may want them in another order."""
     from tvm.relax import transform
 
     return transform.AttachAttrLayoutFreeBuffers()(module)

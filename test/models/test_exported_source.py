@@ -29,7 +29,7 @@ def save_program(path: Path, module: torch.nn.Module, *sizes: int, **keywords: o
     return path
 
 
-def test_exported_program(tmp_path: Path) -> None:
+def test_exported_program(tmp_path):
     module = Classifier().eval()
     path = save_program(tmp_path / "m.pt2", module)
     model = load_model(f"exported:{path}", kind="classification", labels=list("abcdefg"))
@@ -44,7 +44,7 @@ def test_exported_program(tmp_path: Path) -> None:
         load_model(f"exported:{path}", input_size=(64, 64))
 
 
-def test_truncated_program(tmp_path: Path) -> None:
+def test_truncated_program(tmp_path):
     path = save_program(tmp_path / "m.pt2", Classifier())
     data = path.read_bytes()
     for share in (0.1, 0.6, 0.99):
@@ -58,7 +58,7 @@ class AddOne(torch.nn.Module):
         return image + 1.0
 
 
-def test_program_with_open_shapes(tmp_path: Path) -> None:
+def test_program_with_open_shapes(tmp_path):
     path = save_program(
         tmp_path / "m.pt2",
         AddOne(),
@@ -88,7 +88,7 @@ def read_member(path: Path, end: str) -> bytes:
         return archive.read(next(name for name in archive.namelist() if name.endswith(end)))
 
 
-def test_programs_that_could_run_code_are_refused(tmp_path: Path) -> None:
+def test_programs_that_could_run_code_are_refused(tmp_path):
     trap = tmp_path / "trap"
     clean = save_program(tmp_path / "clean.pt2", AddOne()).read_bytes()
     path = tmp_path / "bad.pt2"
@@ -168,8 +168,8 @@ SPECS = {
 @pytest.mark.parametrize("where", ["in_spec", "out_spec"])
 @pytest.mark.parametrize("depth", [0, 3])
 def test_types_of_outputs_that_import_modules_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, where: str, depth: int
-) -> None:
+    tmp_path, monkeypatch, words, where, depth
+):
     """EDGES 3: loading a program imports no module that its tree specs name."""
     marker = make_trap(tmp_path, monkeypatch)
     path = save_program(tmp_path / "m.pt2", AddOne())
@@ -184,7 +184,7 @@ def test_types_of_outputs_that_import_modules_are_refused(
     assert not marker.exists()
 
 
-def test_outputs_in_tuples_lists_and_dicts_are_read(tmp_path: Path) -> None:
+def test_outputs_in_tuples_lists_and_dicts_are_read(tmp_path):
     """EDGES 3: what a plain program returns is still loaded."""
 
     class Nested(torch.nn.Module):
@@ -204,9 +204,7 @@ def rename(program: Any, old: str, new: str) -> Any:
     return json.loads(json.dumps(program).replace(json.dumps(old), json.dumps(new)))
 
 
-def test_names_that_are_source_text_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_are_source_text_are_refused(tmp_path, monkeypatch):
     """EDGES 3: names of values and weights become Python source, and so have to be names."""
     marker = make_trap(tmp_path, monkeypatch)
     path = save_program(tmp_path / "m.pt2", Classifier())
@@ -237,7 +235,7 @@ def test_names_that_are_source_text_are_refused(
         "torch.ops.torchvision.__init__.default",
     ],
 )
-def test_attributes_of_operators_are_no_operators(tmp_path: Path, target: str) -> None:
+def test_attributes_of_operators_are_no_operators(tmp_path, target):
     """EDGES 3: a node of a program calls an operator of torch and no other Python."""
     path = save_program(tmp_path / "m.pt2", AddOne())
     document = read_member(path, "models/model.json").decode()
@@ -254,7 +252,7 @@ def test_attributes_of_operators_are_no_operators(tmp_path: Path, target: str) -
         load_model(f"exported:{path}")
 
 
-def test_a_power_that_never_ends_is_refused(tmp_path: Path) -> None:
+def test_a_power_that_never_ends_is_refused(tmp_path):
     """Arithmetic of Python has no place where shapes are fixed: 10 ** N holds the GIL."""
     path = save_program(tmp_path / "m.pt2", AddOne())
     program = json.loads(read_member(path, "models/model.json"))
@@ -275,14 +273,14 @@ class Endless(torch.nn.Module):
         return image + torch.ones(1 << 40).sum()
 
 
-def test_a_program_that_takes_too_much_is_refused_in_the_child(tmp_path: Path) -> None:
+def test_a_program_that_takes_too_much_is_refused_in_the_child(tmp_path):
     """It is run once where its memory and time are limited; to load it takes neither."""
     path = save_program(tmp_path / "m.pt2", Endless())
     with pytest.raises(ModelError, match=r"cannot be run .* in a process without rights"):
         load_model(f"exported:{path}")
 
 
-def test_constants_that_are_unpickled_with_all_rights_are_refused(tmp_path: Path) -> None:
+def test_constants_that_are_unpickled_with_all_rights_are_refused(tmp_path):
     """EDGES 3: torch unpickles members called ``opaque_obj_*`` and ``custom_obj_*`` freely."""
     trap = tmp_path / "trap"
     path = save_program(tmp_path / "m.pt2", AddOne())
@@ -308,9 +306,7 @@ def save_old_layout(path: Path, program: dict[str, Any]) -> None:
             archive.writestr(f"serialized_{name}.pt", buffer.getvalue())
 
 
-def test_the_layout_of_older_torch_is_checked_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_layout_of_older_torch_is_checked_too(tmp_path, monkeypatch):
     """EDGES 3: the same document lies elsewhere in archives of torch 2.1 to 2.7."""
     marker = make_trap(tmp_path, monkeypatch)
     path = save_program(tmp_path / "m.pt2", AddOne())
@@ -327,7 +323,7 @@ def test_the_layout_of_older_torch_is_checked_too(
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
-def test_program_with_a_member_twice_is_refused(tmp_path: Path) -> None:
+def test_program_with_a_member_twice_is_refused(tmp_path):
     path = save_program(tmp_path / "m.pt2", AddOne())
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(archive.namelist()[0], b"other")
@@ -335,7 +331,7 @@ def test_program_with_a_member_twice_is_refused(tmp_path: Path) -> None:
         load_model(f"exported:{path}")
 
 
-def test_program_of_another_input(tmp_path: Path) -> None:
+def test_program_of_another_input(tmp_path):
     program = torch.export.export(AddOne(), (torch.zeros(1, 4, 8, 8),))
     torch.export.save(program, tmp_path / "m.pt2")
     with pytest.raises(ModelError, match=r"takes torch.float32 \[1, 4, 8, 8\]"):
@@ -343,9 +339,7 @@ def test_program_of_another_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whose", ["of all", "of another user", "in a folder of all"])
-def test_a_program_that_others_can_have_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
-) -> None:
+def test_a_program_that_others_can_have_changed(tmp_path, monkeypatch, whose):
     """EDGES 12: an exported program is code, and read from elsewhere only when that is said."""
     path = save_program(tmp_path / "m.pt2", Classifier())
     if whose == "of another user":

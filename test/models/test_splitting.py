@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,7 +76,7 @@ def branches() -> Model:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
-def test_stages_give_what_the_network_gives(branches: Model, stages: int) -> None:
+def test_stages_give_what_the_network_gives(branches, stages):
     found = split(branches, stages)
     assert len(found) == stages
     image = make_image(branches)
@@ -88,7 +87,7 @@ def test_stages_give_what_the_network_gives(branches: Model, stages: int) -> Non
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-def test_stages_on_other_back_ends(branches: Model, backend: str) -> None:
+def test_stages_on_other_back_ends(branches, backend):
     if not inspect_backend(backend).available:
         pytest.skip(f"{backend} is not installed")
     image = make_image(branches)
@@ -98,7 +97,7 @@ def test_stages_on_other_back_ends(branches: Model, backend: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["builtin:detector", "builtin:segmenter"])
-def test_builtin_networks_bit_for_bit(source: str) -> None:
+def test_builtin_networks_bit_for_bit(source):
     model = load_model(source)
     found = split(model, 8)
     assert len(found) == 8
@@ -111,7 +110,7 @@ def test_builtin_networks_bit_for_bit(source: str) -> None:
 @pytest.mark.parametrize(
     "name", ["mobilenet_v3_small", "lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"]
 )
-def test_torchvision_bit_for_bit(name: str) -> None:
+def test_torchvision_bit_for_bit(name):
     size = (320, 320) if name.startswith("ssd") else (64, 96)
     model = load_model(f"torchvision:{name}", weights="none", input_size=size)
     found = split(model, 4)
@@ -122,7 +121,7 @@ def test_torchvision_bit_for_bit(name: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_exported_programs_and_onnx_files_can_be_split(tmp_path: Path, branches: Model) -> None:
+def test_exported_programs_and_onnx_files_can_be_split(tmp_path, branches):
     program = torch.export.export(branches.torch_module(), (torch.zeros(1, 3, *SIZE),))
     torch.export.save(program, tmp_path / "m.pt2")
     (tmp_path / "m.onnx").write_bytes(branches.onnx_model())
@@ -136,17 +135,17 @@ def test_exported_programs_and_onnx_files_can_be_split(tmp_path: Path, branches:
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_what_cannot_be_traced_says_why() -> None:
+def test_what_cannot_be_traced_says_why():
     with pytest.raises(TraceError, match="cannot be traced: TraceError"):
         trace(Branching())
 
 
-def test_fewer_cuts_than_asked_for(tmp_path: Path) -> None:
+def test_fewer_cuts_than_asked_for(tmp_path):
     model = load_model(f"onnx:{make_onnx(tmp_path / 'm.onnx')}", kind="segmentation")
     assert len(split(model, 8)) == 1  # a single convolution
 
 
-def test_cuts_keep_fused_layers_together() -> None:
+def test_cuts_keep_fused_layers_together():
     model = make_model(calibrate(Classifier(), SIZE), SIZE)
     found = split(model, 4)
     for cut in found.cuts:
@@ -154,7 +153,7 @@ def test_cuts_keep_fused_layers_together() -> None:
         assert not isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU))
 
 
-def test_given_cuts_are_taken_and_wrong_ones_refused(branches: Model) -> None:
+def test_given_cuts_are_taken_and_wrong_ones_refused(branches):
     found = split(branches, 3)
     again = split(branches, 3, found.cuts)
     assert again.cuts == found.cuts
@@ -165,7 +164,7 @@ def test_given_cuts_are_taken_and_wrong_ones_refused(branches: Model) -> None:
         split(branches, 3, found.cuts[::-1])
 
 
-def test_hashes_follow_graph_and_weights(branches: Model) -> None:
+def test_hashes_follow_graph_and_weights(branches):
     found = split(branches, 2)
     hashes = {part.graph_hash for part in found.parts}
     other = Branches()
@@ -177,7 +176,7 @@ def test_hashes_follow_graph_and_weights(branches: Model) -> None:
     assert [a.graph_hash == b.graph_hash for a, b in pairs] == [True, False]
 
 
-def test_runs_of_stages_are_parts_too(branches: Model) -> None:
+def test_runs_of_stages_are_parts_too(branches):
     found = split(branches, 4)
     image = make_image(branches)
     values = {found.image: image}
@@ -195,7 +194,7 @@ def test_runs_of_stages_are_parts_too(branches: Model) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(times=st.lists(st.integers(0, 1000), min_size=1, max_size=12), stages=st.integers(1, 6))
-def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: int) -> None:
+def test_the_longest_stage_is_as_short_as_it_can_be(times, stages):
     stages = min(stages, len(times))
     ends = [sum(times[:index]) for index in range(len(times) + 1)]
     cuts = splitting._balance(ends, [0] * len(ends), stages)
@@ -213,11 +212,11 @@ def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: in
     assert longest([0, *cuts, len(times)]) <= best * splitting.IMBALANCE
 
 
-def test_of_equal_balances_the_one_that_moves_least() -> None:
+def test_of_equal_balances_the_one_that_moves_least():
     assert splitting._balance([0, 100, 101, 200], [0, 4000, 8, 0], 2) == [2]
 
 
-def test_hashes_are_the_same_in_every_process() -> None:
+def test_hashes_are_the_same_in_every_process():
     # What is kept on disk is found by them; the text of a function holds its address.
     code = (
         "import torch\n"

@@ -38,7 +38,7 @@ def die_once_then_look(request: ChunkRequest) -> ChunkResult:
 
 def die_once_then_evaluate(request: ChunkRequest) -> ChunkResult:
     """As above, with the tasks of the request."""
-    from jetson_dnn_rt.lab.evaluate.sequential import run_chunk
+    from jetson_dnn_rt.lab.evaluate.chunk import run_chunk
 
     if request.first == 2 * request.count and _is_first(request, "died"):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,9 +1,9 @@
 """TensorRT's Python API, for 8.5 to 11: the names that are used here, its log, its errors.
 
-``tensorrt`` has no types of its own and is rarely at hand where this code is checked; so its
+``tensorrt`` has no types of its own and is rarely installed where this code is checked; so its
 users are typed against these protocols, and a test holds them against the real module wherever
 one can be imported. Names are of the bindings' sources (``python/src`` of NVIDIA/TensorRT at
-8.5.3, 8.6.1, 10.3, 10.16 and 11.1). What differs between versions is asked of the module itself:
+8.5.3, 8.6.1, 10.3, 10.16 and 11.1). What differs between versions is read off the module itself:
 
 - ``NetworkDefinitionCreationFlag.EXPLICIT_BATCH``: needed in 8.x, without effect in 10, not in 11;
 - ``BuilderFlag.FP16`` and ``Layer.precision``: not in 11, where every network is strongly typed.
@@ -23,6 +23,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from jetson_dnn_rt.errors import BackendUnavailableError
+
+TENSORRT = {"tensorrt": None, "tensorrt_dla0": 0, "tensorrt_dla1": 1}
+"""TensorRT on the GPU and on the DLA cores of a Jetson, which are devices of their own."""
 
 OLDEST = (8, 5)
 """JetPack 5.1; before it the tensors of an engine have no names."""
@@ -289,7 +292,7 @@ def explain(what: str, log: LogLines, details: tuple[str, ...] = ()) -> str:
     `details` are what else is known, layers above all. 8.x logs a missing driver as a warning:
     warnings count where there is no error.
     """
-    said = [*details, *(log.errors or log.warnings[-3:])]
-    text = "; ".join(" ".join(line.split()) for line in dict.fromkeys(said)) or "no reason given"
+    lines = [*details, *(log.errors or log.warnings[-3:])]
+    text = "; ".join(" ".join(line.split()) for line in dict.fromkeys(lines)) or "no reason given"
     fix = find_fix(text)
     return f"{what}: {text}" + (f". {fix[0].upper()}{fix[1:]}" if fix else "")

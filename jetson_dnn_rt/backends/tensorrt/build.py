@@ -175,7 +175,7 @@ class _Build:
     def _load_timing_cache(self, data: bytes) -> None:
         cache = self._config.create_timing_cache(data)
         if cache is None or not self._config.set_timing_cache(cache, False):
-            logger.warning("a timing cache of another GPU or TensorRT is left aside, built anew")
+            logger.warning("a timing cache of another GPU or TensorRT is replaced by a new one")
             self._config.set_timing_cache(self._config.create_timing_cache(b""), False)
 
     def finish(self) -> tuple[bytes, bytes]:
@@ -202,7 +202,7 @@ def find_node(layer: str, nodes: Collection[str]) -> str:
 
 
 def _name_node(data: bytes, index: int) -> str:
-    """An operator by its place: 8.x gives no name with an error."""
+    """An operator by its index: errors of 8.x have no name."""
     import onnx
 
     nodes = onnx.load_model_from_string(data).graph.node

@@ -10,7 +10,7 @@ from typing import Any
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.arrivals import Integers, find_period_ns
 from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
-from jetson_dnn_rt.lab.evaluate.sequential import name_stream
+from jetson_dnn_rt.lab.evaluate.chunk import name_stream
 
 RESULTS, TRACE = "results.jsonl", "trace"
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.progress import PhaseProgress
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
@@ -31,9 +33,7 @@ from jetson_dnn_rt.lab.evaluate.core_split import share_cores
 from jetson_dnn_rt.lab.evaluate.deciding import make_coordinator
 from jetson_dnn_rt.lab.evaluate.plan import OpenTask
 from jetson_dnn_rt.lab.evaluate.realtime import (
-    Observer,
     Playback,
-    PlayerSettings,
     WarmUp,
     play,
     read_first,
@@ -42,6 +42,8 @@ from jetson_dnn_rt.lab.evaluate.realtime import (
 from jetson_dnn_rt.lab.evaluate.report import describe_bags, format_replay
 from jetson_dnn_rt.lab.evaluate.simulated import WARM_UP
 from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.runtime.delivery import Observer
+from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.tasks import JobRecord, Work
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
@@ -75,10 +77,13 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         specs = file.make_specs(plans[0].period_ns)
         if file.wants_trial and not args.workers:
             settings, specs = _share_cores(file, settings, specs, streams[0], progress.say)
-        tasks = [stack.enter_context(OpenTask(spec, lenient=True)) for spec in specs]
+        config = PerceptionConfig((), process=settings)
+        session = stack.enter_context(Session(config, log=_Log(progress)))
+        tasks = _load(session, specs)
         for task in tasks:
             for reason in task.left_out.values():
                 progress.say(f"{task.spec.name}: {reason}")
+        deadlines_ns = {spec.name: spec.deadline_ns for spec in specs}
         room = TraceRoom(args.trace_limit_mb, ring=False)
         rounds = list(range(len(streams))) * (args.repeat or 1)
         first, switches = 0, 0
@@ -88,15 +93,16 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             progress.begin(stream.name, number + 1, len(rounds))
             with open_image_bag(stream.bag, stream.topic) as bag:
                 times = warm_up(bag, tasks)
+                if not number:
+                    session.prepare()
                 metadata = _describe(args, file, settings, stream, tasks, times)
-                decider = _choose_decider(file, tasks, times, arrivals, settings)
+                decider = _choose_decider(file, session, deadlines_ns, arrivals)
                 with _recording(args, metadata, room, stream, tasks, number, first) as record:
                     playback = play(
                         bag,
-                        tasks,
-                        times,
+                        session,
+                        deadlines_ns,
                         arrivals,
-                        settings,
                         _observe(summary, record),
                         selector=decider,
                         count=stream.messages,
@@ -118,11 +124,11 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _share_cores(
     file: TaskFile,
-    settings: PlayerSettings,
+    settings: ProcessConfig,
     specs: Sequence[TaskSpec],
     stream: Stream,
     log: Callable[[str], None],
-) -> tuple[PlayerSettings, list[TaskSpec]]:
+) -> tuple[ProcessConfig, list[TaskSpec]]:
     """Workers and threads as a trial on the first frame of a bag finds them best."""
     with open_image_bag(stream.bag, stream.topic) as bag:
         frame = read_first(bag)[0]
@@ -132,19 +138,32 @@ def _share_cores(
 
 
 def _choose_decider(
-    file: TaskFile,
-    tasks: Sequence[OpenTask],
-    times: WarmUp,
-    arrivals: Arrivals,
-    settings: PlayerSettings,
+    file: TaskFile, session: Session, deadlines_ns: Mapping[str, int], arrivals: Arrivals
 ) -> Coordinator | None:
     """The coordinator; None where every task runs its own variant."""
     given = file.coordinator
     if given.policy == STATIC:
         return None
     return make_coordinator(
-        tasks, times, arrivals.period_ns, given.policy, PolicySettings.of(given), settings.workers
+        session, deadlines_ns, arrivals.period_ns, given.policy, PolicySettings.of(given)
     )
+
+
+def _load(session: Session, specs: Sequence[TaskSpec]) -> list[OpenTask]:
+    tasks = []
+    with session.executor.realtime.as_worker():
+        for spec in specs:
+            task = OpenTask(spec, lenient=True, find_like=session.batches.find_like)
+            session.adopt(task)
+            tasks.append(task)
+    return tasks
+
+
+class _Log:
+    """Shows what a session logs among the progress."""
+
+    def __init__(self, progress: PhaseProgress) -> None:
+        self.info = self.warning = self.error = progress.say
 
 
 def _observe(summary: RunSummary, record: Observer) -> Observer:
@@ -233,7 +252,7 @@ def _recording(
 def _describe(
     args: argparse.Namespace,
     file: TaskFile,
-    settings: PlayerSettings,
+    settings: ProcessConfig,
     stream: Stream,
     tasks: Sequence[OpenTask],
     times: WarmUp,

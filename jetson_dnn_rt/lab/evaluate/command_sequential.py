@@ -11,8 +11,8 @@ from typing import Any
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
-from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, split_stream
-from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult
+from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
+from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
 from jetson_dnn_rt.lab.evaluate.command_bags import (
     RESULTS,
     TRACE,
@@ -23,15 +23,13 @@ from jetson_dnn_rt.lab.evaluate.command_bags import (
 from jetson_dnn_rt.lab.evaluate.command_tasks import TaskFile, read_task_file
 from jetson_dnn_rt.lab.evaluate.plan import FixedTask, fix_task
 from jetson_dnn_rt.lab.evaluate.report import describe_times, format_sequential
-from jetson_dnn_rt.lab.evaluate.sequential import release, run_chunk
-from jetson_dnn_rt.lab.evaluate.trace_parts import TraceParts
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TracedTask, require_pyarrow
 
 
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Evaluate; the summary, and the text for people."""
+    """Evaluate; return the summary, and a text for people."""
     begin_s = time.monotonic()
     require_pyarrow()
     file = read_task_file(args)
@@ -54,37 +52,26 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 frames=args.chunk or CHUNK_FRAMES,
             )
         ]
-        memory = _Memory()
+        memory: list[int] = []
         try:
             with ExitStack() as stack:
                 campaign = _open_campaign(args, file, streams, tasks, requests, stack)
-                for result in _run(args, requests, progress):
+                total = sum(request.count for request in requests)
+                done = 0
+                progress.begin("evaluate")
+                for result in _run(args, requests):
+                    done += result.request.count
+                    progress("frames", done, total)
                     campaign.add(result)
-                    memory.look()
+                    memory.append(used_bytes())
         except OSError as error:
             raise SourceError(f"results or trace are incomplete: {error}") from error
     summary = _summarize(args, streams, tasks, campaign)
-    summary |= {"memory_mb": memory.to_dict(), "seconds": round(time.monotonic() - begin_s, 1)}
+    # Resident memory of this process after the first chunk, at its highest, and at the end.
+    shown = {"first": memory[0], "highest": max(memory), "last": memory[-1]} if memory else {}
+    summary["memory_mb"] = {name: round(value / 1e6, 1) for name, value in shown.items()}
+    summary["seconds"] = round(time.monotonic() - begin_s, 1)
     return summary, format_sequential(summary)
-
-
-class _Memory:
-    """Resident memory of this process, chunk by chunk."""
-
-    def __init__(self) -> None:
-        self._bytes: list[int] = []
-
-    def look(self) -> None:
-        self._bytes.append(used_bytes())
-
-    def to_dict(self) -> dict[str, float]:
-        """After the first chunk, at the highest, and at the end."""
-        if not self._bytes:
-            return {}
-        shown = {
-            "first": self._bytes[0], "highest": max(self._bytes), "last": self._bytes[-1]
-        }  # fmt: skip
-        return {name: round(value / 1e6, 1) for name, value in shown.items()}
 
 
 def _open_campaign(
@@ -95,11 +82,8 @@ def _open_campaign(
     requests: Sequence[ChunkRequest],
     stack: ExitStack,
 ) -> Campaign:
-    def forget(data: bytes) -> None:
-        pass
-
     if not args.output:
-        return Campaign(requests, forget, forget)
+        return Campaign(requests, lambda rows: None, lambda lines: None)
     camera = ", ".join(stream.name for stream in streams)
     metadata = describe_run(
         "evaluate",
@@ -125,7 +109,7 @@ def _open_campaign(
 
 
 def describe_task(task: FixedTask, camera: str) -> TracedTask:
-    """What a trace says of a task."""
+    """Describe a task in the metadata of a trace."""
     return TracedTask(
         camera=camera,
         model=task.spec.model,
@@ -137,25 +121,12 @@ def describe_task(task: FixedTask, camera: str) -> TracedTask:
     )
 
 
-def _run(
-    args: argparse.Namespace, requests: Sequence[ChunkRequest], progress: PhaseProgress
-) -> Iterator[ChunkResult]:
-    total = sum(request.count for request in requests)
-    done = 0
-    progress.begin("evaluate")
-    for result in _answers(args, requests):
-        done += result.request.count
-        progress("frames", done, total)
-        yield result
-
-
-def _answers(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator[ChunkResult]:
+def _run(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator[ChunkResult]:
     if args.scheduler or args.workers:
         from jetson_dnn_rt.lab.evaluate.fleet import evaluate_chunks
 
-        yield from evaluate_chunks(
-            requests, run_chunk, scheduler=args.scheduler, workers=args.workers or 0
-        )
+        workers = args.workers or 0
+        yield from evaluate_chunks(requests, run_chunk, scheduler=args.scheduler, workers=workers)
         return
     try:
         yield from map(run_chunk, requests)

@@ -18,6 +18,7 @@ from jetson_dnn_rt.config.nodes import (
 )
 from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
 from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import (
     DEFAULT_FREQUENCY_HZ,
     TaskConfig,
@@ -28,7 +29,6 @@ from jetson_dnn_rt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-    from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings
 PARAMETERS = "config/perception.param.yaml"
 
 STATIC = "static"
@@ -46,7 +46,7 @@ class TaskFile:
         Of the parameter file.
     parameters : dict of str to TaskConfig
         By task, in the order of the file.
-    settings : PlayerSettings
+    settings : ProcessConfig
         Of `perception`.
     threads : dict of str to int
         Of one inference, by task.
@@ -58,7 +58,7 @@ class TaskFile:
 
     path: Path
     parameters: dict[str, TaskConfig]
-    settings: PlayerSettings
+    settings: ProcessConfig
     threads: dict[str, int]
     process_threads: int | str
     coordinator: CoordinatorConfig
@@ -156,7 +156,12 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
         if name not in (*names, PERCEPTION):
             raise ConfigurationError(f"there is no task {name} here, but {', '.join(names)}")
     process = file.read(PerceptionNodeConfig, PERCEPTION, overrides.get(PERCEPTION))
-    settings = _read_settings(file, process)
+    try:
+        _ = process.device_limits
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
+    # A replay reports what would not fit, and writes its own trace.
+    process = dataclasses.replace(process, on_unschedulable="warn")
     parameters = {}
     for name in names:
         values = read_task(file, name, overrides.get(name))
@@ -168,12 +173,12 @@ def read_task_file(args: argparse.Namespace) -> TaskFile:
     read = TaskFile(
         path,
         parameters,
-        settings,
+        process,
         {},
         process.threads,
         _read_coordinator(args, file, overrides.get(PERCEPTION, {})),
     )
-    return read.with_workers(1 if read.wants_trial else settings.workers)
+    return read.with_workers(1 if read.wants_trial else process.workers)
 
 
 def _read_coordinator(
@@ -210,13 +215,3 @@ def _collect_overrides(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     for task, parameter, value in args.set:
         overrides.setdefault(task, {})[parameter] = value
     return overrides
-
-
-def _read_settings(file: ParameterFile, process: PerceptionNodeConfig) -> PlayerSettings:
-    from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings
-
-    try:
-        limits = process.device_limits
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file.path}: {error}") from error
-    return PlayerSettings(process.workers, process.discipline, process, limits)

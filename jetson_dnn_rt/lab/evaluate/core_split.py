@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, OpenTask
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
-from jetson_dnn_rt.runtime.sharing.split_trial import find_split
-from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.lab.evaluate.plan import make_config
+from jetson_dnn_rt.runtime.sharing import core_split
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, TrialTask
 
 
 def share_cores(
@@ -35,50 +32,27 @@ def share_cores(
         Threads of tasks that name a number; 0 for the others.
     frame : Frame
         That every task is tried with.
-    cores : int
-        To be shared.
-    discipline : str
-        Of the executor's queue.
-    log : callable
-        Takes what was chosen and the figures of all splits.
-    clock : Clock, optional
-        Steady clock of this machine.
+    cores, discipline, log, clock
+        As in `runtime.sharing.core_split.share_cores`.
 
     Returns
     -------
     CoreSplit, list of TaskSpec
         The best split, and the tasks with their threads.
-
-    Raises
-    ------
-    ConfigurationError, ModelError, BackendUnavailableError
-        As those of `OpenTask`.
     """
-    clock = clock or SteadyClock()
+    tasks = {
+        spec.name: TrialTask(
+            dataclasses.replace(make_config(spec), threads=fixed[spec.name]),
+            frame,
+            spec.period_ns,
+            spec.deadline_ns,
+        )
+        for spec in specs
+    }
+    split, _ = core_split.share_cores(tasks, cores, discipline, clock or SteadyClock(), log)
 
-    def give_threads(spec: TaskSpec, split: CoreSplit) -> TaskSpec:
+    def give_threads(spec: TaskSpec) -> TaskSpec:
         threads = fixed[spec.name] or split.threads
         return dataclasses.replace(spec, values={**spec.values, "threads": threads})
 
-    @contextmanager
-    def load(split: CoreSplit) -> Iterator[Mapping[str, tuple[Stage, ...]]]:
-        with ExitStack() as stack:
-            stages = {}
-            for spec in specs:
-                only = dataclasses.replace(give_threads(spec, split), variants=spec.variants[:1])
-                task = stack.enter_context(OpenTask(only, clock, lenient=True))
-                stages[spec.name] = next(iter(task.pipelines.values())).stages
-            yield stages
-
-    tasks = [
-        ForecastTask(
-            spec.name,
-            spec.period_ns,
-            spec.deadline_ns,
-            (),
-            {**DEFAULTS, **spec.values}["budget_quantile"],
-        )
-        for spec in specs
-    ]
-    split = find_split(cores, load, [frame] * len(specs), tasks, discipline, clock, log)
-    return split, [give_threads(spec, split) for spec in specs]
+    return split, list(map(give_threads, specs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import PolicySettings
@@ -14,38 +14,26 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 )
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, OpenTask
-from jetson_dnn_rt.lab.evaluate.realtime import WarmUp
 from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.runtime.task import Task
 
 ALONE = (1.0,)
-"""What stages side by side do to each other is learnt as they run."""
+"""Where nothing was measured, the slow-down side by side is learnt as they run."""
 
 
 def make_coordinator(
-    tasks: Sequence[OpenTask],
-    warm_up_ns: WarmUp,
+    session: Session,
+    deadlines_ns: Mapping[str, int],
     period_ns: int,
     policy: str,
     settings: PolicySettings,
-    workers: int,
 ) -> Coordinator:
     """Make a coordinator for some tasks, at the clocks of this moment, which stay as they are.
 
     Times and accuracy come from the tasks' library, else the times from their warm-up.
 
-    Parameters
-    ----------
-    tasks : sequence of OpenTask
-        The cohort.
-    warm_up_ns : WarmUp
-        See `realtime.warm_up`.
-    period_ns : int
-        Between frames.
-    policy, settings : str, PolicySettings
-        Who decides, and how.
-    workers : int
-        Of the executor.
+    `period_ns` is the time between frames.
 
     Raises
     ------
@@ -54,28 +42,33 @@ def make_coordinator(
     """
     with detect() as platform:
         clocks = make_clock_table(platform.space, platform.read())
-    tables = [_make_table(task, warm_up_ns, period_ns) for task in tasks]
-    made = create_policy(policy, clocks, tables, settings, workers=workers, interference=ALONE)
-    return Coordinator(clocks, tables, made, workers=workers, interference=ALONE)
+    workers = session.split.workers
+    interference = tuple(session.cohort_slowdown.values()) or ALONE
+    tables = [
+        _make_table(session.tasks[name], deadline_ns, period_ns)
+        for name, deadline_ns in deadlines_ns.items()
+    ]
+    made = create_policy(
+        policy, clocks, tables, settings, workers=workers, interference=interference
+    )
+    return Coordinator(clocks, tables, made, workers=workers, interference=interference)
 
 
-def _make_table(task: OpenTask, warm_up_ns: WarmUp, period_ns: int) -> TaskTable:
-    spec = task.spec
-    values = {**DEFAULTS, **spec.values}
+def _make_table(task: Task, deadline_ns: int, period_ns: int) -> TaskTable:
     try:
         profiles = load_profiles(
-            {name: pipeline.stages for name, pipeline in task.pipelines.items()},
-            warm_up_ns[spec.name],
+            task.stages,
+            task.warm_up_times_ns,
             library=task.library,
             model=task.model,
-            threads=values["threads"],
-            stages=values["stages"],
+            threads=task.threads,
+            stages=task.config.stages,
         )
         return make_task_table(
-            spec.name,
+            task.name,
             task.stage_names,
             profiles,
-            deadline_ns=spec.deadline_ns,
+            deadline_ns=deadline_ns,
             period_ns=period_ns,
         )
     except ValueError as error:

@@ -9,51 +9,34 @@ and repetition.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Kind
-from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.models.heads.base import Kind
+from jetson_dnn_rt.runtime.task import BatchKey, Task
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
-
-NO_CACHE = "none"
-"""Value of `engine_cache` with which there is no library."""
 
 RUNS = "runs"
 """Key of a fixed task's values: for each variant with how many runs it takes the network."""
 
-DEFAULTS: Mapping[str, Any] = {
-    "kind": None,
-    "weights": "DEFAULT",
-    "head": "auto",
-    "labels": (),
-    "input_size": (),
-    "preprocessing": {},
-    "threads": 1,
-    "stages": 1,
-    "finest_stages": False,
-    "engine_cache": NO_CACHE,
-    "amp_lists": "",
-    "memory_limit_mb": 0.0,
-    "confidence_threshold": 0.3,
-    "nms_iou_threshold": 0.45,
-    "max_detections": 100,
-    "max_age_ms": 0.0,
-    "budget_quantile": 0.99,
-    "priority": 0,
-    "warmup_runs": 20,
-    "stage_timeout_ms": 2000.0,
-}
-"""What a task's values are where they are not given; as the parameters of the nodes, but nothing
-is looked for in a library and one thread computes."""
+_PREPROCESSING = "preprocessing"
+
+
+def make_config(spec: TaskSpec) -> TaskConfig:
+    """A task's configuration; by default one thread computes, and no library is looked at.
+
+    The kind of the network is recognised where the values do not say it.
+    """
+    values: dict[str, Any] = {"kind": "", "threads": 1, "engine_cache": NO_CACHE, **spec.values}
+    values.pop(RUNS, None)
+    chosen = values.pop(_PREPROCESSING, {})
+    values |= {f"preprocess_{name}": value for name, value in chosen.items()}
+    return TaskConfig(spec.name, model=spec.model, variants=spec.variants, **values)
 
 
 @dataclass(frozen=True)
@@ -80,30 +63,20 @@ class FixedTask:
     left_out: dict[str, str]
 
 
-class OpenTask:
-    """A task with its variants ready to run; close it, or use it in a ``with`` statement.
+class OpenTask(Task):
+    """A task with its variants, not warmed up; close it, or use it in a ``with`` statement.
 
     Parameters
     ----------
     spec : TaskSpec
-        Which model, which variants; its values are the parameters of a task node by the names of
-        their fields, those that are missing have `DEFAULTS`.
+        Which model, which variants.
     clock : Clock, optional
         What null models wait on.
     lenient : bool
         Leave out variants that are not to be had; else that is an error: a chunk without one of
         its variants would be a hole in the result.
-
-    Attributes
-    ----------
-    model, settings : Model, DecoderSettings
-        The network, and the thresholds of all its variants.
-    library : Library or None
-        Of what was built.
-    pipelines : dict of str to Pipeline
-        By variant, the first runs first.
-    stage_names : tuple of str
-        The same for all variants.
+    find_like : callable
+        As that of `Task`.
 
     Raises
     ------
@@ -112,57 +85,37 @@ class OpenTask:
     """
 
     def __init__(
-        self, spec: TaskSpec, clock: Clock | None = None, *, lenient: bool = False
+        self,
+        spec: TaskSpec,
+        clock: Clock | None = None,
+        *,
+        lenient: bool = False,
+        find_like: Callable[[BatchKey], Task | None] = lambda key: None,
     ) -> None:
-        values = {**DEFAULTS, **spec.values}
         self.spec = spec
-        self.library = _open_library(values["engine_cache"])
-        self.settings = DecoderSettings(
-            confidence=values["confidence_threshold"],
-            nms_iou=values["nms_iou_threshold"],
-            max_detections=values["max_detections"],
-        )
+        config = make_config(spec)
         try:
-            self.model: Model = _load(spec, values)
-            self._variants = VariantSet(
-                self.model,
-                spec.variants,
-                self.settings,
-                threads=values["threads"],
+            super().__init__(
+                config,
+                threads=max(1, config.fixed_threads),
                 clock=clock or SteadyClock(),
-                stages=values["stages"],
-                library=self.library,
-                memory_limit_mb=values["memory_limit_mb"],
-                # Engines take minutes: `jetson-dnn-rt build` builds them, where they are kept.
-                build=values["engine_cache"] == NO_CACHE,
-                finest=values["finest_stages"],
-                runs=values.get(RUNS),
-                amp_lists=values["amp_lists"],
+                find_like=find_like,
+                frames=(),
+                runs=spec.values.get(RUNS),
             )
         except JetsonDnnRtError as error:
             raise type(error)(f"{spec.name}: {error}") from error
-        self.left_out = dict(self._variants.left_out)
         if self.left_out and not lenient:
             self.close()
             raise ConfigurationError(f"{spec.name}: {next(iter(self.left_out.values()))}")
 
     @property
     def pipelines(self) -> dict[str, Pipeline]:
-        """What runs, by variant."""
-        return self._variants.pipelines
-
-    @property
-    def stage_names(self) -> tuple[str, ...]:
-        """Of every variant."""
-        return self._variants.stage_names
-
-    @property
-    def memory_bytes(self) -> int:
-        """What the variants take together."""
-        return self._variants.memory_bytes
+        """By variant, the first runs first."""
+        return self.variants.pipelines
 
     def fix(self) -> FixedTask:
-        """What was chosen when it was loaded, as a task that is loaded the same everywhere."""
+        """The task with all that was chosen when it was loaded: the same wherever it is loaded."""
         runs = {name: len(pipeline.segments) for name, pipeline in self.pipelines.items()}
         stages = len(self.stage_names) - 2
         values = {**self.spec.values, "stages": stages, "memory_limit_mb": 0.0, RUNS: runs}
@@ -174,10 +127,6 @@ class OpenTask:
             self.stage_names,
             self.left_out,
         )
-
-    def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
-        self._variants.close()
 
     def __enter__(self) -> OpenTask:
         return self
@@ -198,22 +147,3 @@ def fix_task(spec: TaskSpec) -> FixedTask:
     """
     with OpenTask(spec, lenient=True) as task:
         return task.fix()
-
-
-def _load(spec: TaskSpec, values: Mapping[str, Any]) -> Model:
-    labels = values["labels"]
-    return load_model(
-        spec.model,
-        kind=values["kind"],
-        head=values["head"],
-        labels=labels[0] if len(labels) == 1 else labels or None,
-        input_size=values["input_size"] or None,
-        weights=values["weights"],
-        preprocessing=values["preprocessing"] or None,
-    )
-
-
-def _open_library(folder: str) -> Library | None:
-    if folder == NO_CACHE:
-        return None
-    return Library(Path(folder) if folder else None)

@@ -1,31 +1,30 @@
 """A bag played to the executor at its recorded times: what the robot would have done.
 
-The same engine, workers and deadlines as in the nodes; what is missing is DDS. Messages are read
-and decoded ahead on a thread of their own, as a camera driver would.
+The tasks run in a `Session`, as in the nodes: the same engine and workers, batches, slow-downs and
+restarts; what is missing is DDS. Messages are read and decoded ahead on a thread of their own, as
+a camera driver would.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from jetson_dnn_rt.clock import Clock, SteadyClock
-from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals
 from jetson_dnn_rt.lab.evaluate.bags import BagImage, ImageBag
 from jetson_dnn_rt.lab.evaluate.chunk import BadMessage
-from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, OpenTask
-from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.realtime import Setting
+from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.runtime.task import StageTimes, Task
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.selection import Selector
-from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work
-from jetson_dnn_rt.variants.measuring.timing import measure_stages
+from jetson_dnn_rt.tasks import JobRecord, Work
 
 READ_AHEAD = 8
 """Decoded frames that wait for their time; each is in memory."""
@@ -37,26 +36,6 @@ OLDEST_NS = 10_000_000_000
 DRAIN_TIMEOUT_S = 60.0
 
 Observer = Callable[[JobRecord, Work], None]
-
-
-@dataclass(frozen=True)
-class PlayerSettings:
-    """The executor of a replay.
-
-    Attributes
-    ----------
-    workers, discipline : int, str
-        As the parameters of `perception`.
-    realtime : RealtimeConfig
-        Real-time set-up of the process.
-    max_inflight : mapping of str to int
-        Stages at once by device; no limit for others.
-    """
-
-    workers: int = 1
-    discipline: str = "edf"
-    realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
-    max_inflight: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,11 +64,11 @@ class Playback:
     settings: tuple[Setting, ...]
 
 
-WarmUp = Mapping[str, Mapping[str, list[tuple[int, ...]]]]
-"""For each task and variant, run by run, the times of its stages in ns."""
+WarmUp = Mapping[str, Mapping[str, StageTimes]]
+"""For each task and variant the times of its warm-up."""
 
 
-def warm_up(bag: ImageBag, tasks: Sequence[OpenTask], clock: Clock | None = None) -> WarmUp:
+def warm_up(bag: ImageBag, tasks: Iterable[Task]) -> WarmUp:
     """Run every variant on the first frames of a bag: the first budgets come from these times.
 
     Raises
@@ -98,33 +77,22 @@ def warm_up(bag: ImageBag, tasks: Sequence[OpenTask], clock: Clock | None = None
         When no message is a frame.
     """
     frames = read_first(bag)
-    return {
-        task.spec.name: {
-            name: measure_stages(
-                pipeline.stages,
-                frames,
-                {**DEFAULTS, **task.spec.values}["warmup_runs"],
-                clock or SteadyClock(),
-            )
-            for name, pipeline in task.pipelines.items()
-        }
-        for task in tasks
-    }
+    for task in tasks:
+        task.warm_up(frames)
+    return {task.name: task.warm_up_times_ns for task in tasks}
 
 
 def play(
     bag: ImageBag,
-    tasks: Sequence[OpenTask],
-    warm_up_ns: WarmUp,
+    session: Session,
+    deadlines_ns: Mapping[str, int],
     arrivals: Arrivals,
-    settings: PlayerSettings,
-    observer: Observer,
+    observer: Callable[[JobRecord, Work], None],
     *,
     selector: Selector | None = None,
     count: int | None = None,
     first_sequence: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    clock: Clock | None = None,
 ) -> Playback:
     """Release every frame of a bag at its time and run what the deadlines allow.
 
@@ -132,14 +100,13 @@ def play(
     ----------
     bag : ImageBag
         One topic of a bag.
-    tasks : sequence of OpenTask
-        All see every frame; among equal deadlines the first goes first.
-    warm_up_ns : WarmUp
-        See `warm_up`.
+    session : Session
+        Its tasks are loaded, warmed up and not active; the executor is started anew, so that a
+        replay learns nothing from the one before. All tasks see every frame.
+    deadlines_ns : mapping of str to int
+        By task.
     arrivals : Arrivals
         Time of each message of the bag.
-    settings : PlayerSettings
-        Of the executor.
     observer : callable
         Sees every job that ends, on the delivery thread.
     selector : Selector, optional
@@ -150,31 +117,29 @@ def play(
         Number of the bag's first message among the frames of all replays.
     progress : callable
         Called with frames released and messages to come.
-    clock : Clock, optional
-        Steady clock.
 
     Raises
     ------
     SourceError
         When a stage still runs long after the last frame.
     """
-    clock = clock or SteadyClock()
-    executor = Executor(
-        settings.workers, settings.discipline, settings.realtime, clock, settings.max_inflight
-    )
+    clock = session.clock
+
+    def observe(record: JobRecord, work: Work, result: Result | None) -> None:
+        observer(record, work)
+
     with ExitStack() as stack:
-        executor.realtime.apply_to_process()
-        for precedence, task in enumerate(tasks):
-            times = warm_up_ns[task.spec.name]
-            _add_task(executor, task, times, arrivals.period_ns, precedence, observer)
+        session.stop()
+        session.start()
+        stack.callback(session.stop)
+        executor = session.executor
+        for name, deadline_ns in deadlines_ns.items():
+            session.activate(name, observe, period_ns=arrivals.period_ns, deadline_ns=deadline_ns)
         if selector is not None:
             executor.set_selector(selector)
-        executor.start()
-        stack.callback(executor.stop)
-        executor.realtime.freeze()
+        session.commit()
         total = bag.count if count is None else min(count, bag.count)
         messages = stack.enter_context(_read_ahead(bag, total))
-        names = [task.spec.name for task in tasks]
         frames, behind = 0, 0
         bad: list[BadMessage] = []
         begin_ns = clock.now_ns() + arrivals.period_ns
@@ -186,10 +151,10 @@ def play(
             clock.sleep_until_ns(due_ns)
             behind += clock.now_ns() - due_ns > arrivals.period_ns // 2
             frame = replace(message.frame, sequence=first_sequence + message.index)
-            executor.submit(names, frame, due_ns - find_age_ns(message))
+            session.submit(frame, capture_ns=due_ns - find_age_ns(message))
             frames += 1
             progress(frames, total)
-        if not executor.wait_idle(DRAIN_TIMEOUT_S):
+        if not session.wait_idle(DRAIN_TIMEOUT_S):
             raise SourceError(f"a job did not end within {DRAIN_TIMEOUT_S:g} s")
         return Playback(frames, bad, behind, executor.analyse(), executor.realtime.settings)
 
@@ -211,38 +176,6 @@ def read_first(bag: ImageBag) -> list[Frame]:
     if not frames:
         raise SourceError(f"no message of {bag.topic} is a frame")
     return frames
-
-
-def _add_task(
-    executor: Executor,
-    task: OpenTask,
-    times: Mapping[str, list[tuple[int, ...]]],
-    period_ns: int,
-    precedence: int,
-    observer: Observer,
-) -> None:
-    spec = task.spec
-    values = {**DEFAULTS, **spec.values}
-    variants = tuple(task.pipelines)
-    stages = {name: pipeline.stages for name, pipeline in task.pipelines.items()}
-    executor.add_task(
-        TaskParameters(
-            name=spec.name,
-            deadline_ns=spec.deadline_ns,
-            period_ns=period_ns,
-            stages=task.stage_names,
-            variants=variants,
-            variant=variants[0],
-            max_age_ns=int(values["max_age_ms"] * 1e6),
-            budget_quantile=values["budget_quantile"],
-            precedence=precedence,
-            priority=values["priority"],
-        ),
-        stages,
-        observer,
-        warm_up_times_ns=times,
-        stage_timeout_ns=int(values["stage_timeout_ms"] * 1e6),
-    )
 
 
 @contextmanager

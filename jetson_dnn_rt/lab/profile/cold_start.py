@@ -150,11 +150,11 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
 def main(text: str) -> None:
     """In the fresh process: load, run, and print the times as one line of JSON."""
     from jetson_dnn_rt.clock import SteadyClock
-    from jetson_dnn_rt.models.heads.base import DecoderSettings
+    from jetson_dnn_rt.config.task import TaskConfig
     from jetson_dnn_rt.models.sources.registry import load_model
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.library.library import Library
-    from jetson_dnn_rt.variants.running.variant_set import VariantSet
+    from jetson_dnn_rt.variants.running.variant_set import open_variants
 
     request = json.loads(text)
     spec = ColdSpec(**request["spec"])
@@ -167,19 +167,20 @@ def main(text: str) -> None:
     imported_ns = clock.now_ns()
     model = load_model(spec.model, weights=spec.weights, input_size=spec.size, trust=spec.trust)
     model_ns = clock.now_ns()
-    variants = VariantSet(
-        model,
-        [spec.variant],
-        DecoderSettings(),
-        threads=spec.threads,
-        clock=clock,
+    config = TaskConfig(
+        variants=(spec.variant,),
         stages=spec.stages,
-        finest=spec.finest,
-        runs={spec.variant: spec.runs} if spec.runs else None,
-        library=None if spec.library is None else Library(Path(spec.library)),
-        build=False,
-        keep_refused=True,
+        finest_stages=spec.finest,
         amp_lists=spec.amp_lists,
+    )
+    variants = open_variants(
+        config,
+        model,
+        threads=spec.threads,
+        library=None if spec.library is None else Library(Path(spec.library)),
+        clock=clock,
+        runs={spec.variant: spec.runs} if spec.runs else None,
+        keep_refused=True,
     )
     pipeline = variants.pipelines[spec.variant]
     variant_ns = clock.now_ns()

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jetson_dnn_rt import clock as clocks
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.library_tables import list_variants
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.profile.clock_model import choose_points
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask
 from jetson_dnn_rt.lab.profile.tables import find_presets
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms import detect
@@ -22,6 +22,7 @@ from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.measurement import approximates
+from jetson_dnn_rt.variants.running import variant_set
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default
 
@@ -137,18 +138,14 @@ def open_variants(
     runs: Mapping[str, int] | None,
 ) -> VariantSet:
     """Load variants of a model as the options say."""
-    variants = VariantSet(
-        model,
-        names,
-        DecoderSettings(),
-        threads=args.threads,
-        clock=clocks.SteadyClock(),
+    config = TaskConfig(
+        variants=tuple(names),
         stages=stages,
-        finest=args.finest_stages,
-        runs=runs,
-        library=library,
-        build=False,
+        finest_stages=args.finest_stages,
         amp_lists=args.amp_lists,
+    )
+    variants = variant_set.open_variants(
+        config, model, threads=args.threads, library=library, clock=SteadyClock(), runs=runs
     )
     stack.callback(variants.close)
     return variants

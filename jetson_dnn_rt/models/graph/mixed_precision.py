@@ -76,7 +76,7 @@ DENY = frozenset(
         *("NonMaxSuppression", "Range", "RoiAlign", "TopK"),
     }
 )
-"""Named for the reader: whatever is in neither other set is denied as well."""
+"""Listed for the reader: what is in neither other set is denied as well."""
 
 _LIMIT_BYTES = 100_000
 
@@ -189,7 +189,7 @@ _LARGEST_ERROR = 2.0**-10
 """Relative error (2-norm) of weights in FP16; rounding alone gives at most 2^-11."""
 
 _INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
-"""They take either type, and their result has nothing of it."""
+"""They take either type, which does not decide that of their result."""
 
 # Numbers of onnx.TensorProto, which is imported on use.
 _FLOAT, _FLOAT16 = 1, 10
@@ -264,7 +264,7 @@ class _Converter:
         self._types = {  # 0 for what is no tensor
             value.name: int(value.type.tensor_type.elem_type) for value in values
         }
-        # Types change now; what was inferred of them does not hold any more.
+        # Types change now: what was inferred no longer holds.
         del model.graph.value_info[:]
         self._constants = _gather_constants(model.graph)
         self._types |= {name: tensor.data_type for name, tensor in self._constants.items()}
@@ -444,7 +444,7 @@ def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _captured_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """Every name that a subgraph mentions; names of its own among them do no harm."""
+    """Every name that a subgraph mentions; its own names among them are harmless."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):

@@ -24,7 +24,7 @@ Outputs = Sequence[npt.NDArray[Any]]
 
 @dataclass(slots=True)
 class DecoderSettings:
-    """Thresholds of a decoder, read anew for every frame: a node changes them while it runs."""
+    """Thresholds of a decoder, read for every frame: a node changes them while it runs."""
 
     confidence: float = 0.3  # smallest score of a box, in [0, 1]
     nms_iou: float = 0.45  # boxes of one class that overlap more are suppressed, in [0, 1]

@@ -1,4 +1,4 @@
-"""From a camera frame to the network's input, in one pass into a buffer made beforehand.
+"""The input pass: a camera frame written into the network's input buffer in one pass.
 
 The source is read once, by `cv2.resize`, on views of the message's bytes; its colours are split
 into planes, and each is converted straight into its plane of the input. Measured on
@@ -101,7 +101,7 @@ class Preprocessor:
 
 
 class PlaneReader(Protocol):
-    """Reads pictures of one size and encoding; what it returns is overwritten by the next call."""
+    """Reads pictures of one size and encoding; results are valid until the next call."""
 
     scratch_bytes: int  # written for each picture into the reader's own memory
 
@@ -121,7 +121,7 @@ def make_reader(encoding: Encoding, geometry: Geometry, color: str) -> PlaneRead
 
 
 class _Resizer:
-    """Resizes one view of the source and parts its channels; what fits is read as it is."""
+    """Resizes one view of the source, unless its size fits, and splits its channels."""
 
     def __init__(self, source: tuple[int, int], geometry: Geometry, channels: int) -> None:
         rows, columns = geometry.resized_height, geometry.resized_width
@@ -159,7 +159,7 @@ def _make_bands(
     """Rows of the source that are halved together: scratch for their channels, and where to.
 
     Half the size of two channels is the one case for which cv2.resize has no vector code: 430 us
-    from 640x480, 85 us for its channels one by one. Parted in bands they do not leave the cache.
+    from 640x480, 85 us for its channels one by one. Split in bands they stay in the cache.
     """
     height, width = source
     rows = max(2, (_BAND_BYTES // width) & ~1)

@@ -1,4 +1,4 @@
-"""Reading model files that nobody vouches for."""
+"""Reading model files that are not trusted."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def unpickle_tensors(data: bytes, name: str) -> object:
             f"{name}: refused, the file holds more than tensors and may run code when read, or is "
             f"no file of weights; save it as safetensors. {_first_line(error)}"
         ) from error
-    except Exception as error:  # a damaged archive shows as whatever the reader stumbles over
+    except Exception as error:  # a damaged archive makes the reader raise anything
         raise ModelError(f"{name}: damaged. {_first_line(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""ONNX files: checked, and handed as they are to the back ends that run ONNX natively."""
+"""ONNX files: checked, and passed unchanged to the back ends that run ONNX natively."""
 
 from __future__ import annotations
 

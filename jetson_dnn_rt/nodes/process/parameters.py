@@ -95,7 +95,9 @@ class ParameterSet(Generic[Values]):
         self._declaration = declaration
         self._items = {item.name: item for item in describe(declaration)}
         self._is_fixed, self.on_change = is_fixed, on_change
-        values: dict[str, Any] = {}
+        declared_fields = {item.field for item in self._items.values()}
+        # Fields that are no parameters have their values from the node.
+        values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
         try:
             for item in self._items.values():
                 default = (defaults or {}).get(item.field, item.default)

@@ -254,8 +254,7 @@ def _run(
 def _describe(node: PerceptionNode) -> SessionInfo:
     from jetson_dnn_rt.nodes.process.parameters import read_parameters
 
-    assert node.host.verdict is not None
-    assert node.host.realtime is not None
+    assert node.host.session.verdict is not None
     tasks = {}
     for name, task in node.tasks.items():
         assert task.loaded is not None
@@ -279,12 +278,12 @@ def _describe(node: PerceptionNode) -> SessionInfo:
         nodes[node.coordinator.get_name()] = node.coordinator
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
     # As they are, where a trial has decided.
-    parameters[node.get_name()]["workers"] = node.host.workers
+    parameters[node.get_name()]["workers"] = node.host.session.split.workers
     return SessionInfo(
         tasks,
         cameras,
-        node.host.verdict,
-        node.host.realtime.settings,
+        node.host.session.verdict,
+        node.host.executor.realtime.settings,
         parameters,
         node.host.clocks_at,
     )

@@ -3,7 +3,7 @@
 DIR gets the kernels as TVM scheduled them, a driver with a static memory plan (one arena, nothing
 is allocated), the weights, a header, a self-test with the outputs that torch gives, a Makefile and
 a CMakeLists.txt. `make -C DIR test` builds and checks them. Kernels are as fast as they were tuned
-(`jetson-dnn-rt build` with a TVM variant); without tuning they are slow, which is said.
+(`jetson-dnn-rt build` with a TVM variant); without tuning they are slow, which is logged.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
 
     from jetson_dnn_rt.tvm.export_c.call_graph import measure_steps, write_call_graph
     from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
-    from jetson_dnn_rt.tvm.export_c.text import make_identifier
+    from jetson_dnn_rt.tvm.export_c.sources import make_identifier
 
     target, local = _find_target(args.target)
     library = None if args.engine_cache == NONE else Library(_as_path(args.engine_cache))

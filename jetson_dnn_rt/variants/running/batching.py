@@ -29,7 +29,7 @@ from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.machine import device_of
-from jetson_dnn_rt.variants.running.batch_runs import BatchRuns, Members
+from jetson_dnn_rt.variants.running.batch_runs import BatchRuns
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
 from jetson_dnn_rt.variants.running.network import Piece
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
@@ -153,23 +153,18 @@ class BatchGroup:
         runs: int,
         room_bytes: int | None,
     ) -> None:
-        pieces = [segment.piece for segment in pipelines[0].segments]
         layouts = [[_layout(segment.piece) for segment in p.segments] for p in pipelines]
         if any(layout != layouts[0] for layout in layouts):
             refusal = "the tasks cut the network at different places, or run it in other pieces"
             self.reports.append(BatchReport(name, len(pipelines), refusal))
             return
-        members = Members(
-            tuple(tuple(s.runner for s in p.segments) for p in pipelines),
-            tuple(p.processor for p in pipelines),
-        )
-        batches = self._runs[name] = BatchRuns(pieces, members, name)
+        batches = self._runs[name] = BatchRuns(pipelines)
         for pipeline in pipelines:
-            pipeline.join(batches)
+            pipeline.join(batches.run)
         useless = 0
         for size in range(2, min(MAX_BATCH, len(pipelines)) + 1):
             on_device = pipelines[0].segments[0].runner.device != "cpu"
-            if on_device and len(pieces) > 1 and size < len(pipelines):
+            if on_device and len(batches.pieces) > 1 and size < len(pipelines):
                 continue  # boundary values of the others would be written over on the device
             trial = _Trial(self._sets[0], name, pipelines[:size], batches, self._clock)
             room = None if room_bytes is None else room_bytes - self.memory_bytes

@@ -12,8 +12,8 @@ from bags import PERIOD_NS, TOPIC, make_image, write_bag
 
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.evaluate.chunk import release
 from jetson_dnn_rt.lab.evaluate.command_tasks import order_variants, read_task_file
-from jetson_dnn_rt.lab.evaluate.sequential import release
 from jetson_dnn_rt.traces.reader import open_trace
 
 FRAMES = 15
@@ -273,7 +273,7 @@ def test_parameters_are_those_of_the_nodes(params: str) -> None:
     )  # fmt: skip
     file = read_task_file(args)
     assert file.settings.workers == 2
-    assert file.settings.realtime.mallopt is False
+    assert file.settings.mallopt is False
     detector, segmenter = file.make_specs(PERIOD_NS)
     assert detector.variants == ("full@null",)
     assert detector.values["confidence_threshold"] == 0.7

@@ -12,18 +12,17 @@ import pytest
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.lab.evaluate.plan import DEFAULTS, RUNS, OpenTask, fix_task
+from jetson_dnn_rt.lab.evaluate.plan import RUNS, OpenTask, fix_task, make_config
 
 MS = 1_000_000
 NULL = TaskSpec("detector", "null:1", (), 40 * MS, 33 * MS)
 
 
-def test_defaults_are_those_of_the_nodes() -> None:
-    nodes = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
-    ours = set(DEFAULTS) - {"preprocessing"}
-    assert ours <= set(nodes)
-    differ = {name for name in ours if DEFAULTS[name] != nodes[name]}
-    assert differ == {"kind", "threads", "engine_cache"}
+def test_a_task_is_the_nodes_but_computes_alone_without_a_library() -> None:
+    spec = dataclasses.replace(NULL, values={"preprocessing": {"color": "rgb"}, "stages": 3})
+    config = make_config(spec)
+    node = TaskConfig("detector", model="null:1", stages=3, preprocess_color="rgb")
+    assert config == dataclasses.replace(node, kind="", threads=1, engine_cache="none")
 
 
 def test_a_fixed_task_names_what_was_chosen() -> None:
