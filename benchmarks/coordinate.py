@@ -118,7 +118,7 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    `ConfigurationError` when an argument cannot be used, or fewer than two variants are to be had;
+    `ConfigurationError` when an argument cannot be used, or fewer than two variants load;
     `BenchmarkError` when a policy failed.
     """
     rounds = 2 if args.quick else args.rounds

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.backends.bench import MODELS, STAGES, join_notes, load
-from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, report_figures
+from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, title_of
 from benchmarks.harness.options import BESIDE, DATA, Options
 from benchmarks.harness.tables import Report, Table, say, tabulate
-from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
+from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
@@ -147,13 +147,22 @@ def _measure(
             return {"skipped": "; ".join(dict.fromkeys(lineup.notes.values()))}
         image = _pin(np.random.default_rng(0).random(model.input_shape, np.float32), stack)
         times = lineup.measure(image, budget_s=seconds, most=_MOST_ROUNDS, warm_up=10)
+        medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}
+
+        def describe(name: str) -> dict[str, Any]:
+            find_more = {key: one.to_dict() for key, one in engines.items()}.__getitem__
+            row = {"row": name, **lineup.describe(name, times, expected, 4, find_more)}
+            if {name, EAGER} <= times.keys():
+                row["times_faster_than_eager"] = round(medians[EAGER] / medians[name], 2)
+            return row
+
         return {
             "source": model.source.rsplit("/", 1)[-1],
             "input": list(model.input_shape),
             "stages": network.stages,
             "rounds": len(next(iter(times.values()))),
             "reference": reference,
-            "rows": [_describe(name, times, lineup, engines, expected) for name in rows],
+            "rows": [describe(name) for name in rows],
         }
 
 
@@ -209,34 +218,6 @@ def _make_runner(name: str, state: _State, engines: _Engines, part: Part) -> Run
     return engine
 
 
-def _describe(
-    name: str,
-    times: Mapping[str, Times],
-    lineup: Lineup,
-    engines: Mapping[str, _Engines],
-    expected: Shown,
-) -> dict[str, Any]:
-    def find_figures(key: str) -> dict[str, Any]:
-        figures = report_figures(times[key], lineup.shown[key], expected, 4)
-        return figures | engines[key].to_dict()
-
-    row: dict[str, Any] = {"row": name, "note": lineup.notes.get(name, "")}
-    if name not in times:
-        return row
-    row |= find_figures(name)
-    if EAGER in times:
-        row["times_faster_than_eager"] = round(
-            quantile_ms(times[EAGER], 0.5) / quantile_ms(times[name], 0.5), 2
-        )
-    key = f"{name} staged"
-    if key in times:
-        overhead = find_overhead_percent(times[name], times[key])
-        row["staged"] = {**find_figures(key), "overhead_percent": overhead}
-    elif key in lineup.notes:
-        row["staged"] = {"note": lineup.notes[key]}
-    return row
-
-
 def report(result: Mapping[str, Any]) -> Report:
     """A table for each model."""
     parts: list[str | Table] = [
@@ -247,10 +228,9 @@ def report(result: Mapping[str, Any]) -> Report:
         if "skipped" in found:
             parts.append(f"{name}: left out, {found['skipped']}")
             continue
-        size = "x".join(map(str, found["input"][2:]))
         parts += [
-            f"{name} ({size}), {found['stages']} stages, {found['rounds']} rounds, against "
-            f"{found['reference']}",
+            f"{title_of(name, found)}, {found['stages']} stages, {found['rounds']} rounds, "
+            f"against {found['reference']}",
             tabulate(
                 found["rows"],
                 "row, p50 ms=p50_ms:.3f, p99 ms=p99_ms:.3f, x eager=times_faster_than_eager:.2f",

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
-from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, report_figures
+from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, title_of
 from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
 from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
-from benchmarks.harness.timing import Times, find_overhead_percent, quantile_ms
+from benchmarks.harness.timing import Times, quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def load(name: str, data: Path) -> tuple[Model, list[Frame]]:
     """Load a model of `MODELS`, and frames that it is shown.
 
-    `JetsonDnnRtError` when the model cannot be had here.
+    `JetsonDnnRtError` when the model cannot be loaded here.
     """
     source = MODELS[name]
     if source == f"onnx:{YOLOX}":
@@ -209,7 +209,6 @@ def _open_opencv(
 def _summarize(
     model: Model, stages: int, backends: Sequence[str], times: Mapping[str, Times], lineup: Lineup
 ) -> dict[str, Any]:
-    shown, notes = lineup.shown, lineup.notes
     medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}
 
     def compare(name: str) -> dict[str, float | None]:
@@ -222,19 +221,8 @@ def _summarize(
 
     rows = []
     for name in backends:
-        row: dict[str, Any] = {"backend": name, "note": notes.get(name, "")}
-        if name in times:
-            row |= report_figures(times[name], shown[name], shown[REFERENCE], 3)
-            row |= compare(name)
-        key = f"{name} staged"
-        if key in times:
-            row["staged"] = {
-                **report_figures(times[key], shown[key], shown[REFERENCE], 3),
-                "overhead_percent": find_overhead_percent(times[name], times[key]),
-            }
-        elif key in notes:
-            row["staged"] = {"note": notes[key]}
-        rows.append(row)
+        row = {"backend": name, **lineup.describe(name, times, lineup.shown[REFERENCE], 3)}
+        rows.append({**row, **compare(name)} if name in times else row)
     own = [name for name in backends if name in medians and name != OPENCV]
     fastest = min(own, key=medians.__getitem__)
     ratios = compare(fastest)
@@ -263,9 +251,8 @@ def report(result: Mapping[str, Any]) -> Report:
         if "skipped" in found:
             parts.append(f"{name}: left out, {found['skipped']}")
             continue
-        size = "x".join(map(str, found["input"][2:]))
         parts += [
-            f"{name} ({size}), {result['threads']} threads, {found['stages']} stages, "
+            f"{title_of(name, found)}, {result['threads']} threads, {found['stages']} stages, "
             f"{found['rounds']} rounds: fastest {found['fastest']}",
             tabulate(
                 found["rows"],

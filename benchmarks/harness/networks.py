@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.harness.numerics import find_error
-from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
+from benchmarks.harness.timing import Times, find_overhead_percent, measure_rounds, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
@@ -185,6 +185,39 @@ class Lineup:
         return measure_rounds(
             {key: partial(self.chains[key].run, image) for key in chosen}, **rounds
         )
+
+    def describe(
+        self,
+        name: str,
+        times: Mapping[str, Times],
+        expected: Shown,
+        digits: int,
+        find_more: Callable[[str], Mapping[str, object]] = lambda key: {},
+    ) -> dict[str, Any]:
+        """Figures of a chain, and under ``staged`` those of the chain ``NAME staged``.
+
+        `find_more` adds what a benchmark knows of a chain; one that did not run has its note.
+        """
+
+        def find_figures(key: str) -> dict[str, Any]:
+            figures = report_figures(times[key], self.shown[key], expected, digits)
+            return {**figures, **find_more(key)}
+
+        row: dict[str, Any] = {"note": self.notes.get(name, "")}
+        if name in times:
+            row |= find_figures(name)
+        key = f"{name} staged"
+        if key in times:
+            overhead = find_overhead_percent(times[name], times[key])
+            row["staged"] = {**find_figures(key), "overhead_percent": overhead}
+        elif key in self.notes:
+            row["staged"] = {"note": self.notes[key]}
+        return row
+
+
+def title_of(name: str, found: Mapping[str, Any]) -> str:
+    """A network and the size of its input, for the head of its table."""
+    return f"{name} ({'x'.join(map(str, found['input'][2:]))})"
 
 
 def describe_error(error: Exception) -> str:

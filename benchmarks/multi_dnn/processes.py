@@ -43,7 +43,7 @@ class ProcessFailedError(JetsonDnnRtError):
 
 @dataclass(frozen=True)
 class Load:
-    """What a process is told to load, under which name, with the ranks of decomposed layers."""
+    """What a process loads, under which name, with the ranks of decomposed layers."""
 
     spec: NetworkSpec
     form: str

@@ -23,7 +23,7 @@ NODES = "benchmarks.overload.nodes"
 
 @dataclass(frozen=True)
 class ConsumerSpec:
-    """What a consumer of frames is told; one without deadlines ignores them.
+    """The specification of a consumer of frames; one without deadlines ignores them.
 
     `workers` are stages that this package runs side by side; the usual node has a thread for every
     callback.

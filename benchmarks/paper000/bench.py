@@ -6,7 +6,7 @@ with a profiler attached. Here each network, and the built-in ones, runs --runs 
 a profiler: best case, high-water mark, and a bound of the tail with its verdict, which may well be
 that there is none. Layers are timed on other frames in between. ResNet, GoogLeNet and DeepLabv3
 are torchvision's with random weights, which take the same time; YOLOv5 is what --yolov5 names,
-else YOLOX-nano stands in its place, and it is said. Passes when every network has its 1,000 runs
+else YOLOX-nano takes its place, as the table notes. Passes when every network has its 1,000 runs
 and its verdict, and its layers add up to the network within 15 %.
 """
 

@@ -12,7 +12,7 @@
    tasks are shown besides. Where less than 5 or more than 30 % are missed it says nothing, and
    fails.
 
-What the simulator said in step 3 is shown beside it: made of other times, it has no bar.
+The prediction of step 3 is shown beside it: made of other times, it has no bar.
 The bag is --bag, or written from --video first (10,000 frames of 480x270 as JPEG, 0.3 GB).
 """
 
@@ -50,7 +50,7 @@ FLEET_CHUNK, WORKERS = 50, 2
 CALIBRATION_FRAMES, QUICK_CALIBRATION_FRAMES = 400, 100
 MISS_BAR = 0.02
 PRESSURE = (0.05, 0.30)
-"""Miss ratios at which realtime and simulated can be told apart at all."""
+"""Miss ratios at which real time and simulation can be distinguished at all."""
 MEMORY_BAR_MB = 32.0
 """More than this from the first chunk to the last is growth: 10,000 decoded frames are 3.9 GB."""
 

@@ -1,14 +1,11 @@
 """The accuracy benchmark on a few held-out scenes."""
 
-from __future__ import annotations
-
 import benches
-import pytest
 
 from jetson_dnn_rt.demo import builtin
 
 
-def test_shipped_weights_see_held_out_scenes() -> None:
+def test_shipped_weights_see_held_out_scenes():
     _, result = benches.run("accuracy", "--scenes 40")
     assert result["map50"] >= 0.8
     assert result["miou"] >= 0.8
@@ -18,7 +15,7 @@ def test_shipped_weights_see_held_out_scenes() -> None:
     assert sum(result["boxes"].values()) > 100
 
 
-def test_untrained_weights_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrained_weights_fail(monkeypatch):
     """The bar can be missed: the same networks without training do, and have absent classes."""
     monkeypatch.setattr(builtin, "load", lambda name: builtin.build(name).eval())
     code, result = benches.run("accuracy", "--scenes 2")
@@ -26,7 +23,7 @@ def test_untrained_weights_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NOT passed" in benches.show("accuracy", result)
 
 
-def test_a_class_that_no_scene_holds_is_a_dash() -> None:
+def test_a_class_that_no_scene_holds_is_a_dash():
     result = {
         "scenes": 1, "size": "640x480", "bar": 0.85, "passed": False,
         "map50": 0.5, "ap50": {"car": 0.5, "truck": None}, "boxes": {"car": 2, "truck": 0},

@@ -1,9 +1,6 @@
 """The comparison of back ends: its arithmetic by hand, and one small run of the whole."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from types import SimpleNamespace
+from contextlib import ExitStack
 
 import benches
 import numpy as np
@@ -15,7 +12,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.backends import bench as backends
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
-from benchmarks.harness.networks import Chain, Shown
+from benchmarks.harness.networks import Chain, Lineup, Shown
 from benchmarks.harness.numerics import find_error, make_plausible
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.registry import load_model
@@ -26,7 +23,7 @@ from jetson_dnn_rt.variants.spec import FULL
 MS = 1_000_000
 
 
-def make_shown(*outputs: list[float], best: int = 0, listed: bool = False) -> Shown:
+def make_shown(*outputs, best=0, listed=False):
     arrays = [(np.array(values, np.float32),) for values in outputs]
     result = Classification(np.array([best]), np.array([0.5], np.float32))
     return Shown("classification", listed, arrays, [result] * len(arrays))
@@ -35,7 +32,7 @@ def make_shown(*outputs: list[float], best: int = 0, listed: bool = False) -> Sh
 # ---- what networks say
 
 
-def test_the_error_is_relative_to_the_largest_value() -> None:
+def test_the_error_is_relative_to_the_largest_value():
     expected = make_shown([0.0, -4.0], [1.0, 2.0])
     assert make_shown([0.0, -4.0], [1.0, 2.0]).find_error(expected) == 0.0
     assert make_shown([0.5, -4.0], [1.0, 1.9]).find_error(expected) == pytest.approx(0.125)
@@ -44,7 +41,7 @@ def test_the_error_is_relative_to_the_largest_value() -> None:
     assert find_error([np.array([[1.5, -4.0]])], [np.array([[1.0, -4.0]])]) == 0.125
 
 
-def test_lists_are_compared_by_agreement_alone() -> None:
+def test_lists_are_compared_by_agreement_alone():
     expected = make_shown([1.0, 2.0], [3.0], listed=True)
     same, other = make_shown([7.0], [9.0, 4.0], listed=True), make_shown([1.0], [2.0], best=1)
     assert same.find_error(expected) is None
@@ -56,7 +53,7 @@ def test_lists_are_compared_by_agreement_alone() -> None:
     )
 
 
-def test_a_fault_is_more_than_rounding() -> None:
+def test_a_fault_is_more_than_rounding():
     expected = make_shown([1.0, 2.0])
     assert make_shown([1.001, 2.0]).find_fault(expected) == ""
     assert make_shown([1.1, 2.0]).find_fault(expected) == "off by 0.05 of the largest value"
@@ -65,7 +62,7 @@ def test_a_fault_is_more_than_rounding() -> None:
 # ---- the report
 
 
-def test_report_by_hand() -> None:
+def test_report_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
         "torch-fp32": np.array([10, 20, 12]) * MS,
@@ -79,7 +76,8 @@ def test_report_by_hand() -> None:
     names = ["torch-eager", "torch-fp32", "torch-bf16", "openvino-fp32", "opencv-fp32"]
     notes = {"torch-bf16": "no bf16", "torch-bf16 staged": "no bf16"}
     model = load_model("null:1")
-    lineup = SimpleNamespace(shown=shown, notes=notes)
+    lineup = Lineup(model, [], ExitStack())
+    lineup.shown, lineup.notes = shown, notes
     found = backends._summarize(model, 8, names, times, lineup)
     rows = {row["backend"]: row for row in found["rows"]}
     assert [rows[name].get("p50_ms") for name in names] == [12.0, 12.0, None, 4.0, 6.0]
@@ -102,7 +100,7 @@ def test_report_by_hand() -> None:
 
 
 @pytest.mark.parametrize("engine", list_engines())
-def test_opencv_computes_what_torch_does(engine: str) -> None:
+def test_opencv_computes_what_torch_does(engine):
     pytest.importorskip("onnx")
     model = make_model(Classifier(), (32, 48))
     image = np.random.default_rng(0).random((1, 3, 32, 48), np.float32)
@@ -124,7 +122,7 @@ class Unreadable:
     input_shapes = ((1, 3, 8, 8),)
     graph_hash = "0" * 64
 
-    def onnx_model(self) -> bytes:
+    def onnx_model(self):
         value = helper.make_tensor_value_info("image", TensorProto.FLOAT, self.input_shapes[0])
         output = helper.make_tensor_value_info("output", TensorProto.FLOAT, self.input_shapes[0])
         node = helper.make_node("NoSuchOperator", ["image"], ["output"], domain="nobody")
@@ -132,18 +130,18 @@ class Unreadable:
         return onnx.ModelProto.SerializeToString(helper.make_model(graph))
 
 
-def test_what_opencv_cannot_read_is_said() -> None:
+def test_what_opencv_cannot_read_is_said():
     engine = next(iter(list_engines()))
     with pytest.raises(ModelError, match=r"strange fails in cv2.dnn: .+"):
         check_engine(Unreadable(), engine, 1, [np.zeros((1, 3, 8, 8), np.float32)])
 
 
-def test_a_chain_of_stages_gives_what_the_whole_gives() -> None:
+def test_a_chain_of_stages_gives_what_the_whole_gives():
     model = load_model("builtin:detector")
     network = Network(model, 4)
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
 
-    def make(part: object) -> object:
+    def make(part):
         return backends.make_runner("torch-fp32", 1, part)
 
     whole, staged = (Chain(network.pieces(FULL, count), make) for count in (1, 4))
@@ -154,7 +152,7 @@ def test_a_chain_of_stages_gives_what_the_whole_gives() -> None:
     staged.close()
 
 
-def test_plausible_weights_let_few_boxes_pass() -> None:
+def test_plausible_weights_let_few_boxes_pass():
     model = load_model("torchvision:ssdlite320_mobilenet_v3_large", weights="none")
     rng = np.random.default_rng(0)
     images = [rng.standard_normal(model.input_shape, np.float32) for _ in range(2)]
@@ -168,7 +166,7 @@ def test_plausible_weights_let_few_boxes_pass() -> None:
     assert float(logits[:, 1:].std()) > 1.0
 
 
-def test_models_that_are_not_there_are_left_out(tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_left_out(tmp_path):
     with pytest.raises(ModelError, match=r"yolox_nano\.onnx is not there: give --data"):
         backends.load("yolox_nano", tmp_path)
     _, result = benches.run("backends", "--models", "yolox_nano", "--data", str(tmp_path))
@@ -176,7 +174,7 @@ def test_models_that_are_not_there_are_left_out(tmp_path: Path) -> None:
     assert "yolox_nano: left out" in benches.show("backends", result)
 
 
-def test_a_small_run(tmp_path: Path) -> None:
+def test_a_small_run(tmp_path):
     names = ("torch-fp32", "onnxruntime-fp32", "opencv-fp32")
     options = "--threads 1 --stages 2 --seconds 0.001 --busy 1"
     _, result = benches.run(

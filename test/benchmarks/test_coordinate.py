@@ -1,9 +1,6 @@
 """A short run of `coordinate`."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import benches
 import pytest
@@ -12,9 +9,7 @@ from benchmarks import coordinate
 
 
 @pytest.mark.slow
-def test_every_frame_of_every_policy_is_accounted_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_frame_of_every_policy_is_accounted_for(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("openvino", reason="openvino is not installed")
     monkeypatch.setattr(coordinate, "PHASES", ((0.3, False), (0.3, True)))

@@ -1,9 +1,5 @@
 """The reference of `dashcam`, and how boxes are compared with it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,13 +7,13 @@ from benchmarks.dashcam import YoloxReference, best_iou, iou, read_video
 from benchmarks.harness.options import VIDEO, YOLOX
 
 
-def test_iou_by_hand() -> None:
+def test_iou_by_hand():
     assert iou([0, 0, 2, 2], [1, 1, 3, 3]) == pytest.approx(1 / 7)
     assert iou([0, 0, 1, 1], [2, 2, 3, 3]) == 0.0
     assert iou([0, 0, 4, 2], [0, 0, 4, 2]) == 1.0
 
 
-def test_a_box_of_another_class_does_not_count() -> None:
+def test_a_box_of_another_class_does_not_count():
     box = np.array([0, 0, 2, 2, 0.9, 2])
     here = {"class_id": "2", "xyxy": [0, 0, 2, 1]}
     other = {"class_id": "7", "xyxy": [0, 0, 2, 2]}
@@ -26,7 +22,7 @@ def test_a_box_of_another_class_does_not_count() -> None:
     assert best_iou(box, []) == 0.0
 
 
-def test_reference_finds_the_cars_that_were_published(shared_data: Path) -> None:
+def test_reference_finds_the_cars_that_were_published(shared_data):
     pytest.importorskip("onnxruntime")
     reference = YoloxReference(shared_data / YOLOX)
     frames = list(read_video(shared_data / VIDEO))

@@ -1,7 +1,5 @@
 """`decide` and its cohort: what they do, not how fast this machine is."""
 
-from __future__ import annotations
-
 import benches
 from cohorts import make_clock_table, make_table
 
@@ -12,7 +10,7 @@ from jetson_dnn_rt.coordinator.policies.neuos import NeuOSBalanced
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 
 
-def walk_with(policy: NeuOSBalanced | None, steps: int, seed: int = 0) -> CohortWalk:
+def walk_with(policy, steps, seed=0):
     clock_table = make_clock_table()
     tables = [make_table(f"task-{i}", frames=(0.9, 1.0, 1.2)) for i in range(3)]
     walk = CohortWalk(clock_table, tables, (1.0, 1.3, 1.6), seed)
@@ -25,12 +23,12 @@ def walk_with(policy: NeuOSBalanced | None, steps: int, seed: int = 0) -> Cohort
     return walk
 
 
-def test_the_walk_goes_through_frames() -> None:
+def test_the_walk_goes_through_frames():
     clock_table = make_clock_table()
     tables = [make_table(f"task-{i}", frames=(0.9, 1.0, 1.2)) for i in range(3)]
     walk = CohortWalk(clock_table, tables, (1.0, 1.3, 1.6))
     policy = NeuOSBalanced(clock_table, tables, PolicySettings(), workers=3, interference=(1.0,))
-    seen: set[tuple[object, ...]] = set()
+    seen = set()
     lags = set()
     for _ in range(600):
         before = [(m.active, m.started, m.stage, m.stages_done) for m in walk.cohort.members]
@@ -63,15 +61,15 @@ def test_the_walk_goes_through_frames() -> None:
     assert all(member.frames_done > 20 for member in walk.cohort.members)
 
 
-def test_the_same_seed_is_the_same_way() -> None:
-    def state(walk: CohortWalk) -> list[object]:
+def test_the_same_seed_is_the_same_way():
+    def state(walk):
         return [walk.now_ns, [(m.lag_ns, m.stages_done, m.stage) for m in walk.cohort.members]]
 
     assert state(walk_with(None, 200)) == state(walk_with(None, 200))
     assert state(walk_with(None, 200)) != state(walk_with(None, 200, seed=1))
 
 
-def test_figures_of_both_boards() -> None:
+def test_figures_of_both_boards():
     policies = "static,neuos_max_accuracy"
     _, result = benches.run("decide", f"--hull --decisions 60 --policies {policies}")
     assert result["cohort"] == 8
@@ -87,7 +85,7 @@ def test_figures_of_both_boards() -> None:
     assert result["passed"] == all(row["passed"] for row in rows.values())
 
 
-def test_a_decision_that_changes_clocks_is_heeded_where_the_policy_may() -> None:
+def test_a_decision_that_changes_clocks_is_heeded_where_the_policy_may():
     walk = walk_with(None, 0)
     walk.step()
     deciding = walk.cohort.deciding

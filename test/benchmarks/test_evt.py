@@ -1,7 +1,5 @@
 """`evt` and its laws: what they do; the figures are for the benchmark itself."""
 
-from __future__ import annotations
-
 import benches
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from benchmarks.evt.laws import IID, LAWS, SLOW_SHARE, draw_times
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if law.kind == IID], ids=lambda law: law.name)
-def test_quantiles_are_those_of_the_draws(law: object) -> None:
+def test_quantiles_are_those_of_the_draws(law):
     times = draw_times(law, np.random.default_rng(0), 200_000)
     for exceedance in (0.5, 0.01, 1e-3):
         above = float((times > law.quantile(exceedance)).mean())
@@ -20,20 +18,20 @@ def test_quantiles_are_those_of_the_draws(law: object) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
-def test_times_are_whole_positive_and_repeatable(law: object) -> None:
+def test_times_are_whole_positive_and_repeatable(law):
     first, again = (draw_times(law, np.random.default_rng(3), 2000) for _ in range(2))
     assert first.dtype == np.int64
     assert first.min() > 0
     assert (first == again).all()
 
 
-def test_slow_modes_are_rare() -> None:
+def test_slow_modes_are_rare():
     law = next(law for law in LAWS if law.name == "slow mode apart")
     times = draw_times(law, np.random.default_rng(0), 100_000)
     assert (times > 12.5e6).mean() == pytest.approx(SLOW_SHARE, rel=0.15)
 
 
-def test_a_run_counts_and_passes_its_bars() -> None:
+def test_a_run_counts_and_passes_its_bars():
     _, result = benches.run("evt", "--trials 2 --count 5000 --laws slow --workers 1")
     assert [row["law"] for row in result["laws"]] == [
         "slow mode apart",
@@ -49,14 +47,14 @@ def test_a_run_counts_and_passes_its_bars() -> None:
 
 
 @pytest.mark.slow
-def test_processes_give_the_same_as_one() -> None:
+def test_processes_give_the_same_as_one():
     options = ("--trials", "12", "--count", "1000", "--laws", "GPD, xi 0.2")
     rows = [benches.run("evt", *options, "--workers", n)[1]["laws"] for n in ("1", "2")]
     assert rows[0] == rows[1]
     assert rows[0][0]["bounded"] >= 8
 
 
-def test_a_bar_not_met_is_said() -> None:
+def test_a_bar_not_met_is_said():
     law = LAWS[0]
     trials = [
         evt.Trial((), ratio, counted=2, claimed=1.0, taken_s=0.1) for ratio in (0.9, 1.1, 1.2, 1.2)

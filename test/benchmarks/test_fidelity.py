@@ -1,7 +1,5 @@
 """`fidelity` on a recording that the simulator itself made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,7 @@ SCENARIOS = Path(__file__).resolve().parents[2] / "config/scenarios"
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     """Six hundred frames, of which some miss their deadline."""
     path = tmp_path / "tight.yaml"
     path.write_text(
@@ -36,7 +34,7 @@ def trace(tmp_path: Path) -> Path:
     return write_part(tmp_path / "jobs-0000.parquet", records)
 
 
-def test_a_replay_is_like_its_recording(trace: Path) -> None:
+def test_a_replay_is_like_its_recording(trace):
     _, result = benches.run("fidelity", "--trace", str(trace), "--seeds", "10")
     row = result["tasks"]["all"]
     assert 0.01 < row["miss_ratio"] < 0.4
@@ -45,7 +43,7 @@ def test_a_replay_is_like_its_recording(trace: Path) -> None:
     assert result["passed"] is True
 
 
-def test_a_replay_that_is_not_like_its_recording_fails(trace: Path) -> None:
+def test_a_replay_that_is_not_like_its_recording_fails(trace):
     """Here outcomes do not follow from the times."""
     jobs = [job.record for job in open_trace(trace).jobs()]
     for index in range(0, len(jobs), 2):

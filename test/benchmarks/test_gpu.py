@@ -1,9 +1,6 @@
 """`gpu` without a GPU: its error here, and its course on a made-up device."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 import benches
 import pytest
@@ -17,7 +14,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+def device(monkeypatch):
     """TensorRT 8.6 with a device; torch has none."""
     module = make_tensorrt("8.6.1")
     monkeypatch.setitem(sys.modules, "tensorrt", module)
@@ -28,7 +25,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_without_a_device_nothing_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_device_nothing_is_run(capsys):
     try:
         open_cuda().close()
     except BackendUnavailableError:
@@ -42,7 +39,7 @@ def test_without_a_device_nothing_is_run(capsys: pytest.CaptureFixture[str]) -> 
     assert "pip install torch" in captured.err
 
 
-def test_course_on_a_made_up_device(device: Any) -> None:
+def test_course_on_a_made_up_device(device):
     """Engines really are built, whole and in stages, and compared; torch's rows say why not."""
     _, result = benches.run("gpu", "--models detector --stages 3 --seconds 0.05")
     found = result["models"]["detector"]
@@ -68,7 +65,7 @@ def test_course_on_a_made_up_device(device: Any) -> None:
     assert "detector (240x320), 3 stages" in benches.show("gpu", result)
 
 
-def test_when_the_time_is_over_the_rest_is_named(device: Any) -> None:
+def test_when_the_time_is_over_the_rest_is_named(device):
     _, result = benches.run("gpu", "--models detector segmenter --minutes 0.000001")
     for found in result["models"].values():
         assert "no time left" in found["skipped"]

@@ -1,15 +1,11 @@
 """The harness: options, tables, rounds, processes; and every benchmark's interface."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import benches
 import numpy as np
@@ -27,7 +23,7 @@ TIMEOUT_S = 120.0
 
 
 @pytest.mark.parametrize("name", harness.BENCHMARKS)
-def test_every_benchmark_has_the_interface(name: str) -> None:
+def test_every_benchmark_has_the_interface(name):
     module = harness.load(name)
     assert module.__doc__
     assert callable(module.run)
@@ -35,7 +31,7 @@ def test_every_benchmark_has_the_interface(name: str) -> None:
     assert benches.parse(name, "--json").output is None
 
 
-def test_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmarks_are_listed(capsys):
     assert harness.main([]) == 0
     out = capsys.readouterr().out
     assert all(name.replace("_", "-") in out for name in harness.BENCHMARKS)
@@ -46,37 +42,24 @@ def test_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("accuracy --scenes 0", "--scenes: must be >= 1"),
         ("accuracy --size 640", "WIDTHxHEIGHT"),
         ("accuracy --size 32x32", "at least 64x64"),
         ("backends --threads -1", "--threads: must be >= 1"),
-        ("backends --stages 0", "--stages: must be >= 1"),
-        ("backends --busy -1", "--busy: must be >= 0"),
-        ("batching --cameras 1", "--cameras: must be >= 2"),
         ("batching --loads 0", "--loads: must be > 0"),
-        ("batching --max-share inf", "--max-share: must be > 0"),
-        ("coordinate --rounds 0", "--rounds: must be >= 1"),
         ("coordinate --period-factor nan", "--period-factor: must be > 0"),
-        ("coordinate --hogs -1", "--hogs: must be >= 0"),
         ("coordinate --confidence 0", "confidence"),
         ("coordinate --variants full@torch", "at least two: full@torch-fp32"),
         ("dashcam --data /none", "give the folder with --data"),
         ("decide --policies static,best", "policy must be one of"),
         ("evt --laws nonsense", "slow mode apart"),
         ("evt --exceedance 0", "--exceedance: must be > 0"),
-        ("gpu --stages 0", "--stages: must be >= 1"),
-        ("gpu --minutes -2", "--minutes: must be > 0"),
-        ("multi-dnn --instances 0", "--instances: must be >= 1"),
         ("multi-dnn --device cpu --models vgg16 --mix 1,2", "--mix needs 1 numbers"),
         ("multi-dnn --device cpu --models no_such", "has no classifier 'no_such'"),
         ("paper003 --minutes nan", "--minutes: must be >= 0"),
         ("paper003 --tune-only", "need --databases"),
-        ("paper003 --no-tuning", "need --databases"),
-        ("policies --seeds 0", "--seeds: must be >= 1"),
         ("policies --processes 3", "--processes: must be >= 1 and <= 2"),
         ("policies --policies nobody", "--policies must be of"),
         ("scale --tasks 4 2", "--tasks must rise"),
-        ("scale --workers 0", "--workers: must be >= 1"),
         ("switching --variants full@torch-fp32", "must be two names"),
         ("switching --variants full@torch,full@torch-fp32", "must be two names"),
         ("switching --variants full@torch-fp32,full@onnxruntime-bf16", "full@onnxruntime-bf16"),
@@ -86,16 +69,11 @@ def test_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
             "threads --cores 2 --variant tucker-0.50@null --models null:1 null:1",
             "tucker-0.50@null",
         ),
-        ("trace --rounds 1", "--rounds: must be >= 2"),
-        ("trace --rate 0", "--rate: must be > 0"),
         ("tucker --seconds inf", "--seconds: must be > 0"),
         ("zero-copy --sizes 0x480", "must be WIDTHxHEIGHT"),
-        ("zero-copy --threads 0", "--threads: must be >= 1"),
     ],
 )
-def test_bad_options_are_refused(
-    command: str, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_bad_options_are_refused(command, text, capsys, tmp_path):
     cache = ["--engine-cache", str(tmp_path)] if command.startswith("coordinate") else []
     try:
         code = harness.main([*command.split(), *cache])
@@ -108,7 +86,7 @@ def test_bad_options_are_refused(
 # -- options and tables --------------------------------------------------------------------------
 
 
-def test_options_take_kind_range_and_help_from_the_default() -> None:
+def test_options_take_kind_range_and_help_from_the_default():
     parser = argparse.ArgumentParser()
     add = Options(parser)
     add("--count", 3, "things", least=1)
@@ -126,14 +104,14 @@ def test_options_take_kind_range_and_help_from_the_default() -> None:
     assert "of a, b" in text
 
 
-def test_words_of_options() -> None:
+def test_words_of_options():
     assert read_size("1280x720") == (720, 1280)
     assert read_names("a, b,a") == ["a", "b"]
     with pytest.raises(argparse.ArgumentTypeError):
         read_names(" ,")
 
 
-def test_a_report_is_text_or_markdown() -> None:
+def test_a_report_is_text_or_markdown():
     rows = [{"a": {"b": 0.125}, "n": 3}, {"a": {}, "n": None}]
     table = tabulate(rows, "share=a.b:.1%, n", ("twice", lambda row: row.get("x")))
     assert table == Table(["share", "n", "twice"], [["12.5%", 3, None], [None, None, None]])
@@ -148,8 +126,8 @@ def test_a_report_is_text_or_markdown() -> None:
 # -- rounds --------------------------------------------------------------------------------------
 
 
-def test_runs_take_turns_and_each_round_begins_with_another() -> None:
-    calls: list[str] = []
+def test_runs_take_turns_and_each_round_begins_with_another():
+    calls = []
     times = measure_rounds(
         {name: lambda name=name: calls.append(name) for name in "abc"},
         budget_s=0.0, least=4, most=9, warm_up=1,
@@ -162,7 +140,7 @@ def test_runs_take_turns_and_each_round_begins_with_another() -> None:
     assert [alternate("ab", number) for number in (0, 1)] == [["a", "b"], ["b", "a"]]
 
 
-def test_quantiles_are_times_that_were_measured() -> None:
+def test_quantiles_are_times_that_were_measured():
     times = np.arange(1, 101, dtype=np.int64) * MS
     assert quantile_ms(times, 0.5) == pytest.approx(51.0)
     assert quantile_ms(times, 0.99) == pytest.approx(100.0)
@@ -183,12 +161,12 @@ def test_quantiles_are_times_that_were_measured() -> None:
         ),
     ],
 )
-def test_a_child_that_fails_is_an_error(code: str, text: str) -> None:
+def test_a_child_that_fails_is_an_error(code, text):
     with pytest.raises(BenchmarkError, match=text), Child([sys.executable, "-c", code]):
         pass
 
 
-def test_a_child_is_ended_even_when_the_benchmark_fails() -> None:
+def test_a_child_is_ended_even_when_the_benchmark_fails():
     child = Child(
         [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
     )
@@ -197,7 +175,7 @@ def test_a_child_is_ended_even_when_the_benchmark_fails() -> None:
     assert child.ended
 
 
-def wait(condition: Callable[[], Any]) -> Any:
+def wait(condition):
     end_s = time.monotonic() + TIMEOUT_S
     while not (found := condition()):
         assert time.monotonic() < end_s
@@ -205,18 +183,18 @@ def wait(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_busy_cores_are_ended() -> None:
+def test_busy_cores_are_ended():
     before = set(psutil.Process().children())
     with busy_cores(2) as pids:
         assert {child.pid for child in set(psutil.Process().children()) - before} == set(pids)
     assert set(psutil.Process().children()) == before
 
 
-def test_a_load_comes_and_goes_and_nothing_is_left() -> None:
+def test_a_load_comes_and_goes_and_nothing_is_left():
     with Phases(2) as load:
         load.play([(0.0, False), (60.0, True)])
         pids = wait(lambda: load.pids if len(load.pids) == 2 else None)
@@ -229,7 +207,7 @@ def test_a_load_comes_and_goes_and_nothing_is_left() -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
-def test_a_load_ends_with_the_benchmark_however_that_ends() -> None:
+def test_a_load_ends_with_the_benchmark_however_that_ends():
     code = (
         "import time\n"
         "from benchmarks.harness.processes import busy_cores\n"

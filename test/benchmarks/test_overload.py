@@ -1,10 +1,6 @@
 """Overload and overhead: their arithmetic by hand, and one short run from end to end."""
 
-from __future__ import annotations
-
 import struct
-from pathlib import Path
-from typing import Any
 
 import benches
 import pytest
@@ -18,24 +14,20 @@ from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 MS = 1_000_000
 
 
-def make_row(
-    stamp: int, published: int | None, *, started: bool = True, admitted: bool = True
-) -> FrameRow:
+def make_row(stamp, published, *, started=True, admitted=True):
     start_ns = stamp * MS + 1 if started else None
     published_ns = None if published is None else published * MS
     outcome = "met" if published else "x"
     return FrameRow("detector", stamp * MS, start_ns, published_ns, started and admitted, outcome)
 
 
-def judge(
-    rows: list[FrameRow], stamps_ns: list[int], tasks: int, deadline: int, window: tuple[int, int]
-) -> dict[str, Any]:
+def judge(rows, stamps_ns, tasks, deadline, window):
     tally = overload.Tally(tasks, deadline * MS)
     tally.add(rows, stamps_ns, (window[0] * MS, window[1] * MS))
     return tally.to_dict()
 
 
-def test_judged_by_hand() -> None:
+def test_judged_by_hand():
     rows = [
         make_row(0, 5),  # before the window
         make_row(100, 150),  # at the deadline: in time
@@ -64,7 +56,7 @@ def test_judged_by_hand() -> None:
     }
 
 
-def test_nothing_seen_has_no_ratios() -> None:
+def test_nothing_seen_has_no_ratios():
     figures = judge([], [], 2, 1, (0, 1000))
     assert figures["met_ratio"] is None
     assert figures["met_ratio_admitted"] is None
@@ -72,7 +64,7 @@ def test_nothing_seen_has_no_ratios() -> None:
     assert figures["age_ms"] == {"p50": None, "p99": None}
 
 
-def test_rounds_are_added() -> None:
+def test_rounds_are_added():
     tally = overload.Tally(1, 5 * MS)
     for published in (1, 9):
         tally.add([make_row(0, published)], [0], (0, 100 * MS))
@@ -82,7 +74,7 @@ def test_rounds_are_added() -> None:
     assert both["outcomes"] == {"met": 2}
 
 
-def test_specification_and_log_survive_their_texts(tmp_path: Path) -> None:
+def test_specification_and_log_survive_their_texts(tmp_path):
     tasks = (
         TaskSpec("detector", "detection", "null:1"),
         TaskSpec("segmenter", "segmentation", "onnx:x", "full@openvino-fp32", "none", (3, 4)),
@@ -97,12 +89,12 @@ def test_specification_and_log_survive_their_texts(tmp_path: Path) -> None:
     assert FrameLog.read(tmp_path / "log") == rows
 
 
-def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path: Path) -> None:
+def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path):
     (tmp_path / "stamps").write_text("10\n20\n3")
     assert read_stamps_ns(tmp_path / "stamps") == [10, 20]
 
 
-def test_stamp_is_read_from_a_serialized_message() -> None:
+def test_stamp_is_read_from_a_serialized_message():
     pytest.importorskip("rclpy")
     from rclpy.serialization import serialize_message
     from std_msgs.msg import Header
@@ -117,7 +109,7 @@ def test_stamp_is_read_from_a_serialized_message() -> None:
     assert read_stamp_ns(serialize_message(header)) == 12_000_000_034
 
 
-def test_table_of_overload() -> None:
+def test_table_of_overload():
     figures = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
     result = {
         "models": {"detector": "null:1", "segmenter": "null:1"},
@@ -131,7 +123,7 @@ def test_table_of_overload() -> None:
     assert naive.split() == ["1.5x", "naive", *expected.split()]
 
 
-def test_overhead_is_neither_execution_nor_waiting() -> None:
+def test_overhead_is_neither_execution_nor_waiting():
     stages = (StageRecord("a", "v", 10, 30), StageRecord("b", "v", 35, 45))
     record = JobRecord(
         "detector", 0, "v", Outcome.MET, "", 2, 5, 10, 50, 100, 4, 0, Admission.BUDGET, stages
@@ -139,13 +131,13 @@ def test_overhead_is_neither_execution_nor_waiting() -> None:
     assert overhead.overhead_ns(record, 2, 60) == 60 - 2 - 30 - 4
 
 
-def test_frames_sent_before_and_after_do_not_count_as_lost() -> None:
+def test_frames_sent_before_and_after_do_not_count_as_lost():
     assert overhead.count_sent([1, 2, 3, 4, 5, 6], {2, 5}) == 4
     assert overhead.count_sent([1, 2], set()) == 2
 
 
 @pytest.mark.slow
-def test_both_sides_deliver() -> None:
+def test_both_sides_deliver():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")
     _, result = benches.run(

@@ -1,10 +1,5 @@
 """The table of paper 003: the budget and the bars by hand, and one small run of the whole."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import benches
 import numpy as np
 import pytest
@@ -27,8 +22,6 @@ from benchmarks.paper003.tuning import (
     tune_all,
 )
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tvm.database import DatabaseError
@@ -38,7 +31,7 @@ from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 MS = 1_000_000
 
 
-def load_tiny() -> tuple[Model, list[Frame]]:
+def load_tiny():
     """One convolution, each of whose outputs counts as a class: few kernels to be tuned."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -51,7 +44,7 @@ def load_tiny() -> tuple[Model, list[Frame]]:
 # ---- the budget
 
 
-def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
+def test_shares_are_those_of_all_networks_and_fp32_comes_first():
     jobs = plan_jobs({name: entry.shares for name, entry in NETWORKS.items()})
     assert sum(job.share for job in jobs) == pytest.approx(1.0)
     assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
@@ -62,7 +55,7 @@ def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
     assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
 
 
-def test_what_is_left_over_goes_to_the_next() -> None:
+def test_what_is_left_over_goes_to_the_next():
     jobs = [Job("a", "fp32", 0.5), Job("b", "fp32", 0.3), Job("c", "fp32", 0.2)]
     usable_s = 99.0  # of 100: the last batch ends late
     assert find_allowance_s(jobs, 0, {}, 100.0) == pytest.approx(0.5 * usable_s)
@@ -81,13 +74,13 @@ def test_what_is_left_over_goes_to_the_next() -> None:
     assert find_allowance_s(jobs, 0, {"c-fp32": 90.0}, 100.0) == pytest.approx(usable_s - 90.0)
 
 
-def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+def test_one_that_fails_leaves_the_others(tmp_path):
     target = find_local_target(1)
     folder = DatabaseFolder(tmp_path, target)
     jobs = [Job("lost", "fp32", 0.5), Job("tiny", "fp32", 0.5)]
     model, _ = load_tiny()
 
-    def find_part(name: str) -> Any:
+    def find_part(name):
         if name == "lost":
             raise ModelError("lost.onnx is not there")
         return model.part
@@ -98,7 +91,7 @@ def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
     assert found["tiny-fp32"]["kernels"] > 0
 
 
-def test_databases_of_another_target_are_refused(tmp_path: Path) -> None:
+def test_databases_of_another_target_are_refused(tmp_path):
     target = find_local_target(1)
     job = Job("tiny", "fp32", 1.0)
     mine = DatabaseFolder(tmp_path, target)
@@ -112,7 +105,7 @@ def test_databases_of_another_target_are_refused(tmp_path: Path) -> None:
         mine.find_spent_s(job)
 
 
-def test_two_runs_do_not_tune_into_one_folder(tmp_path: Path) -> None:
+def test_two_runs_do_not_tune_into_one_folder(tmp_path):
     target = find_local_target(1)
     one, other = DatabaseFolder(tmp_path, target), DatabaseFolder(tmp_path, target)
     with one.lock(), pytest.raises(ConfigurationError, match="another run tunes into"):
@@ -123,12 +116,12 @@ def test_two_runs_do_not_tune_into_one_folder(tmp_path: Path) -> None:
 # ---- the report
 
 
-def make_shown(*values: float) -> Shown:
+def make_shown(*values):
     result = Classification(np.array([0]), np.array([0.5], np.float32))
     return Shown("classification", False, [(np.array(values, np.float32),)], [result])
 
 
-def test_rows_by_hand() -> None:
+def test_rows_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
         DEFAULT: np.array([60, 50, 70]) * MS,
@@ -152,7 +145,7 @@ def test_rows_by_hand() -> None:
     assert rows["openvino-bf16"] == {"row": "openvino-bf16", "note": "no bf16 here", "fault": ""}
 
 
-def make_result(**changes: Any) -> dict[str, Any]:
+def make_result(**changes):
     tuned = {"row": TUNED, "p50_ms": 5.0, "fault": "", "note": ""}
     tuned |= {"times_faster_than_default": 5.0, "times_faster_than_opencv": 1.1}
     opencv = {"row": OPENCV, "p50_ms": 5.5}
@@ -163,7 +156,7 @@ def make_result(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_bars_by_hand() -> None:
+def test_bars_by_hand():
     result = make_result()
     aims = judge(result, {"a": True})
     assert len(aims) == 5
@@ -189,13 +182,13 @@ def test_bars_by_hand() -> None:
 # ---- runs
 
 
-def test_amp_is_compared_with_ground_truth() -> None:
+def test_amp_is_compared_with_ground_truth():
     """Nothing is tuned: ONNX Runtime computes the coloured graph, and it is said."""
     target = find_local_target(1)
     model = load_model("builtin:segmenter")
 
     class Untuned(paper003_rows.Compiler):
-        def compile_tuned(self, part: Any, precision: str) -> Any:
+        def compile_tuned(self, part, precision):
             raise ModelError("none of its 9 kernels is tuned")
 
     found = paper003_rows.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
@@ -206,7 +199,7 @@ def test_amp_is_compared_with_ground_truth() -> None:
     assert found["points_lost"] == pytest.approx(100 * (found["fp32"] - found["amp"]), abs=2e-3)
 
 
-def test_a_small_run_that_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_run_that_is_continued(tmp_path, capsys):
     networks = {"resnet50": Entry(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
     options = ("--models", "resnet50", "--quick", "--trials", "4", "--databases", str(tmp_path))
     tuned = paper003.run(benches.parse("paper003", *options, "--tune-only"), networks)

@@ -1,17 +1,12 @@
 """How the figures of the recovery benchmark are judged, kept and printed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import benches
 import pytest
 
 from benchmarks import recovery
 
 
-def make_figures(**changes: float) -> dict[str, Any]:
+def make_figures(**changes):
     lost = {"full": 0.0, "plain": 20.0, "data-aware": 2.5, "recovered": 0.9}
     variants = {
         name: {
@@ -33,7 +28,7 @@ def make_figures(**changes: float) -> dict[str, Any]:
     return variants
 
 
-def test_all_aims_reached() -> None:
+def test_all_aims_reached():
     assert all(recovery.judge(make_figures()).values())
 
 
@@ -46,13 +41,13 @@ def test_all_aims_reached() -> None:
         ({"recovered__p50": 5.0}, "faster on every back end"),
     ],
 )
-def test_each_aim_can_be_missed(change: dict[str, float], aim: str) -> None:
+def test_each_aim_can_be_missed(change, aim):
     reached = recovery.judge(make_figures(**change))
     assert [name for name, done in reached.items() if not done] == [aim]
 
 
 @pytest.mark.slow
-def test_a_short_run_measures_and_keeps_the_network(tmp_path: Path) -> None:
+def test_a_short_run_measures_and_keeps_the_network(tmp_path):
     options = "--models segmenter --scenes 6 --fit-frames 8 --steps 2 --seconds 0.1"
     _, first = benches.run("recovery", options, "--engine-cache", str(tmp_path))
     _, second = benches.run("recovery", options, "--engine-cache", str(tmp_path))

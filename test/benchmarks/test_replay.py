@@ -1,10 +1,5 @@
 """`replay`: deadlines with some pressure, and when two miss ratios agree."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from traced_jobs import METADATA, make_record
@@ -17,7 +12,7 @@ from jetson_dnn_rt.traces.writer import TraceWriter
 MS = 1_000_000
 
 
-def test_deadlines_are_missed_now_and_then(tmp_path: Path) -> None:
+def test_deadlines_are_missed_now_and_then(tmp_path):
     """Times that vary by half: the share that misses is found by the simulator."""
     generator = np.random.default_rng(3)
     with TraceWriter(tmp_path, METADATA) as writer:
@@ -31,7 +26,7 @@ def test_deadlines_are_missed_now_and_then(tmp_path: Path) -> None:
     assert low < miss_ratio < high
 
 
-def ratios(detector: float, segmenter: float) -> dict[str, Any]:
+def ratios(detector, segmenter):
     return {
         "miss_ratio": (detector + segmenter) / 2,
         "tasks": {"detector": {"miss_ratio": detector}, "segmenter": {"miss_ratio": segmenter}},
@@ -47,9 +42,7 @@ def ratios(detector: float, segmenter: float) -> dict[str, Any]:
         ((0.60, 0.50), (0.60, 0.50), False),
     ],
 )
-def test_agreement(
-    live: tuple[float, float], simulated: tuple[float, float], passed: bool
-) -> None:
+def test_agreement(live, simulated, passed):
     found = compare_misses(ratios(*live), ratios(*simulated))
     assert found["passed"] is passed
     assert set(found["tasks"]) == {"all", "detector", "segmenter"}

@@ -1,10 +1,7 @@
 """`scale`: what lies between stages is sorted out, and the verdicts are those of figures."""
 
-from __future__ import annotations
-
 import math
 import threading
-from typing import Any
 
 import benches
 import numpy as np
@@ -14,15 +11,15 @@ from benchmarks.scale import bench as scale
 from benchmarks.scale.cost import Run, find_costs
 from benchmarks.scale.nets import SIDES, PlainQueue, judge
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.tasks import Stage
 
 
-def make_run(thread: int, task: str, sequence: int, begin_ns: int, end_ns: int) -> Run:
+def make_run(thread, task, sequence, begin_ns, end_ns):
     # Of what lies between two runs a tenth is processor time.
     return Run(thread, task, sequence, begin_ns, begin_ns // 10, end_ns, end_ns // 10)
 
 
-def test_gap_counts_where_the_next_stage_was_ready() -> None:
+def test_gap_counts_where_the_next_stage_was_ready():
     runs = [
         make_run(1, "a", 0, 1_000, 2_000),
         make_run(1, "a", 0, 2_020, 3_000),  # its own next stage
@@ -34,7 +31,7 @@ def test_gap_counts_where_the_next_stage_was_ready() -> None:
     assert costs.wake_ns == [100, 70]
 
 
-def test_stage_is_not_ready_before_the_other_worker_ends_its_task() -> None:
+def test_stage_is_not_ready_before_the_other_worker_ends_its_task():
     runs = [
         make_run(1, "a", 0, 0, 100),
         make_run(2, "b", 0, 0, 500),
@@ -59,18 +56,18 @@ COUNTS = (1, 2, 4, 8, 16)
         ("square", lambda n: 10.0 + 0.1 * n * n, False),
     ],
 )
-def test_growth_is_classified(name: str, cost_us: object, expected: bool) -> None:
-    growth = scale.find_growth({n: cost_us(n) for n in COUNTS})  # type: ignore[operator]
+def test_growth_is_classified(name, cost_us, expected):
+    growth = scale.find_growth({n: cost_us(n) for n in COUNTS})
     assert growth["at_most_logarithmic"] is expected, name
     if name == "logarithm":
         assert growth["per_doubling_us"] == pytest.approx(3.0)
 
 
-def test_growth_of_two_points_is_not_judged() -> None:
+def test_growth_of_two_points_is_not_judged():
     assert scale.find_growth({1: 10.0, 2: 99.0, 4: None})["per_doubling_us"] is None
 
 
-def test_steps_begin_beyond_saturation() -> None:
+def test_steps_begin_beyond_saturation():
     met = {1: 10.0, 2: 20.0, 4: 25.0, 8: 24.0, 16: 10.0}
     steps = judge(met, {n: 0.4 * n for n in met})
     assert [step["tasks"] for step in steps] == [4, 8, 16]
@@ -78,12 +75,12 @@ def test_steps_begin_beyond_saturation() -> None:
     assert [step["change"] for step in steps] == pytest.approx([0.25, -0.04, -14 / 24])
 
 
-def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready() -> None:
-    order: list[tuple[str, int]] = []
+def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready():
+    order = []
     gate, finished = threading.Event(), threading.Event()
 
-    def make_stage(task: str, index: int) -> Stage:
-        def run(work: Work) -> None:
+    def make_stage(task, index):
+        def run(work):
             gate.wait()
             order.append((f"{task}{index}", work.frame.sequence))
             if len(order) == 8:
@@ -108,8 +105,8 @@ def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready() -> None
     assert all(done.completed_ns >= done.released_ns for done in queue.done)
 
 
-def test_plain_queue_keeps_an_error() -> None:
-    def fail(work: Work) -> None:
+def test_plain_queue_keeps_an_error():
+    def fail(work):
         failed.set()
         raise ValueError("no frame of mine")
 
@@ -123,14 +120,14 @@ def test_plain_queue_keeps_an_error() -> None:
     assert queue.done == []
 
 
-def measure(options: str) -> dict[str, Any]:
+def measure(options):
     _, result = benches.run(
         "scale", f"--tasks 1 3 --rounds 1 --seconds 0.2 --net-seconds 0.4 {options}"
     )
     return result
 
 
-def test_rules_are_measured_in_turn() -> None:
+def test_rules_are_measured_in_turn():
     result = measure("--parts rules --loads 3")
     rules = result["rules"]
     assert (rules["tasks"], rules["load"], result["passed"]) == (3, 3.0, None)
@@ -139,7 +136,7 @@ def test_rules_are_measured_in_turn() -> None:
     assert "max_inflight 1" in benches.show("scale", result)
 
 
-def test_cost_has_a_row_for_each_number_of_tasks() -> None:
+def test_cost_has_a_row_for_each_number_of_tasks():
     parts = measure("--parts cost --loads 2")["cost"]["parts"]
     assert [part["script"] for part in parts] == ["sleep", "spin"]
     assert [[row["tasks"] for row in part["rows"]] for part in parts] == [[1, 3], [1, 3]]
@@ -149,7 +146,7 @@ def test_cost_has_a_row_for_each_number_of_tasks() -> None:
         assert row["wall_us"]["p50"] <= row["wall_us"]["p99"]
 
 
-def test_both_sides_get_the_same_frames() -> None:
+def test_both_sides_get_the_same_frames():
     nets = measure("--parts nets --models null:2 --variant full@null")["nets"]
     for row in nets["rows"]:
         ours, plain = (row[side] for side in SIDES)
@@ -158,7 +155,7 @@ def test_both_sides_get_the_same_frames() -> None:
         assert 0.0 < row["gap_us"]["p50"] <= row["gap_us"]["p99"]
 
 
-def test_bars_apply_to_every_figure() -> None:
+def test_bars_apply_to_every_figure():
     good, late = {"p50": 30.0, "p99": 99.0}, {"p50": 10.0, "p99": 101.0}
     assert scale.are_within([good, {"p50": None, "p99": None}])
     assert not scale.are_within([good, late])

@@ -1,7 +1,5 @@
 """`switching` on few frames: what it measures, not how fast this machine is."""
 
-from __future__ import annotations
-
 import benches
 import pytest
 
@@ -9,7 +7,7 @@ from benchmarks.switching import BAR_US
 from jetson_dnn_rt.backends.registry import inspect_backend
 
 
-def test_half_of_the_boundaries_are_switches() -> None:
+def test_half_of_the_boundaries_are_switches():
     if "bf16" not in inspect_backend("torch").precisions:
         pytest.skip("no bf16 on this CPU")
     _, result = benches.run("switching", "--frames 40 --stages 3")

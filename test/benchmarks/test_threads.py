@@ -1,7 +1,5 @@
 """`threads`: what it judges by, and that it runs; not which split this machine likes."""
 
-from __future__ import annotations
-
 import benches
 import pytest
 
@@ -10,12 +8,12 @@ from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, SplitFigures
 from jetson_dnn_rt.runtime.sharing.forecast import Forecast
 
 
-def make_figures(workers: int, met: int, capacity_hz: float = 50.0) -> SplitFigures:
+def make_figures(workers, met, capacity_hz=50.0):
     forecast = Forecast(100, met, 20.0)
     return SplitFigures(CoreSplit(workers, 2 // workers), {"a": 8.0}, capacity_hz, forecast)
 
 
-def test_what_the_trial_takes_is_compared_with_the_best_that_was_played() -> None:
+def test_what_the_trial_takes_is_compared_with_the_best_that_was_played():
     figures = [make_figures(1, met=90), make_figures(2, met=100)]
     load = threads.judge(figures, [[0.9, 0.95, 0.99], [0.8, 0.94, 1.0]])
     assert [(row["split"], row["chosen"], row["met"]) for row in load["rows"]] == [
@@ -35,7 +33,7 @@ def test_what_the_trial_takes_is_compared_with_the_best_that_was_played() -> Non
     assert "at most 4.0 % of the frames behind the best split (bar 3 %): NOT met" in table
 
 
-def test_it_tries_and_plays_every_split() -> None:
+def test_it_tries_and_plays_every_split():
     # Two tasks that sleep: what is too much for one worker leaves two of them time.
     _, result = benches.run(
         "threads", "--models null:15 null:15 --cores 2 --loads 1.2 --rounds 1 --seconds 0.5"

@@ -1,7 +1,5 @@
 """`trace`: every job is measured both ways, and the differences are those of the rounds."""
 
-from __future__ import annotations
-
 from array import array
 
 import benches
@@ -12,11 +10,11 @@ from benchmarks.trace import P99_BAR_US, _compare, _doubt, _Round
 pytest.importorskip("pyarrow")
 
 
-def make_round(first_ns: int) -> _Round:
+def make_round(first_ns):
     return _Round(array("q", range(first_ns, first_ns + 100_000, 1000)))
 
 
-def test_difference_is_that_of_the_usual_pair() -> None:
+def test_difference_is_that_of_the_usual_pair():
     plain = [make_round(0) for _ in range(9)]
     # One burst of something else does not count.
     traced = [make_round(7_000) for _ in range(8)] + [make_round(900_000)]
@@ -29,15 +27,13 @@ def test_difference_is_that_of_the_usual_pair() -> None:
     ("low_us", "high_us", "doubtful"),
     [(-5.0, 19.0, False), (15.0, 25.0, True), (21.0, 30.0, False)],
 )
-def test_a_difference_that_says_nothing_is_marked(
-    low_us: float, high_us: float, doubtful: bool
-) -> None:
+def test_a_difference_that_says_nothing_is_marked(low_us, high_us, doubtful):
     added = {"us": 20.0, "low_us": low_us, "high_us": high_us}
     assert bool(_doubt(added)) is doubtful
 
 
 @pytest.mark.slow
-def test_jobs_with_and_without_a_trace() -> None:
+def test_jobs_with_and_without_a_trace():
     _, result = benches.run("trace", "--rounds 2 --frames 20")
     bar = result["added_us"]["p99"]["us"] <= P99_BAR_US and result["call_us"]["p99"] <= P99_BAR_US
     assert result["passed"] is bar

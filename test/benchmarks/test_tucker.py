@@ -1,14 +1,12 @@
 """The benchmark on a small network: what it compares."""
 
-from __future__ import annotations
-
 import benches
 import pytest
 
 from benchmarks import tucker
 
 
-def test_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_network(monkeypatch):
     monkeypatch.setattr(tucker, "REDUCTIONS", {"squeezenet1_1": 30.0})
     monkeypatch.setattr(tucker, "_SIZES", {"squeezenet1_1": (64, 64)})
     monkeypatch.setattr(tucker, "_choose_backends", lambda: ["torch"])

@@ -1,9 +1,5 @@
 """`zero-copy` on few frames: what it measures, not how fast this machine is."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import benches
 import cv2
 import numpy as np
@@ -24,7 +20,7 @@ from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 
-def test_the_ways_at_the_bars_size() -> None:
+def test_the_ways_at_the_bars_size():
     threads = cv2.getNumThreads(), torch.get_num_threads()
     _, result = benches.run("zero_copy", "--seconds 0.01 --sizes 1280x720 --encodings bgr8")
     assert (cv2.getNumThreads(), torch.get_num_threads()) == threads
@@ -52,7 +48,7 @@ def test_the_ways_at_the_bars_size() -> None:
     assert "input 320x240" in table
 
 
-def test_without_the_bars_size_nothing_is_passed() -> None:
+def test_without_the_bars_size_nothing_is_passed():
     _, result = benches.run("zero_copy", "--seconds 0.01 --sizes 64x48 --encodings mono8")
     assert result["passed"] is None
     assert result["bar_ratios"] == {}
@@ -67,7 +63,7 @@ def test_without_the_bars_size_nothing_is_passed() -> None:
         Preprocessing(60, 80, "stretch", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)),
     ],
 )
-def test_all_ways_write_the_same_input(encoding: str, preprocessing: Preprocessing) -> None:
+def test_all_ways_write_the_same_input(encoding, preprocessing):
     message = make_message(encoding, 240, 320)
     fused, *others = make_ways(preprocessing, 240, 320, encoding).values()
     expected = np.array(fused.run(message))
@@ -78,8 +74,8 @@ def test_all_ways_write_the_same_input(encoding: str, preprocessing: Preprocessi
         assert difference.mean() <= 1.5 * step
 
 
-def test_ways_that_make_another_input_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_other_ways(*picture: Any) -> dict[str, Way]:
+def test_ways_that_make_another_input_are_no_comparison(monkeypatch):
+    def make_other_ways(*picture):
         ways = make_ways(*picture)
         return ways | {AS_WRITTEN: Way(lambda message: ways[FUSED].run(message) * 0.5, 0)}
 
