@@ -65,7 +65,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan

@@ -107,7 +107,7 @@ def report(result: Mapping[str, Any]) -> Report:
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
     from torch import fx
 
-    from jetson_dnn_rt.lab.compress.planning import analyse, plan
+    from jetson_dnn_rt.lab.compress.decomposition import analyse, plan
     from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 

@@ -35,10 +35,10 @@ from benchmarks.harness.options import BESIDE, DATA, VIDEO, Options
 from benchmarks.harness.processes import BenchmarkError, make_command, read_answer, run_command
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.replay.bag import read_frames, write_bag
+from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
-from jetson_dnn_rt.lab.evaluate.chunk import name_stream
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
+from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, safe_spawning
 from jetson_dnn_rt.traces.reader import open_trace

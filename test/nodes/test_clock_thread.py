@@ -22,8 +22,7 @@ from jetson_dnn_rt.nodes.coordinator.clock_watch import ClockWatch
 from jetson_dnn_rt.nodes.coordinator.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
-from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:

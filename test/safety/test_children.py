@@ -70,10 +70,10 @@ def load_memory() -> None:
 
 
 def load_cpu() -> None:
-    from jetson_dnn_rt.lab.profile.interference import cpu_load
+    from jetson_dnn_rt.lab.profile.co_runners import run_load
 
-    with cpu_load(1) as processes:
-        assert processes[0].poll() is None
+    with run_load("cpu", count=1) as load:
+        load.check()
 
 
 def start_cold() -> None:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fleet_work import make_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traced_jobs import METADATA, make_record
 
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage
 from jetson_dnn_rt.lab.evaluate.campaign import Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import (
-    BadMessage,
     ChunkRequest,
     ChunkResult,
-    TaskSpec,
     VariantChunk,
     digest_results,
     pack_jobs,
@@ -26,7 +26,7 @@ from jetson_dnn_rt.traces.histogram import histogram_of
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import TracedJob
 
-TASK = TaskSpec("detector", "null:1", ("full@null",), 40_000_000, 33_000_000)
+TASK = make_spec("null:1", "full@null")
 KEY = ("detector", "full@null")
 STREAM = ("/bags/drive", "/image_raw")
 MS = 1_000_000

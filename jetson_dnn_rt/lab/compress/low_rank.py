@@ -1,8 +1,10 @@
-"""Tucker-2 of convolutions: ``[Co, Ci, kh, kw]`` as 1x1, kh x kw, 1x1 with fewer channels between.
+"""Low-rank approximations of a layer's weights, best for its weights or for its output.
 
 Weights are ``[G, O, I, K]`` here: groups, output channels and input channels of a group, taps of
-the kernel. A pair of ranks (R3, R4) gives ``W~[o,i,k] = sum_pr U4[o,p] core[p,r,k] U3[r,i]``.
+the kernel. Tucker-2 of a convolution ``[Co, Ci, kh, kw]`` is 1x1, kh x kw, 1x1 with fewer channels
+in between: a pair of ranks (R3, R4) gives ``W~[o,i,k] = sum_pr U4[o,p] core[p,r,k] U3[r,i]``.
 
+- `MatrixAnalysis` approximates a matrix per group by the product of two.
 - `TuckerAnalysis` minimises the error of the weights by HOSVD through Gram matrices and HOOI
   (De Lathauwer et al., 2000). With the covariance of the channels it minimises the error of the
   output for taps that are independent of each other.
@@ -21,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from jetson_dnn_rt.lab.compress.svd import decompose_symmetric
-
 Ranks = npt.NDArray[np.int64]
 Errors = npt.NDArray[np.float64]
 
+# From here on matrix products are computed in float32: eight times faster, and the spectrum of so
+# large a layer does not need the digits.
+_LARGE = 1536
 _HOOI_SWEEPS = 8
-_SHARES = (0.25, 0.5)  # of both ranks: what decompositions that are worth it have
+_SHARES = (0.25, 0.5)  # of both ranks: typical of useful decompositions
 _SHARE_SWEEPS = 3
 _OUTPUT_SWEEPS = 4
 _GRADIENT_STEPS = 8
@@ -35,25 +38,65 @@ _DEPENDENT = 1e-6  # relative spread of a channel that the ones before it determ
 _TOLERANCE = 1e-3  # relative gain of a sweep below which the next one is not worth its time
 
 
-@dataclass(frozen=True)
-class TuckerFactors:
-    """The three factors, float64.
+def decompose_symmetric(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eigenvalues, largest first and >= 0, and eigenvectors in columns, of a PSD [..., N, N]."""
+    values, vectors = torch.linalg.eigh(gram)
+    return values.flip(-1).clamp_min(0.0), vectors.flip(-1)
 
-    Attributes
+
+class MatrixAnalysis:
+    """The error of every rank for a layer that is a matrix per group.
+
+    Without a covariance the error is ``||W - W~||^2 / ||W||^2``. With the covariance S of the
+    inputs it is ``||(W - W~) S^(1/2)||^2 / ||W S^(1/2)||^2``, the error of the output; its
+    minimum is ``W~ = U U^T W`` with U the leading eigenvectors of ``W S W^T``.
+
+    Parameters
     ----------
-    inner : Tensor [G, R3, I]
-        U3, what the first 1x1 convolution holds.
-    core : Tensor [G, R4, R3, K]
-        The middle convolution.
-    outer : Tensor [G, O, R4]
-        U4, the last 1x1 convolution.
-    error : float
-        Squared relative error, of the weights or of the output.
+    weight : Tensor [G, O, D]
+        One matrix per group.
+    root : Tensor [G, D, D] or [G, C, C], optional
+        R with ``R R^T = S``. With C < D it holds for each of the D/C entries of a channel,
+        ``S = R R^T (x) I``: entries of one channel lie side by side in D.
     """
 
-    inner: torch.Tensor
-    core: torch.Tensor
-    outer: torch.Tensor
+    def __init__(self, weight: torch.Tensor, root: torch.Tensor | None = None) -> None:
+        groups, rows, columns = weight.shape
+        self._weight = weight
+        dtype = torch.float32 if min(rows, columns) > _LARGE else torch.float64
+        seen = weight.to(dtype)
+        if root is not None:
+            root = root.to(dtype)
+            channels = root.shape[-1]
+            taps = seen.reshape(groups, rows, channels, columns // channels)
+            seen = torch.einsum("gock,gcd->godk", taps, root).reshape(groups, rows, columns)
+        if rows <= columns:
+            squares, self._left = decompose_symmetric(seen @ seen.mT)
+        else:
+            squares, right = decompose_symmetric(seen.mT @ seen)
+            scale = squares.sqrt().clamp_min(squares.max().sqrt() * 1e-12 + 1e-300)
+            self._left = seen @ right / scale.unsqueeze(-2)
+        self.squares: npt.NDArray[np.float64] = squares.double().numpy()
+
+    def errors(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Squared relative error of each rank, in [0, 1]."""
+        energies = self.squares.sum(0)
+        kept = np.concatenate(([0.0], np.cumsum(energies)))
+        return np.asarray(np.clip(1.0 - kept[ranks] / max(kept[-1], 1e-300), 0.0, 1.0))
+
+    def factors(self, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Left [G, O, rank] and right [G, rank, D] factors; float64, of large layers float32."""
+        left = self._left[..., :rank]
+        return left, left.mT @ self._weight.to(left.dtype)
+
+
+@dataclass(frozen=True)
+class TuckerFactors:
+    """The three factors, float64, and the squared relative error of weights or output."""
+
+    inner: torch.Tensor  # U3 [G, R3, I], the first 1x1 convolution
+    core: torch.Tensor  # [G, R4, R3, K], the middle convolution
+    outer: torch.Tensor  # U4 [G, O, R4], the last 1x1 convolution
     error: float
 
     def weight(self) -> torch.Tensor:
@@ -62,12 +105,10 @@ class TuckerFactors:
 
 
 class Analysis(Protocol):
-    """What every pair of ranks would cost a convolution."""
+    """The error of every pair of ranks for a convolution."""
 
-    squares3: Errors
-    """Energies of the input channels' mode, largest first, [G, I]."""
-    squares4: Errors
-    """Energies of the output channels' mode, largest first, [G, O]."""
+    squares3: Errors  # energies of the input channels' mode, largest first, [G, I]
+    squares4: Errors  # energies of the output channels' mode, largest first, [G, O]
 
     def errors(self, ranks3: Ranks, ranks4: Ranks) -> Errors:
         """Squared relative error of each pair before refinement, [len(ranks3), len(ranks4)]."""
@@ -88,19 +129,11 @@ class _Start:
 
 
 class TuckerAnalysis:
-    """One convolution's weights, or its weights times the channels' spread, in several bases.
+    """A convolution's weights [G, O, I, K], or weights times the channels' spread, in some bases.
 
     The first bases are those of HOSVD. HOOI at some shares of the ranks gives others, complete
-    and nested as well, so that the error of every pair is known near its refined value.
-
-    Parameters
-    ----------
-    weight : Tensor [G, O, I, K]
-        Weights.
-    root : Tensor [G, I, I], optional
-        Symmetric root of the covariance of the input channels.
-    shares : sequence of float
-        Of both ranks, at which HOOI gives further bases.
+    and nested as well, so that the error of every pair is known near its refined value. `root`
+    [G, I, I] is the symmetric root of the covariance of the input channels.
     """
 
     def __init__(
@@ -137,7 +170,7 @@ class TuckerAnalysis:
     def _sweep(
         self, basis3: torch.Tensor, rank4: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """One sweep of HOOI: full bases in the order of their energies, and those of mode 3."""
+        """One HOOI sweep: full bases in the order of their energies, and those of mode 3."""
         narrow = torch.einsum("goik,gir->gork", self._seen, basis3).flatten(2)
         _, basis4 = decompose_symmetric(narrow @ narrow.mT)
         narrow = torch.einsum("goik,gop->gipk", self._seen, basis4[..., :rank4]).flatten(2)
@@ -150,7 +183,7 @@ class TuckerAnalysis:
         return np.asarray(np.clip(1.0 - kept.T / self._total, 0.0, 1.0))
 
     def factors(self, rank3: int, rank4: int, *, refine: bool = True) -> TuckerFactors:
-        """The best of the bases for one pair, refined by HOOI until a sweep brings little."""
+        """The best of the bases for one pair, refined by HOOI until a sweep gains little."""
         start = max(self._starts, key=lambda start: float(start.kept[rank4 - 1, rank3 - 1]))
         basis3, basis4 = start.basis3[..., :rank3], start.basis4[..., :rank4]
         error = max(0.0, 1.0 - float(start.kept[rank4 - 1, rank3 - 1]) / self._total)
@@ -169,12 +202,7 @@ class TuckerAnalysis:
 class OutputTuckerAnalysis:
     """Tucker-2 with the least error of the output under the covariance of whole patches.
 
-    Parameters
-    ----------
-    weight : Tensor [G, O, I, K]
-        Weights.
-    covariance : Tensor [G, I*K, I*K]
-        Of the patches, positive definite; taps of a channel lie side by side.
+    `covariance` [G, I*K, I*K] is positive definite; taps of a channel lie side by side.
     """
 
     def __init__(self, weight: torch.Tensor, covariance: torch.Tensor) -> None:
@@ -185,7 +213,7 @@ class OutputTuckerAnalysis:
         self._channels = torch.einsum("gikjk->gij", blocks) / taps
         values, vectors = decompose_symmetric(self._channels)
         root = vectors * values.sqrt().unsqueeze(-2) @ vectors.mT
-        # The channels' subspaces in the order of what they bring to the output.
+        # The channels' subspaces in the order of their energy in the output.
         start = TuckerAnalysis(weight, root, shares=())
         self.squares3, self.squares4 = start.squares3, start.squares4
         self._inner = start.factors(inputs, 1, refine=False).inner
@@ -230,7 +258,7 @@ class OutputTuckerAnalysis:
         return table
 
     def factors(self, rank3: int, rank4: int, *, refine: bool = True) -> TuckerFactors:
-        """Alternating least squares, until a sweep brings next to nothing."""
+        """Alternating least squares, until a sweep gains next to nothing."""
         inner = self._inner[:, :rank3]
         best = self._solve(inner, rank4)
         for _ in range(_OUTPUT_SWEEPS if refine else 0):
@@ -299,6 +327,6 @@ class OutputTuckerAnalysis:
         spread, failed = torch.linalg.cholesky_ex(x @ self._channels @ x.mT)
         levels = spread.diagonal(dim1=-2, dim2=-1)
         if bool(failed.any()) or float(levels.min()) <= _DEPENDENT * float(levels.max()):
-            return factors.inner  # the core leaves some of these channels without a use
+            return factors.inner  # the core does not use some of these channels
         better: torch.Tensor = torch.linalg.solve_triangular(spread, x, upper=False)
         return better

@@ -9,9 +9,9 @@ from torch import nn
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.errors import BackendUnavailableError
-from jetson_dnn_rt.lab.compress import layer_timing
+from jetson_dnn_rt.lab.compress import timing
 from jetson_dnn_rt.lab.compress.decomposition import decompose
-from jetson_dnn_rt.lab.compress.layer_timing import LayerPart, keep_faster
+from jetson_dnn_rt.lab.compress.timing import LayerPart, keep_faster
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -40,7 +40,8 @@ def test_much_larger_layers_are_slower(backend: str) -> None:
 def test_a_gain_within_the_noise_is_none(
     monkeypatch: pytest.MonkeyPatch, reduced_ns: float, keep: bool
 ) -> None:
-    monkeypatch.setattr(layer_timing, "_measure", lambda *_: (100e3, reduced_ns))
+    times = ([99_000, 100_000, 200_000], [reduced_ns] * 3)
+    monkeypatch.setattr(timing, "time_in_turn", lambda *_, **options: times)
     layer = make_conv(1)
     found, reason = keep_faster("torch")("layer", layer, layer, SHAPE)
     assert found == keep
@@ -69,6 +70,6 @@ def test_decomposition_asks_the_machine() -> None:
     assert isinstance(reduced.get_submodule("0"), nn.Sequential)
 
 
-def test_missing_back_ends_are_said() -> None:
+def test_a_missing_back_end_is_an_error() -> None:
     with pytest.raises(BackendUnavailableError, match="fp16"):
         keep_faster("openvino", "fp16")("layer", make_conv(1), make_conv(1), SHAPE)

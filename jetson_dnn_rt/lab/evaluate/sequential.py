@@ -13,19 +13,18 @@ from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.lab.evaluate.campaign import CHUNK_FRAMES, Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, release, run_chunk
-from jetson_dnn_rt.lab.evaluate.command_bags import (
+from jetson_dnn_rt.lab.evaluate.plan import FixedTask, TaskFile, fix_task, read_task_file
+from jetson_dnn_rt.lab.evaluate.report import describe_times, format_sequential
+from jetson_dnn_rt.lab.evaluate.streams import (
     RESULTS,
     TRACE,
     Stream,
     find_usual_period_ns,
     inspect_bags,
 )
-from jetson_dnn_rt.lab.evaluate.command_tasks import TaskFile, read_task_file
-from jetson_dnn_rt.lab.evaluate.plan import FixedTask, fix_task
-from jetson_dnn_rt.lab.evaluate.report import describe_times, format_sequential
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask, require_pyarrow
+from jetson_dnn_rt.traces.schema import require_pyarrow
 
 
 def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -35,7 +34,7 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     file = read_task_file(args)
     streams = inspect_bags(args)
     with PhaseProgress() as progress:
-        progress.say(f"loading {', '.join(file.parameters)}")
+        progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
         tasks = [fix_task(spec) for spec in file.make_specs(find_usual_period_ns(streams))]
         for task in tasks:
             for reason in task.left_out.values():
@@ -87,7 +86,7 @@ def _open_campaign(
     camera = ", ".join(stream.name for stream in streams)
     metadata = describe_run(
         "evaluate",
-        {task.spec.name: describe_task(task, camera) for task in tasks},
+        {task.spec.name: task.describe(camera) for task in tasks},
         parameters={
             "mode": args.mode,
             "bags": [stream.to_dict() for stream in streams],
@@ -106,19 +105,6 @@ def _open_campaign(
         lines.write(data)
 
     return Campaign(requests, parts.write, write_lines)
-
-
-def describe_task(task: FixedTask, camera: str) -> TracedTask:
-    """Describe a task in the metadata of a trace."""
-    return TracedTask(
-        camera=camera,
-        model=task.spec.model,
-        model_hash=task.model_hash,
-        variants=task.spec.variants,
-        stages=task.stages,
-        deadline_ns=task.spec.deadline_ns,
-        period_ns=task.spec.period_ns,
-    )
 
 
 def _run(args: argparse.Namespace, requests: Sequence[ChunkRequest]) -> Iterator[ChunkResult]:
@@ -170,7 +156,7 @@ def _summarize(
                 "left_out": task.left_out,
                 "variants": {
                     variant: _describe_variant(campaign, streams, task, variant)
-                    for variant in task.spec.variants
+                    for variant in task.spec.config.variants
                 },
             }
             for task in tasks
