@@ -17,7 +17,7 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
-from jetson_dnn_rt.variants.measuring.agreement import agreement
+from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
 from jetson_dnn_rt.variants.running.network import IMAGE, Piece, run_piece
 
@@ -147,7 +147,7 @@ class Shown:
 
     def find_agreement(self, expected: Shown) -> float:
         """mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
-        return agreement(self.kind, expected.results, self.results)
+        return compare(self.kind, expected.results, self.results, "full").value
 
     def find_fault(self, expected: Shown) -> str:
         """Why these are not the same outputs but for rounding; empty where they are."""

@@ -31,8 +31,8 @@ from benchmarks.fit_agreement import measure_agreement
 from benchmarks.known_laws import IID, LAWS, Law, draw_times
 from jetson_dnn_rt.cli.options import parse_count
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.wcet.comparison import validate
 from jetson_dnn_rt.lab.wcet.evt import judge
-from jetson_dnn_rt.lab.wcet.validation import validate
 from jetson_dnn_rt.safety.children import safe_spawning
 
 COVERAGE_BAR = 0.93

@@ -23,7 +23,7 @@ from torch import fx, nn
 
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.lab.compress import ranks as rank_rules
-from jetson_dnn_rt.lab.compress.layers import count_macs
+from jetson_dnn_rt.lab.compress.factorisation import count_macs
 from jetson_dnn_rt.models.graph.layers import replace_module
 from jetson_dnn_rt.models.graph.splitting import Split, StagePart, find_layers
 from jetson_dnn_rt.models.graph.tracing import fold_shapes, trace

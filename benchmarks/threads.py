@@ -30,17 +30,15 @@ from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
-    choose_split,
-    list_splits,
-)
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
-from jetson_dnn_rt.runtime.sharing.split_trial import (
     Times,
+    choose_split,
     find_capacity_hz,
     find_slowdown,
     judge_trial,
+    list_splits,
     run_side_by_side,
 )
+from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default

@@ -125,7 +125,7 @@ def format_table(result: dict[str, object]) -> str:
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
     from torch import fx
 
-    from jetson_dnn_rt.lab.compress.planning import analyse, plan
+    from jetson_dnn_rt.lab.compress.decomposition import analyse, plan
     from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 

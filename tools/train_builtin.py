@@ -283,26 +283,14 @@ def say(text: str) -> None:
 
 
 class Training:
-    """One network with all that changes while it is trained.
-
-    Parameters
-    ----------
-    name : {"detector", "segmenter"}
-    cache : Cache
-        The scenes.
-    seed, steps, batch : int
-        See the options of the command.
-    """
+    """One network with all that changes while it is trained; see the options of the command."""
 
     def __init__(
         self, name: builtin.BuiltinName, cache: Cache, seed: int, steps: int, batch: int
     ) -> None:
         torch.manual_seed(seed)
-        self.name = name
-        self.cache = cache
-        self.seed = seed
-        self.steps = steps
-        self.batch = batch
+        self.name, self.cache = name, cache
+        self.seed, self.steps, self.batch = seed, steps, batch
         self.done = 0
         self.network = builtin.build(name).to(memory_format=torch.channels_last)
         kernels = [p for p in self.network.parameters() if p.ndim > 1]
@@ -389,7 +377,7 @@ def train(
     checkpoint = folder / f"{name}-{steps}-{options.batch}.pt"
     if checkpoint.exists():
         training.restore(checkpoint)
-        say(f"{name}: goes on from step {training.done}")
+        say(f"{name}: resumes at step {training.done}")
     first, started, smoothed = training.done, time.monotonic(), None
     while training.done < steps:
         loss = training.step()
@@ -435,15 +423,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, help=f"training steps, by default {STEPS}")
     parser.add_argument("--batch", type=int, default=16, help="scenes in a step")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path(tempfile.gettempdir()) / "jetson_dnn_rt-training",
-        help="folder of the scene cache (3.1 GB) and the checkpoints",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=builtin.weights_path("detector").parent, help="folder"
-    )
+    work = Path(tempfile.gettempdir()) / "jetson_dnn_rt-training"
+    about = "folder of the scene cache (3.1 GB) and the checkpoints"
+    parser.add_argument("--work", type=Path, default=work, help=about)
+    output = builtin.weights_path("detector").parent
+    parser.add_argument("--output", type=Path, default=output, help="folder")
     options = parser.parse_args(argv)
     if not 0 < options.batch < options.scenes:
         parser.error(f"--batch must be between 1 and --scenes, got {options.batch}")

@@ -176,8 +176,12 @@ def _plan_task(
     from jetson_dnn_rt.backends.threads import count_cores
     from jetson_dnn_rt.clock import SteadyClock
     from jetson_dnn_rt.models.heads.base import DecoderSettings
-    from jetson_dnn_rt.nodes.tasks.loading import apply_thresholds, load_task_model
-    from jetson_dnn_rt.runtime.task import open_library, tuning_options
+    from jetson_dnn_rt.runtime.task import (
+        apply_thresholds,
+        open_library,
+        open_model,
+        tuning_options,
+    )
     from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.running.variant_set import choose_default
 
@@ -191,7 +195,7 @@ def _plan_task(
     settings = DecoderSettings()
     apply_thresholds(settings, values)
     try:
-        model = load_task_model(values)
+        model = open_model(values)
         plan = TaskPlan(
             task,
             model,

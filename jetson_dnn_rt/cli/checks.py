@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jetson_dnn_rt.backends.base import BackendInfo
 from jetson_dnn_rt.backends.cuda import nvrtc
 from jetson_dnn_rt.backends.cuda import owners as cuda
 from jetson_dnn_rt.backends.cuda.device import choose_memory
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.backends.cuda.input import load_kernel
-from jetson_dnn_rt.backends.registry import BackendInfo
 from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import (

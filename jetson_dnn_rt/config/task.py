@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jetson_dnn_rt.config.declaration import parameter
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.tasks import TaskParameters
 
 KINDS = ("detection", "segmentation")
 MEMORY_KINDS = ("auto", "mapped", "pinned", "pageable")
@@ -279,6 +280,32 @@ class TaskConfig:
     def deadline_ns(self, period_ns: int) -> int:
         """Relative deadline; costs are rounded up, deadlines down."""
         return int(self.deadline_ms * 1e6) or period_ns
+
+    def for_engine(
+        self,
+        stages: tuple[str, ...],
+        variants: tuple[str, ...],
+        variant: str = "",
+        *,
+        period_ns: int,
+        deadline_ns: int,
+        precedence: int = 0,
+        batch_group: str = "",
+    ) -> TaskParameters:
+        """The task for the scheduling engine; `variant` is by default the first."""
+        return TaskParameters(
+            name=self.name,
+            deadline_ns=deadline_ns,
+            period_ns=period_ns,
+            stages=stages,
+            variants=variants,
+            variant=variant or variants[0],
+            max_age_ns=int(self.max_age_ms * 1e6),
+            budget_quantile=self.budget_quantile,
+            precedence=precedence,
+            priority=self.priority,
+            batch_group=batch_group,
+        )
 
     def preprocessing(self) -> dict[str, object]:
         """Those parts of the preprocessing that the user decided."""

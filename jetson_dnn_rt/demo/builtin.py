@@ -18,64 +18,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jetson_dnn_rt.demo.scenes.classes import DETECTOR_CLASSES, SEGMENTER_CLASSES
+from jetson_dnn_rt.demo.scenes import DETECTOR_CLASSES, SEGMENTER_CLASSES
 from jetson_dnn_rt.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "DETECTOR_CLASSES",
-    "INPUT_SIZE",
-    "NAMES",
-    "PAD_VALUE",
-    "SEGMENTER_CLASSES",
-    "BuiltinName",
-    "build",
-    "labels",
-    "load",
-    "weights_path",
-]
+    "DETECTOR_CLASSES", "INPUT_SIZE", "NAMES", "SEGMENTER_CLASSES", "BuiltinName",
+    "build", "labels", "load", "weights_path",
+]  # fmt: skip
 
 BuiltinName = Literal["detector", "segmenter"]
 
 NAMES: tuple[BuiltinName, ...] = ("detector", "segmenter")
 INPUT_SIZE: dict[str, tuple[int, int]] = {"detector": (240, 320), "segmenter": (240, 320)}
 """(height, width) of each network's input in pixels."""
-PAD_VALUE = 114.0 / 255.0
 
 _LARGEST_FILE = 8 << 20  # bytes; the shipped files are below 4 MiB
 
 
 def labels(name: str) -> tuple[str, ...]:
-    """Return the class labels of the network `name`, by class index."""
+    """The class labels of a network, by class index."""
     _check_name(name)
     return DETECTOR_CLASSES if name == "detector" else SEGMENTER_CLASSES
 
 
 def weights_path(name: str) -> Path:
-    """Return where the weights of the network `name` are shipped."""
+    """Where the weights of a network are shipped."""
     _check_name(name)
     return Path(__file__).with_name("weights") / f"builtin_{name}.safetensors"
 
 
 def build(name: str) -> torch.nn.Module:
-    """Return the network `name` with freshly initialised weights, in training mode.
+    """Make a network with freshly initialised weights, in training mode.
 
-    Parameters
-    ----------
-    name : {"detector", "segmenter"}
-
-    Returns
-    -------
-    torch.nn.Module
-        The detector returns ``(boxes [B, 1200, 4], scores [B, 1200, 5])``: xyxy in pixels of
-        the network's input, and probabilities. The segmenter returns logits [B, 8, 240, 320].
-
-    Raises
-    ------
-    ValueError
-        Another name.
+    The detector returns ``(boxes [B, 1200, 4], scores [B, 1200, 5])``: xyxy in pixels of the
+    network's input, and probabilities. The segmenter returns logits [B, 8, 240, 320].
     """
     _check_name(name)
     from jetson_dnn_rt.demo.networks import Detector, Segmenter
@@ -86,20 +65,10 @@ def build(name: str) -> torch.nn.Module:
 
 
 def load(name: str, path: Path | None = None) -> torch.nn.Module:
-    """Return the network `name` with its trained weights, in evaluation mode.
+    """Make a network with its trained weights, in evaluation mode.
 
-    Parameters
-    ----------
-    name : {"detector", "segmenter"}
-    path : pathlib.Path, optional
-        Another file of weights (safetensors) than the shipped one.
-
-    Raises
-    ------
-    ValueError
-        Another name.
-    ModelError
-        The file is missing, damaged, or of another network.
+    `path` is another file of weights (safetensors) than the shipped one. `ModelError` where the
+    file is missing, damaged, or of another network.
     """
     import safetensors
     import safetensors.torch

@@ -8,8 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Detector", "Segmenter"]
-
 _STEM, _S4, _S8, _S16, _S32 = 16, 24, 48, 80, 128  # channels on each stride
 _NECK = 48
 _STRIDE = 8  # of the detector's only head
@@ -53,9 +51,7 @@ class _Backbone(nn.Module):
         self.stage16 = nn.Sequential(_convolution(_S8, _S16, 2), _Residual(_S16))
         self.stage32 = nn.Sequential(_convolution(_S16, _S32, 2), _Residual(_S32))
 
-    def forward(
-        self, image: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = (image - self.mean) / self.deviation
         s4 = self.stage4(self.stem(x))
         s8 = self.stage8(s4)
@@ -85,15 +81,7 @@ class _Neck(nn.Module):
 
 
 class Detector(nn.Module):
-    """Anchor-free detector on stride 8.
-
-    Parameters
-    ----------
-    classes : int
-        Number of classes C.
-    size : tuple of int
-        (height, width) of the input in pixels, both multiples of 16.
-    """
+    """Anchor-free detector on stride 8, for an input (height, width) of multiples of 16."""
 
     centres: torch.Tensor
 
@@ -115,34 +103,26 @@ class Detector(nn.Module):
         self.register_buffer("centres", centres.float(), persistent=False)
 
     def heads(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return score logits [B, N, C] and log distances [B, N, 4], before decoding."""
+        """Score logits [B, N, C] and log distances [B, N, 4], before decoding."""
         _, s8, s16, s32 = self.backbone(image)
         x = self.tower(self.neck(s8, s16, s32))
         return self.score(x).flatten(2).transpose(1, 2), self.side(x).flatten(2).transpose(1, 2)
 
     def decode(self, sides: torch.Tensor) -> torch.Tensor:
-        """Return boxes [B, N, 4], xyxy in pixels of the input, from log distances."""
+        """Boxes [B, N, 4], xyxy in pixels of the input, from log distances."""
         distances = torch.exp(torch.clamp(sides, -4.0, 4.0)) * _STRIDE
         low = self.centres - distances[..., :2]
         high = self.centres + distances[..., 2:]
         return torch.cat((low, high), -1)
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return boxes [B, N, 4], xyxy in pixels of the input, and scores [B, N, C]."""
+        """Boxes [B, N, 4], xyxy in pixels of the input, and scores [B, N, C]."""
         scores, sides = self.heads(image)
         return self.decode(sides), torch.sigmoid(scores)
 
 
 class Segmenter(nn.Module):
-    """Segmentation network with logits of the input's size.
-
-    Parameters
-    ----------
-    classes : int
-        Number of classes C.
-    size : tuple of int
-        (height, width) of the input in pixels, both multiples of 16.
-    """
+    """Segmentation network with logits of the input's size, in multiples of 16."""
 
     def __init__(self, classes: int, size: tuple[int, int]) -> None:
         super().__init__()
@@ -158,7 +138,7 @@ class Segmenter(nn.Module):
         self.head = nn.Conv2d(32, 16 * classes, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return logits [B, C, H, W]."""
+        """Logits [B, C, H, W]."""
         s4, s8, s16, s32 = self.backbone(image)
         coarse = self.reduce8(self.neck(s8, s16, s32))
         up = functional.interpolate(coarse, size=self.size4, mode="nearest")

@@ -23,10 +23,11 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     DiagnosticsPublisher,
     make_status,
 )
-from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
 from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
 from jetson_dnn_rt.nodes.tasks.task_status import host_values
+from jetson_dnn_rt.runtime.sharing.core_split import TrialTask
+from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
 
 
@@ -50,8 +51,6 @@ class PerceptionNode(ManagedNode):
         Sees every job that ends, on the delivery thread.
     on_camera_ended : callable
         Called on a camera's thread when its stream ends.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
     """
 
     def __init__(
@@ -163,13 +162,19 @@ class PerceptionNode(ManagedNode):
         self.host.start(values, AUTO if trial else values.threads)
         self._configure("camera", self.cameras)
         if trial:
-            self._share_cores(values)
-        self._configure("task", self.tasks)
-        self._measure_slowdown()
-        with self.host.executor.realtime.as_worker():
-            self.host.batches.form(
-                self.host.workers, self.host.executor.clock, self.get_logger().info
+            self.host.session.share_cores(
+                {
+                    name: TrialTask(
+                        node.parameters,
+                        make_grey_frame(node.frame_size),
+                        int(1e9 / node.frequency_hz),
+                        node.deadline_ns,
+                    )
+                    for name, node in self.tasks.items()
+                }
             )
+        self._configure("task", self.tasks)
+        self.host.session.prepare()
         leader = self.coordinator
         waits = leader is not None and leader.is_unconfigured
         if leader is not None and waits and leader.trigger_configure() != SUCCESS:
@@ -179,34 +184,6 @@ class PerceptionNode(ManagedNode):
         for name, node in nodes.items():
             if node.is_unconfigured and node.trigger_configure() != SUCCESS:
                 raise ConfigurationError(f"{word} {name}: {node.fault}")
-
-    def _share_cores(self, values: PerceptionNodeConfig) -> None:
-        """Try the splits of the cores with the tasks' default variants, and take the best."""
-        tasks = {
-            name: TrialTask(
-                node.parameters, node.frame_size, int(1e9 / node.frequency_hz), node.deadline_ns
-            )
-            for name, node in self.tasks.items()
-        }
-        executor = self.host.executor
-        if values.workers != 1:
-            self.get_logger().warning(
-                f"workers: {values.workers} is not looked at: threads: auto decides on them"
-            )
-        with executor.realtime.as_worker():
-            split, models = share_cores(
-                tasks, self.host.cores, values.discipline, executor.clock, self.get_logger().info
-            )
-        self.host.share_cores(split, models)
-
-    def _measure_slowdown(self) -> None:
-        loaded = {n: task.loaded for n, task in self.tasks.items() if task.loaded is not None}
-        executor = self.host.executor
-        with executor.realtime.as_worker():
-            slowdown = measure_slowdown(
-                loaded, self.host.workers, executor.clock, self.get_logger().info
-            )
-        self.host.set_slowdown(slowdown)
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge, then let the frames come."""

@@ -1,7 +1,7 @@
 """Real-time set-up of the process and its threads, in one place.
 
-Every item can be switched off; one that the system refuses is reported once, with the fix, and
-the work goes on without it. What each is worth was measured on two cores: SCHED_FIFO brings the
+Every item can be switched off; one that the system refuses is reported once, with the fix, and the
+work goes on without it. The gain of each was measured on two cores: SCHED_FIFO brings the
 p99 wake-up from 0.7 to 0.08 ms; a full garbage collection with torch imported takes 81 ms, none
 after freezing; without mallopt glibc gives memory back after every image (9.2 -> 1.2 ms a frame).
 """
@@ -34,7 +34,7 @@ RIGHTS_FIX = (
 
 
 def set_library_defaults() -> None:
-    """What libraries read once, when they are loaded: call it before anything imports torch.
+    """Set what libraries read once, when they are loaded; call it before anything imports torch.
 
     OpenMP's threads spin after each parallel loop, on cores that other threads are waiting for;
     told to sleep, torch with two threads went from 158 to 59 ms on two busy cores. torch's CUDA
@@ -48,7 +48,7 @@ def set_library_defaults() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What became of one item: applied, or why not and what to do."""
+    """One item of the set-up: applied, or why not and what to do."""
 
     name: str
     applied: bool
@@ -56,16 +56,10 @@ class Setting:
 
 
 class Realtime:
-    """Applies `RealtimeConfig`; `settings` says what became of each item.
+    """Applies a `RealtimeConfig`; `settings` has the outcome for each item."""
 
-    Parameters
-    ----------
-    parameters : RealtimeConfig
-        What to apply.
-    """
-
-    def __init__(self, parameters: RealtimeConfig) -> None:
-        self.parameters = parameters
+    def __init__(self, config: RealtimeConfig) -> None:
+        self.config = config
         self._settings: dict[str, Setting] = {}
         self._lock = threading.Lock()
 
@@ -77,36 +71,36 @@ class Realtime:
 
     def apply_to_process(self) -> None:
         """mallopt, interpreter switch interval, mlockall; call before buffers are allocated."""
-        if self.parameters.mallopt:
+        if self.config.mallopt:
             self._record("mallopt", *_set_malloc())
-        if self.parameters.switch_interval_us:
-            sys.setswitchinterval(self.parameters.switch_interval_us * 1e-6)
-            self._record("switch_interval_us", True, str(self.parameters.switch_interval_us))
-        if self.parameters.mlockall:
+        if self.config.switch_interval_us:
+            sys.setswitchinterval(self.config.switch_interval_us * 1e-6)
+            self._record("switch_interval_us", True, str(self.config.switch_interval_us))
+        if self.config.mlockall:
             self._record("mlockall", *_lock_memory())
 
     def freeze(self) -> None:
         """Collect garbage and exempt the survivors; call when everything is warmed up."""
-        if self.parameters.gc_freeze:
+        if self.config.gc_freeze:
             gc.collect()
             gc.freeze()
             self._record("gc_freeze", True, f"{gc.get_freeze_count()} objects")
 
     def apply_to_worker(self) -> None:
         """Scheduling class and cores of the calling thread, as a worker."""
-        if self.parameters.cpu_affinity:
+        if self.config.cpu_affinity:
             self._apply(
                 "cpu_affinity",
-                lambda: os.sched_setaffinity(0, self.parameters.cpu_affinity),
-                ",".join(map(str, self.parameters.cpu_affinity)),
+                lambda: os.sched_setaffinity(0, self.config.cpu_affinity),
+                ",".join(map(str, self.config.cpu_affinity)),
             )
-        if self.parameters.sched_fifo:
-            self._set_fifo("sched_fifo", self.parameters.priority)
+        if self.config.sched_fifo:
+            self._set_fifo("sched_fifo", self.config.priority)
 
     def apply_to_io(self) -> None:
         """Scheduling class of the calling thread, as one that brings frames: above the workers."""
-        if self.parameters.sched_fifo:
-            self._set_fifo("sched_fifo (camera and ROS threads)", self.parameters.priority + 1)
+        if self.config.sched_fifo:
+            self._set_fifo("sched_fifo (camera and ROS threads)", self.config.priority + 1)
 
     @contextlib.contextmanager
     def as_worker(self) -> Iterator[None]:
@@ -145,13 +139,11 @@ class Realtime:
 
     def _adopt(self, thread: int) -> None:
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
-        if self.parameters.cpu_affinity:
-            os.sched_setaffinity(thread, self.parameters.cpu_affinity)
-        if self.parameters.sched_fifo:
+        if self.config.cpu_affinity:
+            os.sched_setaffinity(thread, self.config.cpu_affinity)
+        if self.config.sched_fifo:
             with contextlib.suppress(PermissionError):  # as it was for the workers, and said then
-                os.sched_setscheduler(
-                    thread, os.SCHED_FIFO, os.sched_param(self.parameters.priority)
-                )
+                os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(self.config.priority))
 
     def _set_fifo(self, name: str, priority: int) -> None:
         self._apply(

@@ -1,21 +1,43 @@
-"""A task's model and its variants, loaded as its configuration says."""
+"""A task: its model and variants, loaded as its configuration says, and warmed up."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
+import numpy as np
+
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.config.task import AUTO, NO_CACHE, TaskConfig
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.null import NullOrigin
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.runtime.executor import Stages
+from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.engines import TuningOptions
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.running.variant_set import VariantSet, open_variants
+from jetson_dnn_rt.variants.spec import VariantSpec
+
+StageTimes = list[tuple[int, ...]]
+"""Run by run the times of the stages in ns."""
+
+BatchKey = tuple[object, ...]
+"""What tasks that run batches with each other have in common."""
 
 
 def open_library(folder: str) -> Library | None:
     """Open the library that `engine_cache` names; None where nothing is kept.
 
-    Raises
-    ------
-    ConfigurationError
-        When it cannot be used.
+    ConfigurationError when it cannot be used.
     """
     if folder == NO_CACHE:
         return None
@@ -26,3 +48,360 @@ def tuning_options(config: TaskConfig, *, tunes: bool) -> TuningOptions:
     """How variants with tuned kernels are built; `tunes` as `TuningOptions` has it."""
     rpc = config.tvm_rpc if tunes else ""
     return TuningOptions(config.tvm_trials, config.tvm_minutes, rpc, config.amp_lists, tunes)
+
+
+def open_model(config: TaskConfig, *, trust: bool = False) -> Model:
+    """Load a task's model; the errors are those of `load_model`."""
+    labels = config.labels
+    return load_model(
+        config.model,
+        kind=config.kind or None,  # type: ignore[arg-type]  # checked by its choices
+        head=config.head,
+        labels=labels[0] if len(labels) == 1 else labels or None,
+        input_size=config.input_size or None,  # type: ignore[arg-type]  # two, see TaskConfig
+        weights=config.weights,
+        preprocessing=config.preprocessing() or None,
+        trust=trust,
+    )
+
+
+def apply_thresholds(settings: DecoderSettings, config: TaskConfig) -> None:
+    """Decode the next frame with the task's thresholds."""
+    settings.confidence = config.confidence_threshold
+    settings.nms_iou = config.nms_iou_threshold
+    settings.max_detections = config.max_detections
+
+
+def make_grey_frame(size: tuple[int, int]) -> Frame:
+    """A frame for warm-up; `size` is height and width."""
+    return Frame(np.full((*size, 3), 114, np.uint8), "bgr8", 0, 0)
+
+
+class Task:
+    """A model with its variants, warmed up.
+
+    Parameters
+    ----------
+    config : TaskConfig
+        Which model, which variants.
+    size : tuple of int, optional
+        Height and width of the frames that will come; by default those of `config`.
+    threads : int
+        Of one inference, >= 1.
+    clock : Clock
+        Measures, and paces null models.
+    log : callable
+        Takes a line per step.
+    find_like : callable
+        Finds a loaded task by `batch_key`; this one is then cut at the same places, which batches
+        of both need.
+    model : Model, optional
+        That of `config`, where it is loaded already.
+    frames : sequence of Frame, optional
+        Of the warm-up, by default a grey one; empty = no warm-up.
+    runs : mapping of str to int, optional
+        By variant, with how many runs it takes the network; else that is measured.
+    on_device : bool
+        Whether frames may lie in memory that `allocate_frame` made.
+
+    Attributes
+    ----------
+    left_out : dict of str to str
+        Variants that were asked for and are not there, with the reason.
+    missing : tuple of str
+        Those of them that can be built into the library.
+    warm_up_times_ns : dict of str to list of tuple of int
+        For each variant that is ready the stage times of its warm-up.
+    batch_group : str
+        Name of the group that it runs batches in; empty = none.
+    batch_tasks, batch_bytes : int
+        Tasks of that group, and this one's share of the memory of the group.
+    allocate_frame : callable or None
+        Makes memory that its device reads frames from.
+
+    Raises
+    ------
+    ModelError, ConfigurationError, BackendUnavailableError
+        When the model or a variant of the full network cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        size: tuple[int, int] | None = None,
+        *,
+        threads: int,
+        clock: Clock,
+        log: Callable[[str], object] = lambda text: None,
+        find_like: Callable[[BatchKey], Task | None] = lambda key: None,
+        model: Model | None = None,
+        frames: Sequence[Frame] | None = None,
+        runs: Mapping[str, int] | None = None,
+        on_device: bool = False,
+    ) -> None:
+        self.config = config
+        self.name = config.name
+        self.threads = threads
+        self.clock = clock
+        self._log = log
+        self.settings = DecoderSettings()
+        apply_thresholds(self.settings, config)
+        self.library = open_library(config.engine_cache)
+        self.model: Model = model or open_model(config)
+        # Held while variants are made, so that two threads never do that at once.
+        self._lock = threading.Lock()
+        self._closed = False
+        self._on_device = on_device
+        self.batch_group = ""
+        self.batch_bytes = 0
+        self.batch_tasks = 1
+        like = find_like(self.batch_key) if self.may_batch else None
+        self.variants: VariantSet = self._open(
+            config, None if like is None else like.variants, runs
+        )
+        self._log_memory()
+        self.left_out = dict(self.variants.left_out)
+        self.missing = tuple(self.variants.missing) if self.library is not None else ()
+        self.frame = make_grey_frame(size or (config.image_height, config.image_width))
+        if self.allocate_frame is not None:
+            # Measured as frames of the camera will come.
+            image, address = self.allocate_frame(self.frame.image.shape)
+            image[:] = self.frame.image
+            self.frame = Frame(image, self.frame.encoding, 0, 0, device_address=address)
+        self.warm_up_times_ns: dict[str, StageTimes] = {}
+        try:
+            self.warm_up([self.frame] if frames is None else frames)
+        except BaseException:
+            self.variants.close()
+            raise
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """Full names of the variants that are ready, the default first."""
+        return tuple(self.warm_up_times_ns)
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages."""
+        return self.variants.stage_names
+
+    @property
+    def stages(self) -> Stages:
+        """The stages of every variant that is ready."""
+        pipelines = self.variants.pipelines
+        return {name: pipelines[name].stages for name in self.variant_names}
+
+    @property
+    def default(self) -> str:
+        """The variant that runs first, as far as it is ready."""
+        return self.choose_variant(self.config.variant)
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether it only takes the times of a script."""
+        return isinstance(self.model.origin, NullOrigin)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the loaded variants, with a share of that of the batches."""
+        return self.variants.memory_bytes + self.batch_bytes
+
+    # -- batches -------------------------------------------------------------------------------
+
+    @property
+    def may_batch(self) -> bool:
+        """Whether it may run batches with tasks of the same `batch_key`."""
+        return self.config.batch == AUTO and not self.is_scripted
+
+    @property
+    def batch_key(self) -> BatchKey:
+        """What tasks that run batches together have in common."""
+        config = self.config
+        return (
+            self.model.model_hash,
+            self.model.head,
+            self.model.preprocessing,
+            tuple(str(VariantSpec.parse(name)) for name in config.variants),
+            config.stages,
+            config.finest_stages,
+            config.memory_limit_mb,
+            config.memory,
+            config.engine_cache,
+            config.amp_lists,
+            self.threads,
+        )
+
+    @property
+    def room_bytes(self) -> int | None:
+        """Memory that `memory_limit_mb` leaves; None = no limit."""
+        limit_mb = self.config.memory_limit_mb
+        return max(0, int(limit_mb * 1e6) - self.memory_bytes) if limit_mb else None
+
+    # -- which one runs ------------------------------------------------------------------------
+
+    def resolve_variant(self, name: str) -> str:
+        """Full name of a variant that is ready; empty = the one that `choose_variant` gives.
+
+        ConfigurationError when it is not ready, with the reason.
+        """
+        if not name:
+            return self.choose_variant(name)
+        full = str(VariantSpec.parse(name))
+        if full in self.warm_up_times_ns:
+            return full
+        if full in self.missing and self.config.build_missing:
+            raise ConfigurationError(
+                f"variant {full} is being built, see diagnostics; until it is there, choose one "
+                f"of {', '.join(self.variant_names)}"
+            )
+        if full in self.left_out:
+            raise ConfigurationError(self.left_out[full])
+        raise ConfigurationError(
+            f"variant must be one of {', '.join(self.variant_names)}: {name!r}; others must be "
+            "listed in `variants` before the node is configured"
+        )
+
+    def choose_variant(self, name: str) -> str:
+        """The variant to run: the named one when it is ready, else the first that is.
+
+        An empty name stands for the first of the list. ConfigurationError when the name is none,
+        or not in the list.
+        """
+        listed = [str(VariantSpec.parse(other)) for other in self.config.variants]
+        wanted = str(VariantSpec.parse(name)) if name else (listed or self.variant_names)[0]
+        if wanted in self.left_out:
+            return self.variant_names[0]
+        return self.resolve_variant(wanted)
+
+    # -- changes, on any thread but a worker ---------------------------------------------------
+
+    def add(self, name: str) -> None:
+        """Load a variant that has been built meanwhile and warm it up, while others run.
+
+        The errors are those of the constructor.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("the task was cleaned up meanwhile")
+            self.variants.add(name)
+            try:
+                times_ns = self._measure(name, self.variants.rehearse(name), [self.frame])
+                self.variants.settle(name)
+            except ModelError as error:
+                self.variants.drop(name, str(error))
+                raise
+            self.warm_up_times_ns = {**self.warm_up_times_ns, name: times_ns}
+            self.left_out = {n: reason for n, reason in self.left_out.items() if n != name}
+            self.missing = tuple(other for other in self.missing if other != name)
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Note that a missing variant will not come."""
+        self.left_out = {**self.left_out, name: reason}
+        self.missing = tuple(other for other in self.missing if other != name)
+
+    def hand_over(self, name: str, take: Callable[[Sequence[Stage], StageTimes], None]) -> bool:
+        """Give a variant's present stages and its warm-up times to `take`.
+
+        False, at once, when variants are just being made: ask again later.
+        """
+        # With the lock, so that stages which `rebuild` replaces are not handed over after it.
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if name in self.warm_up_times_ns:  # else it was lost when all were built anew
+                take(self.variants.pipelines[name].stages, self.warm_up_times_ns[name])
+        finally:
+            self._lock.release()
+        return True
+
+    def rebuild(self, give_back: Callable[[Callable[[], None]], object]) -> Stages:
+        """Load everything anew after a stage hung.
+
+        `give_back` is given the function that closes the old pipelines, and calls it when none of
+        them is in use any more. Those of a task that ran batches stay with its group.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("the task was cleaned up meanwhile")
+            if not self.batch_group:
+                give_back(self.variants.close)
+            self.variants = self._reopen()
+            # The stage that hangs may still use the runners and the buffer of the batches.
+            self.batch_group, self.batch_bytes = "", 0
+            ready = self.variants.pipelines
+            self.left_out = {**self.left_out, **self.variants.left_out}
+            self.warm_up_times_ns = {n: t for n, t in self.warm_up_times_ns.items() if n in ready}
+            return self.stages
+
+    def warm_up(self, frames: Sequence[Frame]) -> None:
+        """Measure every variant on some frames; none of them may be running."""
+        self.frame = next(iter(frames), self.frame)
+        self.warm_up_times_ns = {
+            name: self._measure(name, pipeline, frames) if frames else []
+            for name, pipeline in self.variants.pipelines.items()
+        }
+
+    def close(self) -> None:
+        """Give the memory back, once a variant that is being added was added."""
+        with self._lock:
+            self._closed = True
+            self.variants.close()
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        config: TaskConfig,
+        like: VariantSet | None = None,
+        runs: Mapping[str, int] | None = None,
+    ) -> VariantSet:
+        variants = open_variants(
+            config,
+            self.model,
+            self.settings,
+            threads=self.threads,
+            library=self.library,
+            clock=self.clock,
+            # What takes minutes is built in the background, if there is a place for it.
+            build=self.library is None,
+            like=like,
+            runs=runs,
+        )
+        # Messages lie in memory of the middleware's, which no device reaches.
+        try:
+            self.allocate_frame = variants.read_frames_on_device() if self._on_device else None
+        except BaseException:
+            variants.close()
+            raise
+        return variants
+
+    def _reopen(self) -> VariantSet:
+        # As many stages as the executor knows, also where they were counted automatically.
+        stages = len(self.stage_names) - 2
+        config = replace(
+            self.config, variants=self.variant_names, stages=stages, memory_limit_mb=0.0
+        )
+        return self._open(config)
+
+    def _log_memory(self) -> None:
+        asked = self.config.memory
+        if self.variants.memory:
+            self._log(f"the input lies {self.variants.describe_input()}")
+        elif asked != AUTO:
+            self._log(f"memory: {asked} has no effect, {self.variants.default} runs on the CPU")
+
+    def _measure(self, name: str, pipeline: Pipeline, frames: Sequence[Frame]) -> StageTimes:
+        begin_ns = time.monotonic_ns()
+        try:
+            runs = measure_stages(pipeline.stages, frames, self.config.warmup_runs, self.clock)
+        except Exception as error:
+            raise ModelError(f"variant {name} fails on its warm-up frame: {error}") from error
+        median_ms = sorted(sum(run) for run in runs)[len(runs) // 2] / 1e6 if runs else 0.0
+        seconds = (time.monotonic_ns() - begin_ns) / 1e9
+        self._log(
+            f"variant {name}: {median_ms:.2f} ms (median of {len(runs)} runs at "
+            f"{frames[0].width}x{frames[0].height}), warmed up in {seconds:.1f} s"
+        )
+        return runs

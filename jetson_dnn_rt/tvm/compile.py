@@ -20,28 +20,12 @@ if TYPE_CHECKING:
 def schedule(
     module: tvm.IRModule, target: TvmTarget, database: TuningDatabase | None
 ) -> tvm.IRModule:
-    """Give every kernel its best schedule.
+    """Give every kernel of a lowered network its best schedule.
 
-    Parameters
-    ----------
-    module : tvm.IRModule
-        A network as `lower` gives it.
-    target : TvmTarget
-        What for.
-    database : TuningDatabase or None
-        Where the schedules are; kernels that it lacks stay as they are, and are slow.
-
-    Returns
-    -------
-    tvm.IRModule
-        ``main`` still calls kernels by name; weights are in the order that schedules want.
-
-    Raises
-    ------
-    DatabaseError
-        When a schedule adds a call or an import to a kernel; names the kernel.
-    ModelError
-        When TVM cannot apply a schedule.
+    Kernels that the database lacks stay as they are, and are slow. ``main`` still calls kernels by
+    name; weights are in the order that schedules want. Raises `DatabaseError`, which names the
+    kernel, when a schedule adds a call or an import to it; `ModelError` when TVM cannot apply a
+    schedule.
     """
     import tvm
     from tvm.relax import transform
@@ -67,14 +51,9 @@ def schedule(
 
 
 def compile_module(module: tvm.IRModule, target: TvmTarget) -> relax.VMExecutable:
-    """Compile a scheduled network.
+    """Compile a scheduled network; raises `ModelError` when TVM cannot.
 
     Memory between kernels is planned here: a run takes it from a pool that stays.
-
-    Raises
-    ------
-    ModelError
-        When TVM cannot compile it.
     """
     import tvm
     from tvm import relax
@@ -126,10 +105,7 @@ def find_linker() -> str:
 def export_library(executable: relax.VMExecutable, path: Path) -> None:
     """Write a shared library, weights in it, that `load_library` reads.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no compiler to link with.
+    Raises `BackendUnavailableError` when there is no compiler to link with.
     """
     linker = find_linker()
     if not linker:
@@ -138,13 +114,7 @@ def export_library(executable: relax.VMExecutable, path: Path) -> None:
 
 
 def load_library(path: Path) -> relax.VMExecutable:
-    """Read what `export_library` wrote; it is run, so only files of the library may be given.
-
-    Raises
-    ------
-    ModelError
-        When it cannot be loaded.
-    """
+    """Read what `export_library` wrote; it is run, so give only checked files of the library."""
     import tvm
 
     try:

@@ -1,4 +1,4 @@
-"""What tuning found out: MetaSchedule's records, and the target that they are for."""
+"""Results of tuning: MetaSchedule's records, and the target that they are for."""
 
 from __future__ import annotations
 
@@ -27,17 +27,9 @@ _EQUALITY = "ignore-tensor"
 
 
 class TuningDatabase:
-    """Records of one network and one target, or of several networks: kernels are found by form.
+    """Records for one target, of one or more networks: kernels are found by form.
 
-    Parameters
-    ----------
-    target : TvmTarget
-        What the records are for.
-
-    Attributes
-    ----------
-    seconds : float
-        That tuning took so far.
+    `seconds` is how long tuning took so far.
     """
 
     def __init__(self, target: TvmTarget) -> None:
@@ -61,11 +53,8 @@ class TuningDatabase:
     def from_files(files: Mapping[str, bytes], target: TvmTarget) -> TuningDatabase:
         """Read what `to_files` gave.
 
-        Raises
-        ------
-        DatabaseError
-            When it is for another target or another TVM, damaged, or when a record could do more
-            than rearrange a kernel; says which.
+        Raises `DatabaseError` when it is for another target or another TVM, damaged, or a record
+        could do more than rearrange a kernel; says which.
         """
         import tvm
 
@@ -91,7 +80,7 @@ class TuningDatabase:
             )
         if version != tvm.__version__:
             raise DatabaseError(
-                f"the tuning database is of TVM {version}, here is {tvm.__version__}: tune anew"
+                f"the tuning database is of TVM {version}, here is {tvm.__version__}: tune again"
             )
         checked = {
             WORKLOADS: check_workloads(files[WORKLOADS]),
@@ -109,7 +98,7 @@ class TuningDatabase:
         return database
 
     def to_files(self) -> dict[str, bytes]:
-        """Give the content of the files that hold all of it, by name."""
+        """Contents of the files that hold all of it, by name."""
         import tvm
 
         header = {
@@ -137,7 +126,7 @@ class TuningDatabase:
         return self._trials.get(_hash(kernel), 0)
 
     def is_exhausted(self, kernel: tvm.IRModule) -> bool:
-        """Whether a kernel has no more candidates to be measured."""
+        """Whether a kernel has no more candidates."""
         return _hash(kernel) in self._exhausted
 
     def mark_exhausted(self, kernel: tvm.IRModule) -> None:
@@ -145,17 +134,7 @@ class TuningDatabase:
         self._exhausted.add(_hash(kernel))
 
     def add(self, kernel: tvm.IRModule, candidate: Any, seconds: float | None) -> None:
-        """Keep a measured candidate.
-
-        Parameters
-        ----------
-        kernel : tvm.IRModule
-            What it is a schedule of.
-        candidate : MeasureCandidate
-            The schedule.
-        seconds : float or None
-            Its time; None where it failed: it counts as a trial.
-        """
+        """Keep a measured candidate and its time; None where it failed: it counts as a trial."""
         from tvm.s_tir import meta_schedule
 
         key = _hash(kernel)

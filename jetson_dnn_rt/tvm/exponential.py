@@ -57,7 +57,7 @@ def _lower_exp(call: Any) -> Any:
 
 
 def _exp(value: Any, kind: str) -> Any:
-    """Of a float32, or of a vector of them; NaN stays NaN."""
+    """Compute it of a float32, or of a vector of them; NaN stays NaN."""
     from tvm import tirx
 
     def number(constant: float) -> Any:

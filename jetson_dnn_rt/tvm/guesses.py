@@ -1,10 +1,10 @@
-"""First candidates of a kernel, by what is known of matrix kernels on CPUs.
+"""First candidates of a kernel, from what is known of matrix kernels on CPUs.
 
 MetaSchedule begins with random tiles. Of those of a 1x1 convolution most spill registers or use
 half a vector, and 100 trials end at a third of what the CPU can do. What is fast is known since
-Goto: a block of results that fills the registers is kept there while the sum runs, one vector of
-channels wide or a few. So the first batch is made of such blocks, as decisions in MetaSchedule's
-own traces: the search goes on from the best of them, and the database knows no difference.
+Goto: a block of results that fills the registers stays there while the sum runs, one vector of
+channels wide or a few. So the first batch consists of such blocks, as decisions in MetaSchedule's
+own traces: the search goes on from the best of them, and the database sees no difference.
 """
 
 from __future__ import annotations
@@ -33,22 +33,14 @@ _AT_ROOT = -1
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """What a CPU computes with.
-
-    Attributes
-    ----------
-    lanes : int
-        float32 numbers in a register.
-    registers : int
-        How many there are.
-    """
+    """Registers of a CPU: how many there are, and float32 numbers in one."""
 
     lanes: int
     registers: int
 
 
 def find_vector_unit(target: TvmTarget) -> VectorUnit:
-    """Of an LLVM target: AVX-512, AVX2, or what every x86-64 and every aarch64 has."""
+    """The vector unit of an LLVM target: AVX-512, AVX2, or what every x86-64 and aarch64 has."""
     import tvm
 
     if target.triple.startswith("aarch64"):
@@ -62,20 +54,10 @@ def find_vector_unit(target: TvmTarget) -> VectorUnit:
 def list_blocks(
     rows: int, columns: int, channels: int, unit: VectorUnit
 ) -> list[tuple[int, int, int]]:
-    """Blocks of results that stay in registers, the best first.
+    """Blocks of results (rows, columns, channels) that stay in registers, the best first.
 
-    Parameters
-    ----------
-    rows, columns, channels : int
-        Of the result; channels are side by side in memory.
-    unit : VectorUnit
-        What is computed with.
-
-    Returns
-    -------
-    list of tuple of int
-        Rows, columns and channels of a block, which divide those of the result: of every width
-        the best two, which have the most products for each number that is loaded.
+    Channels are side by side in memory. The sides of a block divide those of the result; of every
+    width the best two are given, which have the most products for each number that is loaded.
     """
     found = []
     for wide in _divide(channels, _WIDEST):
@@ -94,23 +76,10 @@ def list_blocks(
 
 
 def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count: int) -> list[Any]:
-    """Schedules of a kernel that are worth to be measured first.
+    """Schedules of a kernel that are worth measuring first, at most `count`.
 
-    Parameters
-    ----------
-    context : TuneContext
-        Of the kernel; its space says what can be decided.
-    kernel : tvm.IRModule
-        With one function ``main``.
-    unit : VectorUnit
-        What is computed with.
-    count : int
-        Most that are made.
-
-    Returns
-    -------
-    list of MeasureCandidate
-        No one where the kernel is no sum over tiles.
+    `context` is the kernel's TuneContext, whose space says what can be decided. Empty where the
+    kernel is no sum over tiles.
     """
     from tvm.s_tir import Schedule, meta_schedule
 
@@ -129,7 +98,14 @@ def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count:
 def _decide(designs: Sequence[Any], unit: VectorUnit, count: int) -> Iterator[Any]:
     """Traces with blocks of `list_blocks` as decisions."""
     # Where a result is finished as soon as its block is, before the next block is begun.
-    design = next((one for one in designs if _finishes_blocks(one.trace)), designs[0])
+    design = next(
+        (
+            one
+            for one in designs
+            if any(i.kind.name == "ReverseComputeAt" for i in one.trace.insts)
+        ),
+        designs[0],
+    )
     trace = design.trace
     tiles = [one for one in trace.insts if one.kind.name == "SamplePerfectTile"]
     parts = [len(trace.decisions[one]) for one in tiles]
@@ -145,10 +121,6 @@ def _decide(designs: Sequence[Any], unit: VectorUnit, count: int) -> Iterator[An
         for summed in _SUMMED:
             terms = summed if depth % summed == 0 else 1
             yield _write(trace, spatial, reduced, extents, block, terms)
-
-
-def _finishes_blocks(trace: Any) -> bool:
-    return any(one.kind.name == "ReverseComputeAt" for one in trace.insts)
 
 
 def _write(

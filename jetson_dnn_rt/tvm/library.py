@@ -113,7 +113,7 @@ class TvmVariant(PreparedVariant):
             try:
                 return self._load(part, entry.files[_CODE])
             except ModelError as error:
-                logger.warning("library entry %s: %s; it is compiled anew", entry.path, error)
+                logger.warning("library entry %s: %s; it is compiled again", entry.path, error)
         if build:
             self.tune([part])
         elif tvm_compile.find_linker():
@@ -142,19 +142,8 @@ class TvmVariant(PreparedVariant):
     def compile(self, part: Part, module: tvm.IRModule | None = None) -> Runner:
         """Compile a part whose kernels are tuned, and keep the code where it can be linked.
 
-        Parameters
-        ----------
-        part : Part
-            The network, or a run of its stages.
-        module : tvm.IRModule, optional
-            It, as `lower` gave it.
-
-        Raises
-        ------
-        NotBuiltError
-            When kernels are left without a schedule.
-        ModelError
-            When TVM cannot read or compile the network.
+        `module` is the part as `lower` gave it. Raises `NotBuiltError` when kernels are left
+        without a schedule, `ModelError` when TVM cannot read or compile the network.
         """
         database = self.load_database()
         if database is None:
@@ -181,7 +170,7 @@ class TvmVariant(PreparedVariant):
         return trials if isinstance(trials, int) else -1
 
     def lower(self, part: Part) -> tvm.IRModule:
-        """A part as TVM tunes and compiles it; errors as `tvm_lowering.lower` says."""
+        """A part as TVM tunes and compiles it; errors as `lowering.lower`."""
         return lower(part, self.spec.precision, self.target, colours=self._colours)
 
     def _load(self, part: Part, code: bytes) -> Runner:
@@ -283,7 +272,7 @@ class TvmVariant(PreparedVariant):
             self.target,
             database,
             TuningBudget(trials, left_s / 60 if minutes else 0.0),
-            progress=_count_anew(progress, part.name, minutes),
+            progress=_count_again(progress, part.name, minutes),
             rpc=self.tuning.rpc,
             stop=interrupted.is_set,
             checkpoint=self.store_database,
@@ -302,7 +291,7 @@ class TvmVariant(PreparedVariant):
         )
 
     def load_database(self) -> TuningDatabase | None:
-        """What is known of the kernels; None where that is nothing, or refused, which is said."""
+        """Load the known schedules; None where there are none, or they are refused (logged)."""
         entry = self._library.load(self._tuning_key())
         if entry is None:
             return None
@@ -408,7 +397,7 @@ def _describe_rest(part: Part, state: TuningState) -> str:
     )
 
 
-def _count_anew(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
+def _count_again(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
     """Report the trials of this time: what is left is reckoned from when a phase began."""
     phase = f"tuning {name}" + (f" for at most {minutes:g} min" if minutes else "")
     begin: list[int] = []
@@ -422,7 +411,7 @@ def _count_anew(progress: Progress, name: str, minutes: float) -> Callable[[str,
 
 @contextmanager
 def _catch_interrupts() -> Iterator[threading.Event]:
-    """Note SIGINT and SIGTERM instead of dying of them; a second one has its usual effect."""
+    """Note SIGINT and SIGTERM instead of ending; a second one has its usual effect."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

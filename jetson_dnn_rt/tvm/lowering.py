@@ -1,8 +1,8 @@
-"""From a part of a network to TVM: fused kernels, and in which order they run.
+"""From a part of a network to TVM: fused kernels, and the order in which they run.
 
 ONNX is read into Relax; batch norms are folded into the convolutions before them; convolutions
 become channels-last, where the channels of a pixel are one vector; FP16 is written into the ONNX
-graph beforehand (`models.graph.mixed_precision`), so that every back end has the same.
+graph beforehand (`models.graph.mixed_precision`), so that every back end gets the same.
 """
 
 from __future__ import annotations
@@ -35,12 +35,8 @@ def lower(
 
     Parameters
     ----------
-    part : Part
-        The network, or a run of its stages.
     precision : str
         ``fp32`` or ``fp16`` (mixed: what is coloured so; inputs and outputs stay float32).
-    target : TvmTarget
-        What it is for.
     layout : str
         ``NHWC``, or ``NCHW``: TVM's own, what one gets who asks for nothing.
     colours : Colours, optional
@@ -50,7 +46,7 @@ def lower(
     -------
     tvm.IRModule
         ``main``, a Relax function that calls kernels, its weights as constants in it; and the
-        kernels, TIR functions that nobody scheduled.
+        kernels, TIR functions without a schedule.
 
     Raises
     ------
@@ -65,6 +61,8 @@ def lower(
         raise BackendUnavailableError(
             f"tvm computes in {', '.join(PRECISIONS)}, not in {precision}"
         )
+    from tvm.relax import transform
+
     data = part.onnx_model()
     if precision == "fp16":
         data = (convert_to_fp16(data, colours) if colours else convert_to_fp16(data)).onnx
@@ -74,22 +72,13 @@ def lower(
             if precision == "fp16":
                 module = _sum_in_fp32(module)
             module = _simplify(module)
-            if layout == "NHWC":
-                return _mark_weights(_fuse(_use_channels_last(module)))
-            return _fuse(module)
+            if layout == "NCHW":
+                return _fuse(module)
+            module = _fuse(_use_channels_last(module))
+            # Constants are marked: a schedule may want them in another order.
+            return transform.AttachAttrLayoutFreeBuffers()(module)
     except Exception as error:  # TVM's errors have no class in common
         raise ModelError(f"{part.name} cannot be lowered by TVM: {_first_line(error)}") from error
-
-
-def list_kernels(module: tvm.IRModule) -> list[str]:
-    """Names of the kernels of a lowered network, sorted."""
-    from tvm import tirx
-
-    return sorted(
-        variable.name_hint
-        for variable, function in module.functions.items()
-        if isinstance(function, tirx.PrimFunc)
-    )
 
 
 def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
@@ -107,10 +96,10 @@ def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
 
 
 def _sum_in_fp32(module: tvm.IRModule) -> tvm.IRModule:
-    """Let products of FP16 numbers be added in FP32, as the colours take it for granted.
+    """Add products of FP16 numbers in FP32, as the colours assume.
 
-    As they are read, sums are FP16 too: of a segmenter's 2304 terms the last ones are lost, and
-    a CPU rounds after every one of them, which takes it 2.3 times as long.
+    As they are read, sums are FP16 too: of a segmenter's 2304 terms the last ones are lost, and a
+    CPU rounds after every one of them, which takes it 2.3 times as long.
     """
     from tvm import ir, relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -224,13 +213,6 @@ def _fuse(module: tvm.IRModule) -> tvm.IRModule:
             transform.DeadCodeElimination(),
         ]
     )(module)
-
-
-def _mark_weights(module: tvm.IRModule) -> tvm.IRModule:
-    """Say which inputs of kernels are constants: a schedule may want them in another order."""
-    from tvm.relax import transform
-
-    return transform.AttachAttrLayoutFreeBuffers()(module)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,9 +1,9 @@
 """Candidates of a kernel, compiled and timed: here, or on a board over TVM's RPC.
 
-MetaSchedule's own builder starts its processes anew for every batch, 14 s of each 16 trials on two
-cores. Here a candidate is compiled by LLVM in this process, on as many threads as there are cores,
-and run from memory: 0.3 s a trial. `jetson-dnn-rt build` is a process of its own, which is what a
-candidate could take with it.
+MetaSchedule's own builder starts its processes again for every batch, 14 s of each 16 trials on
+two cores. Here a candidate is compiled by LLVM in this process, on as many threads as there are
+cores, and run from memory: 0.3 s a trial. `jetson-dnn-rt build` is a process of its own, which is
+what a candidate could take with it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import contextlib
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,16 +35,17 @@ _HOPELESS = 2.0
 """Whatever took so many times the best time in its first run is not run again."""
 
 
-class Measurer(Protocol):
-    """Times candidates of one target.
+class Measurer(ABC):
+    """Compiles candidates of one target, and times them.
 
-    Attributes
-    ----------
-    failures : list of str
-        Why candidates of the last `measure` could not be compiled or run.
+    `failures` says why candidates of the last `measure` could not be compiled or run.
     """
 
-    failures: list[str]
+    def __init__(self, target: TvmTarget, device: Any) -> None:
+        self._target = target.to_tvm()
+        self._device = device
+        self._values = _Values(device)
+        self.failures: list[str] = []
 
     def measure(
         self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
@@ -64,96 +66,63 @@ class Measurer(Protocol):
         list of float or None
             Seconds; None where a candidate cannot be compiled or run.
         """
-
-    def close(self) -> None:
-        """Give back what it holds."""
-
-
-class LocalMeasurer:
-    """Compiles and runs in this process.
-
-    Parameters
-    ----------
-    target : TvmTarget
-        What is compiled for; it must be this machine.
-    """
-
-    def __init__(self, target: TvmTarget) -> None:
-        import tvm
-
-        self._target = target.to_tvm()
-        self._device = tvm.device(target.device)
-        self._values = _Values(self._device)
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tvm-build")
-        self.failures: list[str] = []
-
-    def measure(
-        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
-    ) -> list[float | None]:
-        """See `Measurer`."""
         self.failures = []
         times: list[float | None] = []
-        compiled = list(self._pool.map(self._build, modules))
-        for built, infos in zip(compiled, arguments, strict=True):
-            seconds = None
-            if built is not None:
-                values = self._values.give(infos)
-                seconds = time_kernel(built, self._device, values, best_s, self.failures)
-            best_s = min(best_s, math.inf if seconds is None else seconds)
-            times.append(seconds)
-        return times
-
-    def _build(self, module: tvm.IRModule) -> Any:
-        return build_candidate(module, self._target, self.failures)
-
-    def close(self) -> None:
-        """See `Measurer`."""
-        self._pool.shutdown(cancel_futures=True)
-
-
-class RpcMeasurer:
-    """Compiles here and runs on a board that has ``python3 -m tvm.exec.rpc_server`` running.
-
-    Kernels travel as object files; the board links them with its C compiler.
-
-    Parameters
-    ----------
-    address : str
-        ``HOST:PORT`` of the board's server.
-    target : TvmTarget
-        What is compiled for; it must be the board (`find_remote_target`).
-
-    Raises
-    ------
-    ConfigurationError
-        When the address is none.
-    BackendUnavailableError
-        When nobody answers there.
-    """
-
-    def __init__(self, address: str, target: TvmTarget) -> None:
-        self._session = connect(address)
-        self._target = target.to_tvm()
-        self._device = self._session.device(target.device)
-        self._values = _Values(self._device)
-        self._folder = tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-rpc-")
-        self._count = 0
-        self.failures: list[str] = []
-
-    def measure(
-        self, modules: Sequence[tvm.IRModule], arguments: Sequence[Sequence[Any]], best_s: float
-    ) -> list[float | None]:
-        """See `Measurer`."""
-        self.failures = []
-        times: list[float | None] = []
-        for module, infos in zip(modules, arguments, strict=True):
-            built = build_candidate(module, self._target, self.failures)
+        for built, infos in zip(self._build_all(modules), arguments, strict=True):
             seconds = None
             if built is not None:
                 seconds = self._time(built, self._values.give(infos), best_s)
             best_s = min(best_s, math.inf if seconds is None else seconds)
             times.append(seconds)
         return times
+
+    def _build_all(self, modules: Sequence[tvm.IRModule]) -> Iterable[Any]:
+        return map(self._build, modules)
+
+    def _build(self, module: tvm.IRModule) -> Any:
+        return build_candidate(module, self._target, self.failures)
+
+    @abstractmethod
+    def _time(self, built: Any, values: list[Any], best_s: float) -> float | None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class LocalMeasurer(Measurer):
+    """Compiles and runs in this process; the target must be this machine."""
+
+    def __init__(self, target: TvmTarget) -> None:
+        import tvm
+
+        super().__init__(target, tvm.device(target.device))
+        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tvm-build")
+
+    def _build_all(self, modules: Sequence[tvm.IRModule]) -> Iterable[Any]:
+        return list(self._pool.map(self._build, modules))  # nothing compiles beside the timing
+
+    def _time(self, built: Any, values: list[Any], best_s: float) -> float | None:
+        return time_kernel(built, self._device, values, best_s, self.failures)
+
+    def close(self) -> None:
+        """See `Measurer`."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class RpcMeasurer(Measurer):
+    """Compiles here and runs on a board that has ``python3 -m tvm.exec.rpc_server`` running.
+
+    Kernels travel as object files; the board links them with its C compiler. `address` is
+    ``HOST:PORT`` of its server, and the target must be the board (`find_remote_target`). Errors as
+    `connect`.
+    """
+
+    def __init__(self, address: str, target: TvmTarget) -> None:
+        self._session = connect(address)
+        super().__init__(target, self._session.device(target.device))
+        self._folder = tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-rpc-")
+        self._count = 0
 
     def _time(self, built: Any, values: list[Any], best_s: float) -> float | None:
         from tvm.support.tar import tar
@@ -182,7 +151,11 @@ class RpcMeasurer:
 
 
 def connect(address: str) -> Any:
-    """Open a session with the RPC server at ``HOST:PORT``; errors as `RpcMeasurer` says."""
+    """Open a session with the RPC server at ``HOST:PORT``.
+
+    Raises `ConfigurationError` when the address is none, `BackendUnavailableError` when nobody
+    answers there.
+    """
     from tvm import rpc
 
     host, _, port = address.rpartition(":")
@@ -200,10 +173,7 @@ def connect(address: str) -> Any:
 def find_remote_target(address: str, threads: int) -> TvmTarget:
     """Ask the board what it is; it needs a TVM with LLVM, as PyPI has it.
 
-    Raises
-    ------
-    ConfigurationError, BackendUnavailableError
-        As in `RpcMeasurer`, and when its TVM cannot tell.
+    Errors as `connect`, and `BackendUnavailableError` when its TVM cannot tell.
     """
     session = connect(address)
     try:
@@ -220,7 +190,7 @@ def find_remote_target(address: str, threads: int) -> TvmTarget:
 
 
 def build_candidate(module: tvm.IRModule, target: tvm.target.Target, failures: list[str]) -> Any:
-    """Compile a scheduled kernel as MetaSchedule does; None where that fails, and why."""
+    """Compile a scheduled kernel as MetaSchedule does; None where that fails."""
     from tvm import tirx
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
@@ -235,7 +205,7 @@ def build_candidate(module: tvm.IRModule, target: tvm.target.Target, failures: l
 def time_kernel(
     built: Any, device: Any, values: list[Any], best_s: float, failures: list[str]
 ) -> float | None:
-    """Seconds that a compiled kernel takes; None where it cannot be run, and why."""
+    """Seconds that a compiled kernel takes; None where it cannot be run."""
     try:
         first = built.time_evaluator("main", device, number=1, repeat=1)(*values).min
         if first > _HOPELESS * best_s:

@@ -1,10 +1,10 @@
-"""What files of a tuning database may say, and what a schedule may add to a kernel.
+"""Checks of tuning databases: what their files may hold, what a schedule may add to a kernel.
 
 A record is a list of instructions that TVM applies to a kernel before it compiles it. Some carry
 code: the annotation ``pragma_import_llvm`` links a module of the record's choice into the library,
 an index map may call functions. So instructions, annotations and index maps are allow-listed, and
-what is handed to TVM is written anew from what was checked. A scheduled kernel is compared with
-the one that was lowered here: a schedule rearranges, it calls nothing and imports nothing.
+what TVM reads is written again from what was checked. A scheduled kernel is compared with the one
+that was lowered here: a schedule rearranges, it calls nothing and imports nothing.
 """
 
 from __future__ import annotations
@@ -116,12 +116,9 @@ _MAX_DEPTH = 8
 
 
 def check_workloads(data: bytes) -> bytes:
-    """Read the kernels of a database and write them anew; they are compared, and never run.
+    """Read the kernels of a database and write them again; they are compared, and never run.
 
-    Raises
-    ------
-    DatabaseError
-        When a kernel is damaged, or holds something else than a kernel.
+    Raises `DatabaseError` when a kernel is damaged, or holds something else than a kernel.
     """
     lines = []
     for place, content in _read_lines("kernel", data):
@@ -140,20 +137,10 @@ def check_workloads(data: bytes) -> bytes:
 
 
 def check_records(data: bytes, target: tvm.target.Target) -> bytes:
-    """Read the schedules of a database and write them anew.
+    """Read the schedules of a database, one in a line, and write them again.
 
-    Parameters
-    ----------
-    data : bytes
-        A file of MetaSchedule's, one record in a line.
-    target : tvm.target.Target
-        What all of them have to be for.
-
-    Raises
-    ------
-    DatabaseError
-        When a record is damaged, or could do more than rearrange a kernel; names the record and
-        the instruction.
+    Raises `DatabaseError`, which names the record and the instruction, when one is damaged, for
+    another target, or could do more than rearrange a kernel.
     """
     expected = _to_plain(target.export())
     lines = []
@@ -169,12 +156,10 @@ def check_records(data: bytes, target: tvm.target.Target) -> bytes:
 def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
     """Compare scheduled kernels with those that were lowered here, before they are compiled.
 
-    Raises
-    ------
-    DatabaseError
-        When a schedule brought along a call, an import or a function; names the kernel.
+    Raises `DatabaseError`, which names the kernel, when a schedule added a call, an import or a
+    function.
     """
-    before, after = _list_kernels(lowered), _list_kernels(scheduled)
+    before, after = list_kernels(lowered), list_kernels(scheduled)
     if set(before) != set(after):
         names = ", ".join(sorted(set(before) ^ set(after)))
         raise DatabaseError(f"the tuning database is refused: schedules changed kernels: {names}")
@@ -194,11 +179,12 @@ def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
             if items:
                 raise DatabaseError(
                     f"the tuning database is refused: its record for the kernel {name} adds "
-                    f"{what} {min(items)!r:.100}; a schedule only rearranges: tune anew"
+                    f"{what} {min(items)!r:.100}; a schedule only rearranges: tune again"
                 )
 
 
-def _list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+def list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+    """TIR functions of a lowered network, by name."""
     from tvm import tirx
 
     return {
@@ -272,7 +258,7 @@ def _check_record(content: Any, expected: Any) -> None:
 
 
 def _check_values(place: str, value: Any, words: re.Pattern[str], depth: int = 0) -> None:
-    """Numbers, words and lists of them."""
+    """Check numbers, words and lists of them."""
     if isinstance(value, list) and depth < _MAX_DEPTH:
         for item in value:
             _check_values(place, item, words, depth + 1)
@@ -290,7 +276,7 @@ def _check_index_map(text: str) -> None:
 
 
 def _check_graph(graph: Any, types: re.Pattern[str]) -> Any:
-    """Objects of TVM as JSON: of the types that are allowed only."""
+    """Check that objects of TVM as JSON are of allowed types only."""
     for node in graph["nodes"]:
         if not types.fullmatch(node["type"]):
             raise ValueError(f"it holds an object of type {node['type']!r:.100}")
@@ -334,7 +320,7 @@ def _join(lines: list[str]) -> bytes:
 
 
 def _to_plain(value: Any) -> Any:
-    """TVM's containers as Python's; of theirs, maps alone have items."""
+    """Convert TVM's containers to Python's; of theirs, only maps have items."""
     if hasattr(value, "items"):
         return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, str):

@@ -23,19 +23,8 @@ class TvmRunner(Runner):
     """A compiled network.
 
     Inputs in C order that begin at a multiple of 64 bytes are handed on as they are, by DLPack;
-    others are copied, which `copied_bytes` counts. What `allocate_input` gives is such, and so are
-    the outputs of this runner, which are handed out by DLPack too.
-
-    Parameters
-    ----------
-    part : Part
-        The network, or a run of its stages.
-    precision : str
-        As it was lowered for.
-    executable : VMExecutable
-        It, compiled (`jetson_dnn_rt.tvm.compile`).
-    target : TvmTarget
-        What for.
+    others are copied, which `copied_bytes` counts. Memory of `allocate_input` is aligned so, and
+    so are the outputs of this runner, which are handed out by DLPack too.
     """
 
     backend = "tvm"
@@ -104,7 +93,7 @@ _pools = threading.local()
 
 
 def _use_threads(count: int) -> None:
-    """Set how many threads TVM's pool of the calling thread has; it has one of its own."""
+    """Set how many threads TVM's pool of the calling thread has; each thread has its own pool."""
     if getattr(_pools, "count", 0) != count:
         import tvm
 

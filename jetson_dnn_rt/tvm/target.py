@@ -43,27 +43,13 @@ _CUDA_LIMITS = {
 
 @dataclass(frozen=True)
 class TvmTarget:
-    """What kernels are tuned and compiled for; of equal ones the kernels are the same.
+    """What kernels are tuned and compiled for; equal targets have the same kernels."""
 
-    Attributes
-    ----------
-    kind : str
-        ``llvm`` or ``cuda``.
-    cpu : str
-        LLVM's name of the CPU, with CUDA of the host's: ``znver4``, ``cortex-a78ae``.
-    triple : str
-        LLVM's name of the platform: ``x86_64-linux-gnu``, ``aarch64-linux-gnu``.
-    arch : str
-        Of the CUDA device, ``sm_87``; else empty.
-    threads : int
-        Threads that one kernel may use, >= 1. With one there are no parallel loops at all: a
-        kernel stays on the thread that calls it.
-    """
-
-    kind: str
-    cpu: str
-    triple: str
-    arch: str = ""
+    kind: str  # "llvm" or "cuda"
+    cpu: str  # LLVM's name, with CUDA of the host's: znver4, cortex-a78ae
+    triple: str  # LLVM's name of the platform: x86_64-linux-gnu
+    arch: str = ""  # of the CUDA device, "sm_87"; else empty
+    # of one kernel, >= 1; with one there are no parallel loops: it stays on its caller's thread
     threads: int = 1
 
     def __post_init__(self) -> None:
@@ -74,7 +60,7 @@ class TvmTarget:
 
     @property
     def text(self) -> str:
-        """One line that says all of it, as keys of the library and messages have it."""
+        """One line with all of it, for keys of the library and messages."""
         words = [self.kind, self.arch, self.triple, self.cpu, f"threads={self.threads}"]
         return " ".join(word for word in words if word)
 
@@ -84,13 +70,7 @@ class TvmTarget:
         return "cuda" if self.kind == "cuda" else "cpu"
 
     def to_tvm(self) -> tvm.target.Target:
-        """Make TVM's own.
-
-        Raises
-        ------
-        ConfigurationError
-            When TVM's LLVM does not know the CPU.
-        """
+        """TVM's own target; raises `ConfigurationError` when its LLVM does not know the CPU."""
         import tvm
 
         host = {
@@ -111,12 +91,9 @@ class TvmTarget:
 
 
 def find_local_target(threads: int) -> TvmTarget:
-    """What this machine is: its CUDA device where TVM was built with CUDA, else its CPU.
+    """Find this machine: its CUDA device where TVM was built with CUDA, else its CPU.
 
-    Raises
-    ------
-    BackendUnavailableError
-        When TVM was built without LLVM.
+    Raises `BackendUnavailableError` when TVM was built without LLVM.
     """
     import tvm
 
@@ -130,7 +107,7 @@ def find_local_target(threads: int) -> TvmTarget:
 
 
 def make_target(cpu: str, triple: str, arch: str, threads: int) -> TvmTarget:
-    """Make a target of what LLVM says of a machine; with an `arch` of its CUDA device."""
+    """Make a target from LLVM's names of a machine, and of its CUDA device if it is used."""
     # The vendor in the middle differs between builds of LLVM, not between machines.
     machine = triple.split("-")[0]
     return TvmTarget("cuda" if arch else "llvm", cpu, f"{machine}-linux-gnu", arch, threads)
@@ -150,12 +127,7 @@ def parse_target(text: str, threads: int) -> TvmTarget:
     """Read ``x86-64:znver4``, ``aarch64:cortex-a78ae`` or ``cuda:sm_87``.
 
     The host of a CUDA device is taken to be a Jetson's for ``sm_72`` and ``sm_87``, else this
-    machine's.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is none of these.
+    machine's. Raises `ConfigurationError` when it is none of these.
     """
     family, _, name = text.partition(":")
     if not _NAME.fullmatch(name) or (family != "cuda" and family not in _TRIPLES):

@@ -1,9 +1,9 @@
-"""Looks for fast schedules of a network's kernels with MetaSchedule, within a budget.
+"""Searches fast schedules of a network's kernels with MetaSchedule, within a budget.
 
 Paper 003 gives its search 800 to 1000 trials a kernel and hours. A robot's library is filled in
 minutes: every kernel gets one batch first, the largest before the others, so that none is left
-without a schedule when time is over. Then that one is next of which most is expected: its share of
-the network's time, divided by the trials that it had.
+without a schedule when time is over. Next is always the kernel of which most is expected: its
+share of the network's time, divided by the trials that it had.
 """
 
 from __future__ import annotations
@@ -47,17 +47,10 @@ _PARALLEL_MUTATION = 0.02
 
 @dataclass(frozen=True)
 class TuningBudget:
-    """When tuning ends.
+    """When tuning ends."""
 
-    Attributes
-    ----------
-    trials : int
-        Candidates that are measured of each kernel, >= 1.
-    minutes : float
-        After which no further batch begins; 0 = no limit. Measured from the call of `tune`.
-    """
-
-    trials: int = 64
+    trials: int = 64  # candidates that are measured of each kernel, >= 1
+    # after which no further batch begins, from the call of `tune`; 0 = no limit
     minutes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,22 +62,12 @@ class TuningBudget:
 
 @dataclass(frozen=True)
 class TuningState:
-    """How far a network's kernels are tuned.
+    """How far a network's kernels are tuned."""
 
-    Attributes
-    ----------
-    kernels, tuned : int
-        How many different ones there are, and how many of them have a schedule.
-    trials : int
-        Candidates measured of them.
-    seconds : float
-        That the database took so far.
-    """
-
-    kernels: int
-    tuned: int
-    trials: int
-    seconds: float
+    kernels: int  # different ones
+    tuned: int  # those that have a schedule
+    trials: int  # candidates measured of them
+    seconds: float  # that the database took so far
 
     @property
     def complete(self) -> bool:
@@ -93,7 +76,7 @@ class TuningState:
 
 
 def count_tuned(module: tvm.IRModule, target: TvmTarget, database: TuningDatabase) -> TuningState:
-    """Say which of a lowered network's kernels a database has schedules for."""
+    """Count which of a lowered network's kernels a database has schedules for."""
     kernels = [task.dispatched[0] for task in _extract(module, target)]
     tuned = sum(database.find_best_s(kernel) is not None for kernel in kernels)
     trials = sum(database.count_trials(kernel) for kernel in kernels)
@@ -115,16 +98,12 @@ def tune(
 
     Parameters
     ----------
-    module : tvm.IRModule
-        A network as `lower` gives it.
     target : TvmTarget
         What for; without `rpc` it must be this machine.
     database : TuningDatabase
         Of that target; trials that it holds are part of the budget.
-    budget : TuningBudget
-        How long.
     progress : callable
-        Told after every batch: what is done, how many trials were made, and how many there are.
+        Called after every batch: phase, trials made, trials in all.
     rpc : str
         ``HOST:PORT`` of a board that measures; empty: this machine does.
     stop : callable
@@ -185,7 +164,7 @@ class _Kernel:
 
     @property
     def expected_s(self) -> float:
-        """What one more trial may bring: seconds of a frame that it takes, by trials so far."""
+        """What one more trial may gain: seconds of a frame that it takes, by trials so far."""
         return self.weight * (self.best_s or math.inf) / max(1, self.trials)
 
     def measure_batch(self, measurer: Measurer, cost_model: Any) -> None:
@@ -198,7 +177,9 @@ class _Kernel:
             self._context = self._begin(cost_model)
         candidates = self._context.generate_measure_candidates()
         if not candidates:
-            self._finish()
+            self._database.mark_exhausted(self.module)
+            self._context.post_tuning()
+            self._context = None
             return
         results = self._measure(measurer, candidates)
         self._context.notify_runner_results(candidates, results)
@@ -217,7 +198,7 @@ class _Kernel:
             cost_model.update(context, candidates, results)
 
     def _measure(self, measurer: Measurer, candidates: Sequence[Any]) -> list[Any]:
-        """Time candidates and keep the times; as MetaSchedule's results."""
+        """Time candidates and keep the times; returns MetaSchedule's results."""
         from tvm.s_tir import meta_schedule
 
         for candidate in candidates:  # some are made of the database's, which came from a file
@@ -257,11 +238,6 @@ class _Kernel:
             genetic_num_iters=_GENERATIONS,
         )
         return _make_context(self.module, self._target, strategy, self.name, 1 + self._number)
-
-    def _finish(self) -> None:
-        self._database.mark_exhausted(self.module)
-        self._context.post_tuning()
-        self._context = None
 
 
 class _Session:

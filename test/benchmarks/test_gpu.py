@@ -30,7 +30,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for name in (
-        "jetson_dnn_rt.backends.cuda.device",
+        "jetson_dnn_rt.backends.cuda.owners",
         "jetson_dnn_rt.backends.tensorrt.runner",
         "benchmarks.gpu",
     ):

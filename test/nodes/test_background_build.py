@@ -22,7 +22,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from ros_graph import Ros
 from task_bench import Bench, diagnostics_of, make_image
 
-from jetson_dnn_rt.nodes.tasks import background_build
+from jetson_dnn_rt.runtime.building import background_build
 from jetson_dnn_rt.tasks import Outcome
 
 TUCKER, FULL = "tucker-0.50@onnxruntime-fp32", "full@onnxruntime-fp32"
@@ -122,7 +122,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
 
     def has_switched() -> bool:
         nonlocal count
-        assert bench.node._build is not None, log.lines
+        assert not log.count("is left out"), log.lines
         time.sleep(0.2)  # a slow camera: frames one after the other would starve the build
         count += 1
         bench.send(make_image(ros), count)
@@ -136,7 +136,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     assert sorted(set(ran), key=ran.index) == [FULL, TUCKER]
     assert log.count(f"building: detector {TUCKER}") >= 2
     assert log.count(f"variant {TUCKER} runs from the next frame on") == 1
-    ros.wait(lambda: bench.node._build is None, "the end of the build")
+    ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
     inbox.clear()
     found = diagnostics_of(inbox, "detector: task_status")
     assert found["left_out"] == "none"
@@ -150,7 +150,7 @@ def test_what_is_missing_is_built_and_switched_to_while_frames_run(
     assert ros.set(bench.node, variant="").successful
     assert ros.call(bench.node.autostart)
     assert bench.node.loaded.variant_names == (TUCKER, FULL)
-    assert bench.node._build is None
+    assert bench.node.session.find_build("detector") is None
 
 
 @pytest.mark.parametrize("how", ["clean up", "shut down"])
@@ -158,7 +158,7 @@ def test_a_build_ends_with_its_node(ros: Ros, library: Path, how: str) -> None:
     bench = make_bench(ros, library)
     log = Log(bench.node)
     bench.start()
-    build = bench.node._build
+    build = bench.node.session.find_build("detector")
     waiting = ("waits for its turn", "starts")
     ros.wait(lambda: build.progress not in waiting, "the build's progress")
     process = build._process
@@ -167,7 +167,7 @@ def test_a_build_ends_with_its_node(ros: Ros, library: Path, how: str) -> None:
     if how == "clean up":
         # It outlives the inactive state.
         ros.call(bench.node.trigger_deactivate)
-        assert bench.node._build is build
+        assert bench.node.session.find_build("detector") is build
         ros.call(bench.node.trigger_cleanup)
         assert build.over
         assert bench.node.is_unconfigured
@@ -175,12 +175,12 @@ def test_a_build_ends_with_its_node(ros: Ros, library: Path, how: str) -> None:
         ros.call(bench.node.trigger_shutdown)
     ros.wait(lambda: build.over, "the end of the thread")
     ros.wait(lambda: not is_alive(process.pid), "the end of the process")
-    assert bench.node._build is None
+    assert bench.node.session.find_build("detector") is None
     assert log.count("left out") == 0  # a build that was stopped has not failed
     if how == "clean up":
         assert ros.set(bench.node, build_missing=False).successful
         assert ros.call(bench.node.autostart), bench.node.fault
-        assert bench.node._build is None
+        assert bench.node.session.find_build("detector") is None
 
 
 def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, library: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, library: Pat
     log = Log(bench.node)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
-    ros.wait(lambda: bench.node._build is None, "the end of the build")
+    ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.MET) == 1
     assert log.count(f"variant {TUCKER} is left out: ") == 1
@@ -206,7 +206,7 @@ def test_a_failed_build_is_said_once_and_the_task_goes_on(ros: Ros, library: Pat
     # It is not tried again before the next configuration.
     ros.call(bench.node.trigger_deactivate)
     assert ros.call(bench.node.autostart)
-    assert bench.node._build is None
+    assert bench.node.session.find_build("detector") is None
 
 
 def test_without_a_library_nothing_is_built(ros: Ros, library: Path) -> None:
@@ -215,7 +215,7 @@ def test_without_a_library_nothing_is_built(ros: Ros, library: Path) -> None:
     bench.start()
     found = diagnostics_of(inbox, "detector: task_status", b"\x01")
     assert found["left_out"] == TUCKER
-    assert bench.node._build is None
+    assert bench.node.session.find_build("detector") is None
     bench.send(make_image(ros), 1)
     assert bench.count(Outcome.MET) == 1
 
@@ -271,7 +271,7 @@ def test_a_low_priority_process_dies_with_its_parent() -> None:
     code = (
         "import os, subprocess, sys, time\n"
         "from jetson_dnn_rt.safety.children import python_command\n"
-        "child = subprocess.Popen(python_command('jetson_dnn_rt.nodes.tasks.low_priority',\n"
+        "child = subprocess.Popen(python_command('jetson_dnn_rt.runtime.building.low_priority',\n"
         "    str(os.getpid()), 'build', '--params', '/dev/stdin'))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"

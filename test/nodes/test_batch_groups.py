@@ -26,11 +26,11 @@ from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.tasks import loading
-from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
-from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
 from jetson_dnn_rt.results import Detections
+from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.running import batching
 
@@ -65,13 +65,13 @@ class Tasks:
 
     def __init__(self, library: Path) -> None:
         self._library = library
-        self.groups = BatchGroups()
-        self.loaded: dict[str, LoadedTask] = {}
+        self.loaded: dict[str, Task] = {}
+        self.groups = BatchGroups(self.loaded)
         self.log: list[str] = []
 
-    def load(self, name: str, **values: Any) -> LoadedTask:
+    def load(self, name: str, **values: Any) -> Task:
         values = {"variants": (ONNX,), "warmup_runs": 1, "threads": 1, **values}
-        self.loaded[name] = LoadedTask(
+        self.loaded[name] = Task(
             TaskConfig(engine_cache=str(self._library), **values),
             (48, 64),
             threads=values["threads"],
@@ -79,15 +79,15 @@ class Tasks:
             log=lambda text: None,
             find_like=self.groups.find_like,
         )
-        self.groups.join(name, self.loaded[name])
         return self.loaded[name]
 
     def form(self) -> None:
         self.groups.form(1, SteadyClock(), self.log.append)
 
     def clean_up(self, name: str) -> None:
+        groups = self.groups.leave(name)
         self.loaded.pop(name).close()
-        for group in self.groups.leave(name):
+        for group in groups:
             group.close()
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Tasks:
 def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) -> Iterator[Tasks]:
     """Their networks are small: one for each name of a model."""
     models: dict[str, Model] = {}
-    real = loading.load_task_model
+    real = loading.open_model
 
     def load_small(values: TaskConfig) -> Model:
         if values.model.startswith("null:"):
@@ -107,7 +107,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_faster: None) 
         made = dataclasses.replace(SMALL, model_hash=f"{len(models):064x}")
         return models.setdefault(values.model, made)
 
-    monkeypatch.setattr(loading, "load_task_model", load_small)
+    monkeypatch.setattr(loading, "open_model", load_small)
     made = Tasks(tmp_path)
     yield made
     made.close()
@@ -166,7 +166,7 @@ def test_what_does_not_fit_the_limit_is_left_out(
 ) -> None:
     for name in ("a", "b"):
         tasks.load(name, memory_limit_mb=1000.0)
-    monkeypatch.setattr(LoadedTask, "room_bytes", -1)
+    monkeypatch.setattr(Task, "room_bytes", -1)
     tasks.form()
     assert "(memory_limit_mb)" in tasks.log[0]
     assert tasks.loaded["a"].batch_bytes == 0
@@ -262,7 +262,7 @@ class Seen:
             return batched()
 
 
-def run_alone(loaded: LoadedTask, frame: Frame) -> Detections:
+def run_alone(loaded: Task, frame: Frame) -> Detections:
     work = Work(frame)
     for stage in loaded.stages[ONNX]:
         stage.run(work)
@@ -314,4 +314,4 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: No
         assert record.copied_bytes < 1.5 * image.nbytes
     assert found > 0
     ros.call(node.trigger_cleanup)
-    assert node.host.batches.reports_of(FRONT) == []
+    assert node.host.session.batches.reports_of(FRONT) == []

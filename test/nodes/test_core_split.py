@@ -18,15 +18,24 @@ from ros_graph import Ros
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig, wants_trial
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.nodes.perception import PerceptionNode
-from jetson_dnn_rt.nodes.tasks import core_split, host, loading
-from jetson_dnn_rt.nodes.tasks.core_split import TrialTask, measure_slowdown, share_cores
-from jetson_dnn_rt.nodes.tasks.loading import load_task_model
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
 from jetson_dnn_rt.nodes.tasks.task_status import host_values
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
+from jetson_dnn_rt.runtime import session as sessions
+from jetson_dnn_rt.runtime import task as loading
+from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.runtime.sharing import core_split
+from jetson_dnn_rt.runtime.sharing.core_split import (
+    CoreSplit,
+    TrialTask,
+    measure_slowdown,
+    share_cores,
+)
+from jetson_dnn_rt.runtime.task import make_grey_frame, open_model
 
 # 20 ms in a period of 33: one worker keeps half of the deadlines of two such tasks, two keep all.
 CAMERA = {"source": "synthetic:64x64", "rate": 30.0}
@@ -36,7 +45,7 @@ SEGMENTER = {"model": "null:20,segmentation", "warmup_runs": 1}
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "count_cores", lambda: 2)
+    monkeypatch.setattr(sessions, "count_cores", lambda: 2)
 
 
 def make(ros: Ros, perception: dict[str, Any], **tasks: dict[str, Any]) -> PerceptionNode:
@@ -67,10 +76,10 @@ def test_the_trial_decides_on_workers_and_threads(
 
     def load(values: TaskConfig) -> Any:
         loads.append("segmenter" if "segmentation" in values.model else "detector")
-        return load_task_model(values)
+        return open_model(values)
 
-    monkeypatch.setattr(core_split, "load_task_model", load)
-    monkeypatch.setattr(loading, "load_task_model", load)
+    monkeypatch.setattr(core_split, "open_model", load)
+    monkeypatch.setattr(loading, "open_model", load)
     node = make(
         ros,
         {"workers": 4},
@@ -78,10 +87,10 @@ def test_the_trial_decides_on_workers_and_threads(
         segmenter={**SEGMENTER, "threads": 3},
     )
     assert ros.call(node.autostart), node.fault
-    assert node.host.split == CoreSplit(2, 1)
-    assert node.host.workers == count_workers() == 2
+    assert node.host.session.split == CoreSplit(2, 1)
+    assert node.host.session.split.workers == count_workers() == 2
     assert sorted(loads) == ["detector", "segmenter"]  # for the trial, and kept
-    assert node.host.models == {}
+    assert node.host.session._models == {}
     loaded = {name: task.loaded for name, task in node.tasks.items()}
     # Who names a number has it.
     assert {name: one.threads for name, one in loaded.items() if one} == {
@@ -94,7 +103,7 @@ def test_the_trial_decides_on_workers_and_threads(
     assert node.coordinator.coordinator is not None
     assert node.coordinator.coordinator.cohort.workers == 2
     said = capfd.readouterr().err
-    assert "workers: 4 is not looked at: threads: auto decides" in said
+    assert "workers: 4 is ignored: threads: auto decides" in said
     assert "threads: auto takes 2 x 1 (workers x threads)" in said
     assert "-> 2 x 1: " in said
     # Once more from the beginning: the trial is part of it.
@@ -102,7 +111,7 @@ def test_the_trial_decides_on_workers_and_threads(
     ros.call(node.trigger_cleanup)
     assert count_workers() == 0
     ros.call(node.trigger_configure)
-    assert node.host.split == CoreSplit(2, 1)
+    assert node.host.session.split == CoreSplit(2, 1)
 
 
 @pytest.mark.parametrize(
@@ -116,31 +125,24 @@ def test_the_trial_decides_on_workers_and_threads(
     ],
 )
 def test_what_is_set_is_taken_without_a_trial(
-    ros: Ros, workers: int, process: int, task: int | str, split: CoreSplit, threads: int
+    workers: int, process: int, task: int | str, split: CoreSplit, threads: int
 ) -> None:
-    owner = host.Host(ros.probe)
-    owner.start(host.ProcessConfig(workers=workers), process)
-    try:
-        assert owner.split == split
-        assert count_workers() == owner.workers == workers
-        assert owner.count_threads(TaskConfig(threads=task)) == threads
-    finally:
-        owner.stop()
+    config = PerceptionConfig((), process=ProcessConfig(workers=workers), threads=process)
+    with Session(config) as session:
+        assert session.split == split
+        assert count_workers() == session.split.workers == workers
+        assert session.count_threads(TaskConfig(threads=task)) == threads
 
 
 def test_cores_that_the_workers_may_not_use_are_not_shared(
-    ros: Ros, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(host, "count_cores", count_cores)
+    monkeypatch.setattr(sessions, "count_cores", count_cores)
     before = os.sched_getaffinity(0)
     core = min(before)
-    owner = host.Host(ros.probe)
-    owner.start(host.ProcessConfig(cpu_affinity=(core,)))
-    try:
-        assert owner.split == CoreSplit(1, 1)
+    with Session(PerceptionConfig((), process=ProcessConfig(cpu_affinity=(core,)))) as session:
+        assert session.split == CoreSplit(1, 1)
         assert os.sched_getaffinity(0) == before
-    finally:
-        owner.stop()
 
 
 def test_a_task_alone_has_all_cores(ros: Ros) -> None:
@@ -148,7 +150,7 @@ def test_a_task_alone_has_all_cores(ros: Ros) -> None:
     assert ros.set(node, workers=2, threads="auto", model="null:1").successful
     ros.call(node.trigger_configure)
     assert node.state_name == "inactive", node.fault
-    assert node.host.split == CoreSplit(1, 2)
+    assert node.host.session.split == CoreSplit(1, 2)
     assert node.loaded is not None
     assert node.loaded.threads == 2
 
@@ -188,12 +190,12 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
     )
     ros.call(node.trigger_configure)
     assert node.state_name == "inactive", node.fault
-    assert list(node.host.cohort_slowdown) == [1, 2]
-    assert node.host.cohort_slowdown[1] == 1.0
-    assert node.host.cohort_slowdown[2] >= 1.0
+    assert list(node.host.session.cohort_slowdown) == [1, 2]
+    assert node.host.session.cohort_slowdown[1] == 1.0
+    assert node.host.session.cohort_slowdown[2] >= 1.0
     assert "slow-down by the number of stages side by side: 1: 1.00, 2: " in capfd.readouterr().err
     # Another figure than the machine's, that can be known again.
-    node.host.set_slowdown({1: 1.0, 2: 50.0})
+    node.host.session.set_slowdown({1: 1.0, 2: 50.0})
     camera = node.cameras["camera"]
     camera.fanout.add = lambda *given: None  # no frame: the budgets stay as they were seeded
     ros.call(node.trigger_activate)
@@ -218,7 +220,9 @@ def test_one_task_or_one_worker_has_nobody_beside() -> None:
 
 def test_a_task_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     given = {
-        name: TrialTask(TaskConfig(model=model, engine_cache="none"), (8, 8), 10**7, 10**7)
+        name: TrialTask(
+            TaskConfig(model=model, engine_cache="none"), make_grey_frame((8, 8)), 10**7, 10**7
+        )
         for name, model in (("front", "null:1"), ("rear", f"onnx:{tmp_path}/none.onnx"))
     }
     with pytest.raises(ModelError, match=r"^task rear: .*none\.onnx"):

@@ -192,7 +192,7 @@ def test_an_unschedulable_set_is_refused_where_configured_so(ros: Ros) -> None:
 def test_an_unschedulable_set_runs_with_a_warning_by_default(ros: Ros) -> None:
     node = make(ros, detector={"model": "null:30", "warmup_runs": 2})
     assert ros.call(node.autostart)
-    assert node.host.verdict.schedulable is False
+    assert node.host.session.verdict.schedulable is False
 
 
 @pytest.mark.parametrize(
@@ -293,4 +293,4 @@ def test_a_child_that_was_shut_down_does_not_stop_the_end(ros: Ros) -> None:
     ros.call(node.trigger_shutdown)
     assert node.fault == ""
     assert {child.state_name for child in (node, *node.children)} == {"finalized"}
-    assert not node.host.running
+    assert not node.host.session.running

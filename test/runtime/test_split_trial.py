@@ -13,18 +13,18 @@ import pytest
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.sharing import split_trial
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
-from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
-from jetson_dnn_rt.runtime.sharing.split_trial import (
+from jetson_dnn_rt.runtime.sharing import core_split
+from jetson_dnn_rt.runtime.sharing.core_split import (
     COLD_RUNS,
     LEAST_RUNS,
     RUNS,
+    CoreSplit,
     find_capacity_hz,
     find_slowdown,
     find_split,
     run_side_by_side,
 )
+from jetson_dnn_rt.runtime.sharing.forecast import ForecastTask
 from jetson_dnn_rt.tasks import Stage
 
 MS = 1_000_000
@@ -153,7 +153,7 @@ def tasks(period_ms: int) -> list[ForecastTask]:
 def test_the_split_whose_deadlines_hold_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     # Both threads halve a frame: 2 x 1 has no more capacity, but one frame waits for the other.
     script = Script({(1, 2): 6.0, (2, 1): 12.0})
-    monkeypatch.setattr(split_trial, "run_side_by_side", script.run)
+    monkeypatch.setattr(core_split, "run_side_by_side", script.run)
     said: list[str] = []
     given: Any = (script.load, [FRAME] * 2)
     split = find_split(2, *given, tasks(20), "edf", HandClock(), said.append)
@@ -184,7 +184,7 @@ def test_no_trial_where_there_is_no_choice() -> None:
 
 def test_slow_down_is_over_one_worker_and_never_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script({(1, 1): 10.0, (2, 1): 15.0, (3, 1): 9.0})
-    monkeypatch.setattr(split_trial, "run_side_by_side", script.run)
+    monkeypatch.setattr(core_split, "run_side_by_side", script.run)
     pipelines: dict[str, list[Stage]] = {"a": [], "b": [], "c": []}
     found = find_slowdown(pipelines, [FRAME] * 3, 3, HandClock())
     assert found == {1: 1.0, 2: 1.5, 3: 1.0}

@@ -70,10 +70,10 @@ def load_memory() -> None:
 
 
 def load_cpu() -> None:
-    from jetson_dnn_rt.lab.profile.interference import cpu_load
+    from jetson_dnn_rt.lab.profile.co_runners import run_load
 
-    with cpu_load(1) as processes:
-        assert processes[0].poll() is None
+    with run_load("cpu", count=1) as load:
+        load.check()
 
 
 def start_cold() -> None:
@@ -88,7 +88,7 @@ def start_cold() -> None:
 def build_at_low_priority() -> None:
     # Without the environment: what it becomes is started as safely as it was itself.
     command = python_command(
-        "jetson_dnn_rt.nodes.tasks.low_priority", str(os.getpid()), "build", "-h"
+        "jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()), "build", "-h"
     )
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--no-tuning" in done.stdout
@@ -102,12 +102,12 @@ def build_in_the_background() -> None:
     from typing import cast
 
     from jetson_dnn_rt.config.task import TaskConfig
-    from jetson_dnn_rt.nodes.tasks.background_build import BackgroundBuild
-    from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
+    from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.realtime import Realtime
+    from jetson_dnn_rt.runtime.task import Task
 
     parameters = TaskConfig(model="null:1", variants=("full@null",))
-    loaded = cast(LoadedTask, SimpleNamespace(batch_tasks=1, threads=1, missing=("full@null",)))
+    loaded = cast(Task, SimpleNamespace(batch_tasks=1, threads=1, missing=("full@null",)))
     realtime = cast(Realtime, None)  # of what is loaded later
     build = BackgroundBuild(
         "/task", parameters, loaded, threading.Lock(), realtime, logging.getLogger()
@@ -124,8 +124,7 @@ def try_rights() -> None:
 
 def evaluate() -> None:
     from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest
-    from jetson_dnn_rt.lab.evaluate.local_workers import run_with_processes
-    from jetson_dnn_rt.lab.evaluate.worker import Failure
+    from jetson_dnn_rt.lab.evaluate.fleet import Failure, run_with_processes
 
     request = ChunkRequest("/none", "/image", 0, 1, ())
     (answer,) = run_with_processes([request], lack_the_model, 1)

@@ -326,11 +326,7 @@ def test_a_group_goes_with_its_last_task():
 
 @pytest.mark.parametrize(
     ("stage", "size", "times", "match"),
-    [
-        (0, 2, [1], "does not run as a batch"),
-        (1, 1, [1], "2 frames"),
-        (1, 2, [], "at least one"),
-    ],
+    [(0, 2, [1], "does not run as a batch"), (1, 1, [1], "2 frames"), (1, 2, [], "at least one")],
 )
 def test_wrong_seeds_are_refused(stage, size, times, match):
     engine = make_engine({"a": 100, "b": 100})
@@ -421,10 +417,7 @@ def test_a_mate_that_fails_on_its_way_is_not_waited_for():
     engine = on_one_gpu("ab")
     engine.seed_budgets("b", "full@null", [(5, 10, 1)])
     records = drive_once(
-        engine,
-        [(0, "a"), (0, "b")],
-        preprocess_takes({"b": 4}),
-        fails=lambda job: job.task == "b",
+        engine, [(0, "a"), (0, "b")], preprocess_takes({"b": 4}), fails=lambda job: job.task == "b"
     )
     assert records["b"].outcome is Outcome.FAILED
     assert inference(records["a"]) == (4, 14, 1)

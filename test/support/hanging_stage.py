@@ -17,8 +17,8 @@ from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
 from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 
 RATE_HZ = 20.0
@@ -40,7 +40,7 @@ def count_threads() -> int:
 class Victim:
     """Stages that run a network until `hangs`; then they wait until `let_go`."""
 
-    def __init__(self, loaded: LoadedTask) -> None:
+    def __init__(self, loaded: Task) -> None:
         self._loaded = loaded
         self.hangs, self.let_go = False, threading.Event()
 
@@ -59,9 +59,9 @@ class Victim:
         return Stage(stage.name, run, stage.span, stage.device)
 
 
-def load(name: str) -> LoadedTask:
+def load(name: str) -> Task:
     """A small network on ONNX Runtime."""
-    return LoadedTask(
+    return Task(
         TaskConfig(
             model=name,
             variants=("full@onnxruntime-fp32",),

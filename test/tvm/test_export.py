@@ -1,26 +1,38 @@
+"""Networks as C99: the plan of memory, kernels, the files, the command."""
+
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
+import logging
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("tvm", reason="apache-tvm is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
+from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.tvm.database import TuningDatabase
 from jetson_dnn_rt.tvm.export_c.call_graph import describe_steps, measure_steps, write_call_graph
 from jetson_dnn_rt.tvm.export_c.export import Export, ExportOptions, export_c
-from jetson_dnn_rt.tvm.export_c.text import make_identifier
+from jetson_dnn_rt.tvm.export_c.kernels import write_kernel
+from jetson_dnn_rt.tvm.export_c.planner import Block, find_bound, plan_memory, round_up, sum_in_use
+from jetson_dnn_rt.tvm.export_c.program import lower_kernels
+from jetson_dnn_rt.tvm.export_c.sources import make_identifier
 from jetson_dnn_rt.tvm.target import (
     TvmTarget,
     find_local_target,
@@ -309,3 +321,197 @@ def test_target_of_another_processor_names_it(detector: Model, tmp_path: Path) -
     options = ExportOptions("net", "m", local=False)
     export_c(detector.part, "fp32", target, None, options, tmp_path)
     assert "ARCH = -mcpu=cortex-a78ae" in (tmp_path / "Makefile").read_text()
+
+
+def test_a_stage_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "sources"
+    with caplog.at_level(logging.WARNING):
+        code = main.main(
+            [
+                "export-c", "--model", "builtin:detector", "--stages", "4", "--stage", "4",
+                "--engine-cache", "none", "--name", "last", "--output", str(output),
+                "--call-graph", "--json",
+            ]
+        )  # fmt: skip
+    assert code == 0
+    captured = capsys.readouterr()
+    (line,) = captured.out.splitlines()
+    report = json.loads(line)
+    assert report["variant"] == "full@tvm-fp32"
+    assert (report["tuned"], report["kernels_tuned"]) == (False, 0)
+    assert report["arena_bound_bytes"] <= report["arena_bytes"]
+    assert {Path(file).name for file in report["files"]} <= {
+        path.name for path in output.iterdir()
+    }
+    graph = json.loads((output / "call_graph.json").read_text())
+    assert graph["steps"] == report["call_graph"]
+    assert all(step["function"] in captured.err for step in graph["steps"])
+    # An untuned export must not be taken for the real thing.
+    assert "RIGHT BUT SLOW" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--variant", "full@openvino-fp32"], "kernels come from TVM"),
+        (["--stages", "2"], "--stages without --stage"),
+        (["--stages", "2", "--stage", "3"], "--stage 3 of --stages 2"),
+        (["--target", "sparc:v9"], "unknown"),
+        (["--variant", "tucker-0.50@tvm-fp32"], "is not in the library"),
+    ],
+)
+def test_bad_arguments(
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main.main(
+        [
+            "export-c", "--model", "builtin:detector", "--engine-cache", "none",
+            "--output", str(tmp_path / "out"), *options,
+        ]
+    )  # fmt: skip
+    assert code == main.BAD_ARGUMENTS
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_half_precision_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main.main(
+        [
+            "export-c", "--model", "builtin:detector", "--engine-cache", "none",
+            "--output", str(tmp_path / "out"), "--variant", "full@tvm-fp16",
+        ]
+    )  # fmt: skip
+    assert code == main.FAILED
+    assert "no type of half precision" in capsys.readouterr().err
+
+
+WHOLE = np.arange(-64, 64, dtype=np.int32)
+Expression = Callable[[Any], Any]
+
+
+def compute(expression: Expression, values: np.ndarray, folder: Path) -> np.ndarray:
+    """Element by element, by a kernel of TVM's written as C."""
+    import tvm
+    from tvm import te
+
+    given = te.placeholder(values.shape, str(values.dtype), "given")
+    found = te.compute(values.shape, lambda index: expression(given[index]), "found")
+    module = tvm.IRModule({"kernel": te.create_prim_func([given, found])})
+    kernel = write_kernel("kernel", lower_kernels(module)["kernel"], "net", 0)
+    (folder / "kernel.c").write_text(f"#include <math.h>\n#include <stdint.h>\n{kernel.text}")
+    subprocess.run(
+        ["gcc", "-std=c99", "-Wall", "-Werror", "-shared", "-fPIC", "-o", "kernel.so", "kernel.c"],
+        cwd=folder, check=True,
+    )  # fmt: skip
+    result = np.empty(values.shape, str(found.dtype))
+    ctypes.CDLL(str(folder / "kernel.so")).net_kernel(
+        ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(result.ctypes.data)
+    )
+    return result
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        # Powers of two become shifts and masks, of numbers below zero as well.
+        (lambda x: x // 8, lambda x: x // 8),
+        (lambda x: x % 8, lambda x: x % 8),
+        (lambda x: x // 7 * 100 + x % 7, lambda x: x // 7 * 100 + x % 7),
+        (lambda x: (x << 3) | 5, lambda x: (x << 3) | 5),
+        (lambda x: (x >> 2) ^ (x & 12), lambda x: (x >> 2) ^ (x & 12)),
+        (lambda x: ~x, lambda x: ~x),
+    ],
+)
+def test_whole_numbers(
+    expression: Expression, expected: Callable[[np.ndarray], np.ndarray], tmp_path: Path
+) -> None:
+    assert np.array_equal(compute(expression, WHOLE, tmp_path), expected(WHOLE))
+
+
+ALIGNMENT = 64
+
+spans = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 5000))
+
+
+def make_blocks(values: list[tuple[int, int, int]]) -> list[Block]:
+    return [Block(f"b{i}", size, a, a + n) for i, (a, n, size) in enumerate(values)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(spans, max_size=24))
+def test_blocks_in_use_together_do_not_overlap(values: list[tuple[int, int, int]]) -> None:
+    blocks = make_blocks(values)
+    plan = plan_memory(blocks, ALIGNMENT)
+    assert set(plan.offsets) == {block.name for block in blocks}
+    for block in blocks:
+        begin = plan.offsets[block.name]
+        assert begin % ALIGNMENT == 0
+        assert begin >= 0
+        assert begin + block.bytes <= plan.arena_bytes
+        for other in blocks:
+            if other is block or other.first > block.last or block.first > other.last:
+                continue
+            start = plan.offsets[other.name]
+            assert start + other.bytes <= begin or begin + block.bytes <= start
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(spans, max_size=24))
+def test_arena_is_at_least_the_bound_and_at_most_the_sum(
+    values: list[tuple[int, int, int]],
+) -> None:
+    blocks = make_blocks(values)
+    plan = plan_memory(blocks, ALIGNMENT)
+    bound = max(
+        (
+            sum(round_up(b.bytes, ALIGNMENT) for b in blocks if b.first <= step <= b.last)
+            for step in range(50)
+        ),
+        default=0,
+    )
+    assert plan.bound_bytes == bound
+    assert bound <= plan.arena_bytes <= sum(round_up(b.bytes, ALIGNMENT) for b in blocks)
+
+
+def test_memory_of_a_chain_is_used_again() -> None:
+    chain = [Block(f"b{i}", 64, i, i + 1) for i in range(10)]
+    assert plan_memory(chain, 64).arena_bytes == 128
+
+
+def test_a_gap_that_fits_best_is_taken() -> None:
+    # Two gaps of 128 and 64 bytes are free in step 1; 64 bytes go into the smaller one.
+    blocks = [
+        Block("a", 64, 0, 3),
+        Block("wide", 128, 0, 0),
+        Block("b", 64, 0, 3),
+        Block("small", 64, 1, 1),
+    ]
+    plan = plan_memory(blocks, 64)
+    assert plan.arena_bytes == plan.bound_bytes == 256
+
+
+def test_nothing_needs_no_arena() -> None:
+    plan = plan_memory([], 64)
+    assert (plan.arena_bytes, plan.bound_bytes, plan.offsets) == (0, 0, {})
+
+
+def test_in_use_counts_whole_alignments() -> None:
+    blocks = [Block("a", 1, 0, 1), Block("b", 65, 1, 2)]
+    assert [sum_in_use(blocks, step, 64) for step in range(4)] == [64, 192, 128, 0]
+    assert find_bound(blocks) == 66
+
+
+@pytest.mark.parametrize(("size", "first", "last"), [(0, 0, 0), (-1, 0, 0), (1, 2, 1)])
+def test_a_block_of_nothing_is_refused(size: int, first: int, last: int) -> None:
+    with pytest.raises(ValueError, match="block x"):
+        Block("x", size, first, last)
+
+
+def test_bad_plans_are_refused() -> None:
+    with pytest.raises(ValueError, match="alignment"):
+        plan_memory([], 0)
+    with pytest.raises(ValueError, match="same name"):
+        plan_memory([Block("a", 1, 0, 0), Block("a", 2, 0, 0)], 64)

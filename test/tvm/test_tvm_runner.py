@@ -1,4 +1,4 @@
-"""Compiled networks: right, without copies, from memory and from a shared library."""
+"""What TVM compiles for, what it compiles, and how that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import torch
 from networks import BoxesAndScores, Classifier, make_model
 from onnx_parts import make_part, node
 from tvm_networks import SIZE, make_small, tune_model
+
+pytest.importorskip("tvm", reason="the extra tvm is not installed")
 
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
@@ -25,11 +28,16 @@ from jetson_dnn_rt.tvm.compile import (
     schedule,
 )
 from jetson_dnn_rt.tvm.database import TuningDatabase
+from jetson_dnn_rt.tvm.exponential import LEAST, MOST
 from jetson_dnn_rt.tvm.lowering import lower
+from jetson_dnn_rt.tvm.measuring import build_candidate
 from jetson_dnn_rt.tvm.runner import ALIGNMENT, TvmRunner
-from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target
-
-pytest.importorskip("tvm", reason="the extra tvm is not installed")
+from jetson_dnn_rt.tvm.target import (
+    TvmTarget,
+    find_local_target,
+    make_target,
+    parse_target,
+)
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +227,157 @@ def test_a_closed_runner_says_so(target: TvmTarget, model: Model) -> None:
     runner.close()
     with pytest.raises(RunnerClosedError, match="tvm runner"):
         runner.run([make_image(SIZE)])
+
+
+LANES = 16
+
+
+def compile_exp(target: TvmTarget, count: int, kind: str, lanes: int) -> Any:
+    """A kernel of `count` numbers, `lanes` of them at a time; built as every candidate is."""
+    from tvm import s_tir, te, tirx
+
+    numbers = te.placeholder((count,), kind, "numbers")
+    powers = te.compute((count,), lambda index: tirx.exp(numbers[index]), "powers")
+    kernel = te.create_prim_func([numbers, powers])
+    schedule = s_tir.Schedule(kernel)
+    (loop,) = schedule.get_loops(schedule.get_sblock("powers"))
+    schedule.vectorize(schedule.split(loop, [None, lanes])[1])
+    failures: list[str] = []
+    built = build_candidate(schedule.mod, target.to_tvm(), failures)
+    assert built is not None, failures
+    return built
+
+
+def compute_exp(values: np.ndarray, lanes: int = LANES) -> np.ndarray:
+    """Run it here."""
+    import tvm
+
+    built = compile_exp(find_local_target(1), len(values), str(values.dtype), lanes)
+    powers = tvm.runtime.tensor(np.empty_like(values))
+    built["main"](tvm.runtime.tensor(values), powers)
+    return np.array(powers.numpy())
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_as_near_as_libm(lanes: int) -> None:
+    dense = np.linspace(LEAST + 1e-4, MOST - 1e-4, 1 << 20).astype(np.float32)
+    tiny = np.logspace(-40, 0, 1 << 10).astype(np.float32)
+    values = np.concatenate([dense, tiny, -tiny])
+    true = np.exp(values.astype(np.float64))
+    assert np.max(np.abs(compute_exp(values, lanes) - true) / true) < 2e-7
+
+
+def test_ends_and_what_is_no_number() -> None:
+    values = np.zeros(LANES, np.float32)
+    values[:8] = [0, -0.0, np.nan, np.inf, -np.inf, 1e30, -1e30, 88.8]
+    powers = compute_exp(values)
+    assert list(powers[:2]) == [1, 1]
+    assert np.isnan(powers[2])
+    assert list(powers[3:8]) == [np.inf, 0, np.inf, 0, np.inf]
+
+
+def test_half_precision_is_computed_wide() -> None:
+    values = np.linspace(-12, 11, 1 << 12).astype(np.float16)
+    true = np.exp(values.astype(np.float64)).astype(np.float16)
+    assert np.mean(compute_exp(values) == true) > 0.99
+    np.testing.assert_allclose(compute_exp(values), true, rtol=1e-3, atol=6e-8)
+
+
+def test_double_precision_stays_with_libm() -> None:
+    values = np.linspace(-700, 700, 1 << 10)
+    np.testing.assert_allclose(compute_exp(values), np.exp(values), rtol=1e-15)
+
+
+def test_threads_may_be_the_first_at_the_same_time() -> None:
+    """A pool of threads compiles candidates; in a process of its own, where nobody was before."""
+    code = """
+import sys, threading
+from jetson_dnn_rt.tvm.exponential import vectorise_exp
+import tvm.tirx
+sys.setswitchinterval(1e-6)
+errors, barrier = [], threading.Barrier(8)
+def call():
+    barrier.wait()
+    try:
+        vectorise_exp()
+    except Exception as error:
+        errors.append(error)
+threads = [threading.Thread(target=call) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+sys.exit(f"{errors}" if errors else 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_called_one_by_one() -> None:
+    """A call of libm in a board's code would be one for each element."""
+    target = parse_target("aarch64:cortex-a78ae", 1)
+    assembly = compile_exp(target, LANES, "float32", LANES).inspect_source("s")
+    assert "fmla" in assembly or "fmul" in assembly
+    assert "expf" not in assembly
+
+
+tvm = pytest.importorskip("tvm", reason="the extra tvm is not installed")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cpu", "triple", "arch"),
+    [
+        ("x86-64:znver4", "llvm", "znver4", "x86_64-linux-gnu", ""),
+        ("aarch64:cortex-a78ae", "llvm", "cortex-a78ae", "aarch64-linux-gnu", ""),
+        ("cuda:sm_72", "cuda", "carmel", "aarch64-linux-gnu", "sm_72"),
+        ("cuda:sm_87", "cuda", "cortex-a78ae", "aarch64-linux-gnu", "sm_87"),
+    ],
+)
+def test_reads_targets(text: str, kind: str, cpu: str, triple: str, arch: str) -> None:
+    target = parse_target(text, 2)
+    assert target == TvmTarget(kind, cpu, triple, arch, 2)
+    made = target.to_tvm()
+    assert made.kind.name == kind
+    assert target.device == ("cuda" if arch else "cpu")
+
+
+def test_a_discrete_device_has_the_host_that_is_here() -> None:
+    target, local = parse_target("cuda:sm_90", 1), find_local_target(1)
+    assert (target.cpu, target.triple, target.arch) == (local.cpu, local.triple, "sm_90")
+    assert target.to_tvm().kind.name == "cuda"
+
+
+@pytest.mark.parametrize("text", ["", "znver4", "arm:cortex", "x86-64:", "cuda:87", "x86-64:a b"])
+def test_refuses_what_it_does_not_know(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="TVM target"):
+        parse_target(text, 1)
+
+
+def test_one_line_says_all_of_it() -> None:
+    assert (
+        TvmTarget("cuda", "cortex-a78ae", "aarch64-linux-gnu", "sm_87", 3).text
+        == "cuda sm_87 aarch64-linux-gnu cortex-a78ae threads=3"
+    )
+    assert TvmTarget("llvm", "znver4", "x86_64-linux-gnu").text == (
+        "llvm x86_64-linux-gnu znver4 threads=1"
+    )
+
+
+def test_the_builder_of_llvm_is_no_part_of_the_machine() -> None:
+    ours = make_target("znver4", "x86_64-conda-linux-gnu", "", 1)
+    theirs = make_target("znver4", "x86_64-unknown-linux-gnu", "", 1)
+    assert ours == theirs == TvmTarget("llvm", "znver4", "x86_64-linux-gnu")
+
+
+def test_this_machine_is_a_target() -> None:
+    target = find_local_target(1)
+    assert target.kind in ("llvm", "cuda")
+    assert target.to_tvm().kind.name == target.kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads", "message"), [("metal", 1, "metal"), ("llvm", 0, "threads must be >= 1")]
+)
+def test_refuses_impossible_targets(kind: str, threads: int, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        TvmTarget(kind, "znver4", "x86_64-linux-gnu", "", threads)

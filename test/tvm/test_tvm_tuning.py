@@ -1,9 +1,10 @@
-"""Tuning: its budget, its database, and what becomes of both when it is interrupted."""
+"""Tuning: its budget, first guesses, its database, and what is damaged or hostile in one."""
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from malice import annotate_records, make_llvm_constructor
 from networks import make_model
 from tvm_networks import make_small, tune_model
@@ -28,9 +31,15 @@ from jetson_dnn_rt.tvm.database import (
     DatabaseError,
     TuningDatabase,
 )
-from jetson_dnn_rt.tvm.lowering import list_kernels, lower
+from jetson_dnn_rt.tvm.guesses import (
+    VectorUnit,
+    find_vector_unit,
+    list_blocks,
+    make_candidates,
+)
+from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.measuring import LocalMeasurer, find_remote_target
-from jetson_dnn_rt.tvm.records import check_scheduled
+from jetson_dnn_rt.tvm.records import check_scheduled, list_kernels
 from jetson_dnn_rt.tvm.target import TvmTarget, find_local_target, parse_target
 from jetson_dnn_rt.tvm.tuning import (
     TuningBudget,
@@ -73,47 +82,6 @@ def test_nothing_is_tuned_beforehand(model: Model, target: TvmTarget) -> None:
     state = count_tuned(lower(model.part, "fp32", target), target, TuningDatabase(target))
     assert (state.tuned, state.trials, state.seconds) == (0, 0, 0.0)
     assert not state.complete
-
-
-def test_interrupted_tuning_goes_on(
-    model: Model,
-    target: TvmTarget,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    measured: list[str] = []
-    measure = LocalMeasurer.measure
-
-    def follow(self: LocalMeasurer, modules: list, arguments: list, best_s: float) -> list:
-        measured.extend(module.script() for module in modules)
-        return measure(self, modules, arguments, best_s)
-
-    monkeypatch.setattr(LocalMeasurer, "measure", follow)
-    stored: list[dict[str, bytes]] = []
-
-    def keep(database: TuningDatabase) -> None:
-        stored.append(database.to_files())
-
-    def interrupt(phase: str, done: int, total: int) -> None:
-        if done > 2:
-            raise KeyboardInterrupt
-
-    database = TuningDatabase(target)
-    with pytest.raises(KeyboardInterrupt):
-        tune_model(model, target, database, progress=interrupt, checkpoint=keep)
-    first = len(measured)
-    assert 0 < database.trials == first
-
-    again = TuningDatabase.from_files(stored[-1], target)
-    assert again.trials == first
-    assert again.seconds == pytest.approx(database.seconds, abs=1e-3)
-    state = tune_model(model, target, again, checkpoint=keep)
-    assert state.complete
-    assert state.trials == len(measured), "trials that were made are not made again"
-
-    whole = TuningDatabase.from_files(stored[-1], target)
-    count = len(measured)
-    assert tune_model(model, target, whole).trials == state.trials
-    assert len(measured) == count, "a tuned network is not tuned again"
 
 
 def test_more_trials_are_added_to_those_that_were_made(
@@ -367,7 +335,7 @@ def test_refuses_impossible_budgets(trials: int, minutes: float, message: str) -
 
 
 def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -> None:
-    names = list_kernels(lower(model.part, "fp32", target))
+    names = sorted(list_kernels(lower(model.part, "fp32", target)))
     assert sum("conv2d" in name for name in names) == 3
     assert [name for name in names if "transpose" in name] == ["transpose1"], "the picture's own"
     assert any(re.search("conv2d.*minimum", name) for name in names), "a ReLU6 is fused"
@@ -376,7 +344,7 @@ def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -
 def test_hard_swish_is_part_of_its_convolution(target: TvmTarget) -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Hardswish())
     model = make_model(torch.nn.Sequential(network, torch.nn.Conv2d(4, 4, 1)), (8, 8))
-    names = list_kernels(lower(model.part, "fp32", target))
+    names = sorted(list_kernels(lower(model.part, "fp32", target)))
     assert len(names) == 4, names
     assert sum("conv2d" in name for name in names) == 2
     assert sum(name.startswith("transpose") for name in names) == 2, "in and out"
@@ -424,3 +392,71 @@ def test_refuses_what_is_no_address(address: str) -> None:
 def test_says_what_to_start_on_a_board_that_does_not_answer() -> None:
     with pytest.raises(BackendUnavailableError, match=r"tvm\.exec\.rpc_server"):
         find_remote_target("127.0.0.1:9", 1)
+
+
+AVX512, AVX2 = VectorUnit(16, 32), VectorUnit(8, 16)
+
+
+def test_a_block_fills_the_registers_of_avx512() -> None:
+    # 64 channels are four registers; of 7 places 4 * 7 + 4 + 1 = 33 would be needed, of 6 29.
+    assert list_blocks(1, 6, 64, AVX512)[0] == (1, 6, 64)
+    assert (1, 7, 64) not in list_blocks(1, 7, 64, AVX512)
+    # One register for each of 14 * 2 places, and as many channels as a register has.
+    assert list_blocks(14, 14, 16, AVX512)[0] == (2, 14, 16)
+
+
+def test_channels_that_fill_no_register_lose() -> None:
+    first = list_blocks(8, 10, 24, AVX2)[0]
+    assert first[2] in (8, 24)
+
+
+@given(
+    rows=st.integers(1, 120),
+    columns=st.integers(1, 120),
+    channels=st.integers(1, 1280),
+    unit=st.sampled_from([AVX512, AVX2, VectorUnit(4, 32)]),
+)
+def test_blocks_fit(rows: int, columns: int, channels: int, unit: VectorUnit) -> None:
+    blocks = list_blocks(rows, columns, channels, unit)
+    assert blocks, "one result at a time always fits"
+    assert len(set(blocks)) == len(blocks)
+    for high, long, wide in blocks:
+        assert rows % high == columns % long == channels % wide == 0
+        vectors = math.ceil(wide / unit.lanes)
+        assert high * long * vectors + vectors + 1 <= unit.registers
+
+
+def test_the_cpu_says_what_it_has() -> None:
+    pytest.importorskip("tvm", reason="the extra tvm is not installed")
+    assert find_vector_unit(parse_target("x86-64:znver4", 1)) == AVX512
+    assert find_vector_unit(parse_target("x86-64:haswell", 1)) == AVX2
+    assert find_vector_unit(parse_target("aarch64:cortex-a78ae", 1)) == VectorUnit(4, 32)
+
+
+def test_convolutions_get_candidates_that_compile() -> None:
+    pytest.importorskip("xgboost", reason="the extra tvm is not installed")
+    from tvm.s_tir import meta_schedule
+
+    from jetson_dnn_rt.tvm import tuning as tvm_tuning
+
+    target = find_local_target(1)
+    if target.kind != "llvm":
+        pytest.skip("guesses are for CPUs")
+    module = lower(make_small().part, "fp32", target)
+    measurer, tiled = LocalMeasurer(target), 0
+    for number, task in enumerate(tvm_tuning._extract(module, target)):
+        kernel = task.dispatched[0]
+        strategy = meta_schedule.search_strategy.EvolutionarySearch(population_size=4)
+        context = tvm_tuning._make_context(kernel, target, strategy, "kernel", 1 + number)
+        candidates = make_candidates(context, kernel, find_vector_unit(target), 4)
+        assert len(candidates) <= 4
+        if "conv2d" in task.task_name:
+            assert candidates, task.task_name
+            tiled += 1
+        times = measurer.measure(
+            [one.sch.mod for one in candidates], [one.args_info for one in candidates], math.inf
+        )
+        assert measurer.failures == []
+        assert all(seconds is not None and seconds > 0 for seconds in times)
+    measurer.close()
+    assert tiled == 3

@@ -52,7 +52,7 @@ def model() -> Model:
 def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     for name in (
-        "backends.cuda.device",
+        "backends.cuda.owners",
         "backends.tensorrt.runner",
         "backends.memory",
         "variants.running.frame_processor",

@@ -1,18 +1,29 @@
-"""The library on disk: whole entries or none, found by what they are, by several at once."""
+"""The library on disk: whole entries or none; damaged ones are reported, foreign ones stay."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from library_entries import FACTS, FILES, make_key, store
+from library_entries import FACTS, FILES, make_key, snapshot, store
 
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library import library as library_module
-from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.library.entry import (
+    Header,
+    encode_canonical,
+)
+from jetson_dnn_rt.variants.library.library import Library, Listing, default_root
 
 
 @pytest.fixture
@@ -200,3 +211,416 @@ def test_a_reader_that_is_overtaken_reads_the_new_entry(
     assert entry is not None
     assert dict(entry.files) == {"engine.plan": b"new"}
     assert not caplog.records
+
+
+def flip_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def change_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    header = json.loads((folder / "entry.json").read_text())
+    change(header)
+    (folder / "entry.json").write_text(json.dumps(header))
+
+
+def reseal(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the content and give it a hash that fits: what a clumsy program would do."""
+
+    def both(header: dict[str, Any]) -> None:
+        change(header["content"])
+        header["sha256"] = hashlib.sha256(encode_canonical(header["content"])).hexdigest()
+
+    change_header(folder, both)
+
+
+def replace_by_link(folder: Path) -> None:
+    outside = folder.parents[3] / "outside.plan"
+    shutil.move(folder / "engine.plan", outside)
+    (folder / "engine.plan").symlink_to(outside)
+
+
+def replace_by_folder(folder: Path) -> None:
+    (folder / "engine.plan").unlink()
+    (folder / "engine.plan").mkdir()
+
+
+def replace_by_pipe(folder: Path) -> None:
+    (folder / "engine.plan").unlink()
+    os.mkfifo(folder / "engine.plan")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "bit flip": (lambda f: flip_bit(f / "engine.plan"), "SHA-256 of engine.plan differs"),
+    "truncated": (
+        lambda f: os.truncate(f / "engine.plan", 100),
+        "engine.plan has 100 bytes, not 10240",
+    ),
+    "longer": (
+        lambda f: (f / "engine.plan").write_bytes(FILES["engine.plan"] + b"x"),
+        "engine.plan has 10241 bytes, at most 10240",
+    ),
+    "missing": (lambda f: (f / "timing.cache").unlink(), "timing.cache is missing"),
+    "no header": (lambda f: (f / "entry.json").unlink(), "entry.json is missing"),
+    "empty header": (lambda f: (f / "entry.json").write_bytes(b""), "entry.json cannot be read"),
+    "header bit flip": (lambda f: flip_bit(f / "entry.json"), "entry.json"),
+    "wrong JSON": (lambda f: (f / "entry.json").write_text("[1, 2]"), "is not that of an entry"),
+    "deep JSON": (lambda f: (f / "entry.json").write_text("[" * 200_000), "entry.json"),
+    "huge header": (lambda f: os.truncate(f / "entry.json", 5 << 20), "at most 4194304"),
+    "other schema": (lambda f: change_header(f, lambda h: h.update(schema=99)), "schema 99"),
+    "schema of words": (
+        lambda f: change_header(f, lambda h: h.update(schema="1")),
+        "not that of an entry",
+    ),
+    "changed fact": (
+        lambda f: change_header(f, lambda h: h["content"]["facts"].update(build_ms=1.0)),
+        "SHA-256 of entry.json differs",
+    ),
+    "other key": (
+        lambda f: reseal(f, lambda c: c["key"].update(backend_version="9")),
+        "not that of its folder",
+    ),
+    "no key": (lambda f: reseal(f, lambda c: c.pop("key")), "'key'"),
+    "file outside": (
+        lambda f: reseal(f, lambda c: c["files"].update({"../x": {"size": 0, "sha256": ""}})),
+        "no name for a file",
+    ),
+    "size below zero": (
+        lambda f: reseal(f, lambda c: c["files"]["engine.plan"].update(size=-1)),
+        "size of engine.plan",
+    ),
+    "local date": (
+        lambda f: reseal(f, lambda c: c.update(created="2026-01-01T00:00:00")),
+        "time zone",
+    ),
+    "link": (replace_by_link, "engine.plan is no regular file"),
+    "folder": (replace_by_folder, "engine.plan is no regular file"),
+    "pipe": (replace_by_pipe, "engine.plan is no regular file"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_reported_once_not_used_and_replaced(
+    library: Library, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    other = store(library, precision="fp32")
+    spoil, text = DAMAGES[damage]
+    spoil(path)
+    for _ in range(3):
+        assert library.load(make_key()) is None
+    assert len(caplog.records) == 1, caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+    assert text in caplog.text
+    assert os.fspath(path) in caplog.text
+    assert store(library) == path
+    entry = library.load(make_key())
+    assert entry is not None
+    assert dict(entry.files) == FILES
+    assert library.load(make_key(precision="fp32")) is not None
+    assert {listing.path for listing in library.entries() if not listing.problem} == {path, other}
+
+
+def test_a_link_is_not_followed_when_its_entry_goes(library: Library) -> None:
+    path = store(library)
+    replace_by_link(path)
+    outside = path.parents[3] / "outside.plan"
+    assert [r.reason for r in library.prune(unused_days=-1.0)] == ["not used for 0 days"]
+    assert not path.exists()
+    assert outside.read_bytes() == FILES["engine.plan"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_link_on_the_way_is_not_followed(
+    library: Library, level: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    victim = (path, path.parent, path.parents[1])[level]
+    shutil.move(victim, tmp_path / "elsewhere")
+    victim.symlink_to(tmp_path / "elsewhere")
+    before = snapshot(tmp_path / "elsewhere")
+    assert library.load(make_key()) is None
+    assert library.entries() == []
+    assert library.prune(unused_days=-1.0, limit_bytes=0) == []
+    entry = library.store(make_key(), {"engine.plan": b"new"}, {})
+    # Only the last one can make room without touching what is not the library's.
+    assert (entry.path is not None) is (level == 0)
+    assert dict(entry.files) == {"engine.plan": b"new"}
+    assert snapshot(tmp_path / "elsewhere") == before
+    assert ("cannot be written" in caplog.text) is (level > 0)
+
+
+def test_what_is_not_the_library_s_is_moved_aside_not_removed(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    (path / "thesis").mkdir()
+    (path / "thesis" / "chapter1").write_text("years of work")
+    (path / "entry.json").unlink()
+    assert library.load(make_key()) is None
+    assert library.prune(find_stale=lambda key: "", unused_days=-1.0, limit_bytes=0) == []
+    assert store(library) == path
+    assert library.load(make_key()) is not None
+    aside = [p for p in path.parent.iterdir() if p != path]
+    assert [(p / "thesis" / "chapter1").read_text() for p in aside] == ["years of work"]
+    assert os.fspath(aside[0]) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{"backend_version": "10.0.1"}, {"device": "NVIDIA H200, 9.0"}]
+)
+def test_an_entry_of_another_version_or_device_is_reported_once(
+    library: Library, changes: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(library)
+    store(library, graph_hash="c" * 64)
+    for _ in range(2):
+        assert library.load(make_key(**changes)) is None
+    ((field, value),) = changes.items()
+    assert len(caplog.records) == 1, caplog.text
+    assert f"{field} {getattr(make_key(), field)} there, {value} here" in caplog.text
+    assert os.fspath(path) in caplog.text
+    assert library.load(make_key()) is not None
+    store(library, **changes)
+    assert library.load(make_key(**changes)) is not None
+    assert len(caplog.records) == 1
+
+
+def test_another_graph_or_shape_is_no_news(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(library)
+    assert library.load(make_key(graph_hash="c" * 64)) is None
+    assert library.load(make_key(shapes=((1,),))) is None
+    assert library.load(make_key(kind="measurement")) is None
+    assert not caplog.records
+
+
+def test_an_entry_that_is_just_replaced_is_not_taken_for_a_damaged_one(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files vanish under whoever looks at it; what is there now is what counts."""
+    path = store(library)
+    describe = library_module.describe_entry
+    overtaken = []
+
+    def overtake(folder: int, path: Path) -> Listing:
+        if not overtaken:
+            overtaken.append(path)
+            Library(library.root).prune(unused_days=-1.0)
+            store(library)
+        return describe(folder, path)
+
+    monkeypatch.setattr(library_module, "describe_entry", overtake)
+    assert [(listing.path, listing.problem) for listing in library.entries()] == [(path, "")]
+    overtaken.clear()
+    store(library)
+    assert overtaken
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert not caplog.records
+
+
+def test_default_folder_honours_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path))
+    assert default_root() == tmp_path / "jetson_dnn_rt"
+    monkeypatch.setenv("HOME", "/home/me")
+    for value in ("", "relative/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert default_root() == Path("/home/me/.cache/jetson_dnn_rt")
+
+
+def test_a_user_without_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(ConfigurationError, match="engine_cache or XDG_CACHE_HOME"):
+        default_root()
+
+
+def test_a_file_in_the_place_of_the_library_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ConfigurationError, match="not a folder"):
+        Library(tmp_path / "cache")
+    with pytest.raises(ConfigurationError, match="cache"):
+        Library(tmp_path / "cache" / "inner")
+
+
+def test_the_library_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    library = Library(tmp_path / "link")
+    store(library)
+    assert Library(tmp_path / "disk").load(make_key()) is not None
+
+
+def test_what_cannot_be_kept_is_used_and_said_once(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As for root the mode of a folder is no obstacle, the write itself fails.
+    def fail(folder: int, name: str, data: bytes) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(library_module, "write_file", fail)
+    for n in range(3):
+        entry = library.store(make_key(), FILES, {"n": n})
+        assert entry.path is None
+        assert dict(entry.files) == FILES
+        assert entry.facts == {"n": n}
+    assert len(caplog.records) == 1
+    assert "Read-only file system" in caplog.text
+    assert library.load(make_key()) is None
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+def test_a_folder_without_the_right_to_write(library: Library) -> None:
+    store(library)
+    folders = [library.root, *(p for p in library.root.rglob("*") if p.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    if os.access(library.root, os.W_OK):
+        pytest.skip("root may write everywhere")
+    try:
+        assert library.load(make_key()) is not None
+        assert library.store(make_key(kind="weights"), {}, {}).path is None
+        with pytest.raises(ConfigurationError, match="cannot be written"):
+            library.check_writable()
+        with pytest.raises(ConfigurationError, match="cannot remove"):
+            library.prune(limit_bytes=0)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Library(Path("/proc/jetson_dnn_rt")).check_writable()
+
+
+def test_a_place_that_can_be_written_leaves_nothing_behind(library: Library) -> None:
+    library.check_writable()
+    left_by_a_dead_process = library.root / ".tmp" / "1-dead"
+    left_by_a_dead_process.mkdir()
+    os.utime(left_by_a_dead_process, (0, 0))
+    library.check_writable()
+    assert list((library.root / ".tmp").iterdir()) == []
+
+
+def age(path: Path, days: float) -> None:
+    then = datetime.now(timezone.utc).timestamp() - days * 86_400
+    os.utime(path / "entry.json", (then, then))
+
+
+def test_entries_are_listed_with_their_sizes(library: Library) -> None:
+    paths = {store(library), store(library, precision="fp32"), store(library, model_hash="e" * 64)}
+    listings = library.entries()
+    assert {listing.path for listing in listings} == paths
+    for listing in listings:
+        assert isinstance(listing.header, Header)
+        assert listing.header.facts == FACTS
+        assert listing.problem == ""
+        assert listing.size_bytes == sum(file.stat().st_size for file in listing.path.iterdir())
+    assert library.size_bytes() == sum(listing.size_bytes for listing in listings)
+
+
+def test_a_truncated_entry_is_listed_with_its_problem(library: Library) -> None:
+    path = store(library)
+    os.truncate(path / "engine.plan", 1)
+    (listing,) = library.entries()
+    assert listing.problem == "engine.plan has 1 bytes, not 10240"
+    assert not listing.foreign
+
+
+def test_prune_by_age_keeps_what_is_used(library: Library) -> None:
+    old, used, young = (store(library, options=name) for name in ("old", "used", "young"))
+    for path, days in ((old, 40), (used, 40), (young, 10)):
+        age(path, days)
+    assert library.load(make_key(options="used")) is not None
+    removals = library.prune(unused_days=30, dry_run=True)
+    assert [(r.listing.path, r.reason) for r in removals] == [(old, "not used for 40 days")]
+    assert old.exists()
+    assert [r.listing.path for r in library.prune(unused_days=30)] == [old]
+    assert not old.exists()
+    assert library.load(make_key(options="used")) is not None
+    assert library.load(make_key(options="young")) is not None
+
+
+def test_prune_by_size_takes_the_oldest_first(library: Library) -> None:
+    paths = [store(library, options=f"{days} days") for days in (1, 3, 2)]
+    for path, days in zip(paths, (1, 3, 2), strict=True):
+        age(path, days)
+    one = library.entries()[0].size_bytes
+    removals = library.prune(limit_bytes=2 * one + 10)
+    assert [r.listing.path for r in removals] == [paths[1]]
+    assert library.prune(limit_bytes=2 * one + 10) == []
+    assert len(library.prune(limit_bytes=0)) == 2
+    assert library.entries() == []
+
+
+def test_prune_of_stale_ones_takes_damaged_ones_too(library: Library) -> None:
+    good = store(library)
+    stale = store(library, backend_version="7.0")
+    damaged = store(library, options="damaged")
+    (damaged / "entry.json").write_bytes(b"\0" * 10)
+    removals = library.prune(
+        find_stale=lambda key: "old TensorRT" if key.backend_version == "7.0" else ""
+    )
+    reasons = {r.listing.path: r.reason for r in removals}
+    assert set(reasons) == {stale, damaged}
+    assert reasons[stale] == "old TensorRT"
+    assert "entry.json cannot be read" in reasons[damaged]
+    assert good.exists()
+
+
+def test_prune_leaves_what_the_library_did_not_write(library: Library, tmp_path: Path) -> None:
+    path = store(library)
+    strangers = [
+        library.root / "notes.txt",
+        library.root / "models" / "variant" / ("a" * 64) / "entry.json",
+        path.parents[1] / "README",
+        path.parents[1] / "Not A Variant" / ("a" * 64) / "entry.json",
+        path.parent / "not-a-digest" / "entry.json",
+        path.parent / ("c" * 64) / "no_header",
+        path.parent / ("d" * 64),
+        tmp_path / "beside" / ("a" * 64) / "entry.json",
+    ]
+    for file in strangers:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    with_folder = store(library, options="with folder")
+    (with_folder / "folder").mkdir()
+    (path.parent / ("e" * 64)).symlink_to(tmp_path / "beside")
+    before = snapshot(tmp_path)
+    removals = library.prune(find_stale=lambda key: "all", unused_days=-1.0, limit_bytes=0)
+    assert [r.listing.path for r in removals] == [path]
+    after = snapshot(tmp_path)
+    gone = {name for name in before if name not in after}
+    prefix = os.fspath(path.relative_to(tmp_path))
+    assert gone == {name for name in before if name == prefix or name.startswith(f"{prefix}/")}
+    assert {name: after[name] for name in after} == {
+        name: content for name, content in before.items() if name not in gone
+    }
+    foreign = {listing.path.name: listing.problem for listing in library.entries()}
+    assert foreign["c" * 64] == "there is no entry.json"
+    assert foreign[with_folder.name] == "folder is no regular file"
+
+
+def test_prune_removes_empty_folders_and_what_a_dead_process_left(library: Library) -> None:
+    path = store(library)
+    temporary = library.root / ".tmp"
+    for name, days in (("1-dead", 2.0), ("2-alive", 0.0)):
+        (temporary / name).mkdir()
+        (temporary / name / "part").write_bytes(b"x")
+        then = datetime.now(timezone.utc).timestamp() - days * 86_400
+        os.utime(temporary / name, (then, then))
+    library.prune(unused_days=-1.0, dry_run=True)
+    assert path.exists()
+    assert (temporary / "1-dead").exists()
+    library.prune(unused_days=-1.0)
+    assert snapshot(library.root) == {
+        ".tmp": "folder",
+        ".tmp/2-alive": "folder",
+        ".tmp/2-alive/part": b"x",
+    }

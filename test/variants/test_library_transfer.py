@@ -14,7 +14,7 @@ from library_entries import FACTS, FILES, make_key, snapshot
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library import transfer as library_transfer
-from jetson_dnn_rt.variants.library.library import EntryKey, Library, Listing
+from jetson_dnn_rt.variants.library.library import Library, Listing
 from jetson_dnn_rt.variants.library.transfer import export_entries, import_entries
 
 TUNING = make_key(kind="tuning", backend="tvm", device="", options="llvm znver4 threads=1")
@@ -261,8 +261,3 @@ def test_a_folder_that_cannot_be_written(library: Library, tmp_path: Path) -> No
     library.store(TUNING, FILES, FACTS)
     with pytest.raises(ConfigurationError, match="cannot be written: No such file"):
         export_entries(library, tmp_path / "no" / "one.tar", want_all)
-
-
-def test_a_key_of_a_tuning_database() -> None:
-    assert EntryKey.from_json(TUNING.to_json()) == TUNING
-    assert TUNING.variant == "tucker-0.50@tvm-fp16"

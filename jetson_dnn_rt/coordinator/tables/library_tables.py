@@ -1,13 +1,13 @@
-"""Tables from what was measured of a task's variants: warm-up runs, the library, a profile.
+"""Tables from measurements of a task's variants: warm-up runs, the library, a profile.
 
 Measured are times of *runs* of stages (a back end may cover several stages with one run) and, for
-a whole variant, how far it agrees with the full model. Two steps from there to a table are derived
-and not measured:
+a whole variant, its agreement with the full model. Two steps from there to a table are derived and
+not measured:
 
-* The time of a run that covers several stages is shared out over them as the most accurate variant
-  that runs them one by one takes them, so that sums over whole runs stay exact.
-* The loss of a variant, 1 - agreement, is shared out over the stages of the network as that
-  variant takes them; preprocessing and decoding are the same in all variants and lose nothing.
+* The time of a run that covers several stages is divided among them in the proportions of the most
+  accurate variant that runs them one by one, so that sums over whole runs stay exact.
+* The loss of a variant, 1 - agreement, is divided among the stages of the network in the same
+  proportions; preprocessing and decoding are the same in all variants and lose nothing.
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 logger = logging.getLogger(__name__)
 
 UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
-"""What stands for power that nobody can read: energy then says how long the machine was busy."""
+"""Placeholders for power that cannot be read: energy then is the time the machine was busy."""
 
 _OUTSIDE = ("preprocess", "decode")
 
 
 @dataclass(frozen=True, eq=False)
 class VariantProfile:
-    """What was measured of one variant."""
+    """Measurements of one variant."""
 
-    spans: tuple[int, ...]
-    """How many of the task's stages each of its R runs does."""
+    spans: tuple[int, ...]  # number of the task's stages that each of its R runs does
     times_ns: Integers
     """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
     variants of a task, as far as that is known."""
-    accuracy: float | None
-    """Agreement with the full model, in [0, 1]; None = not measured."""
+    accuracy: float | None  # agreement with the full model, in [0, 1]; None = not measured
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
     """Time relative to the fastest clocks, [R, C] or [1, C]; by default one configuration."""
     power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))
@@ -179,7 +177,10 @@ def make_task_table(
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    order = sorted(known, key=lambda name: _rank(known[name]))
+    order = sorted(
+        known,
+        key=lambda n: (-(known[n].accuracy or 0.0), np.median(known[n].times_ns.sum(axis=1))),
+    )
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
@@ -207,11 +208,6 @@ def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
         )
     if profile.power_w.shape != (configurations,):
         raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
-
-
-def _rank(profile: VariantProfile) -> tuple[float, float]:
-    """Most accurate first, then fastest."""
-    return -(profile.accuracy or 0.0), float(np.median(profile.times_ns.sum(axis=1)))
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:

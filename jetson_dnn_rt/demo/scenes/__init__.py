@@ -1,21 +1,15 @@
 """Procedural road drives with ground truth: the built-in camera and the training data."""
 
-from jetson_dnn_rt.demo.scenes.classes import DETECTOR_CLASSES, SEGMENTER_CLASSES
-from jetson_dnn_rt.demo.scenes.generator import Scene, SceneGenerator
-from jetson_dnn_rt.demo.scenes.seeds import (
+from jetson_dnn_rt.demo.scenes.generator import (
+    Scene,
+    SceneGenerator,
     held_out_seed,
     random_scene,
-    scene_stream,
     training_seed,
 )
+from jetson_dnn_rt.demo.scenes.plan import DETECTOR_CLASSES, SEGMENTER_CLASSES
 
 __all__ = [
-    "DETECTOR_CLASSES",
-    "SEGMENTER_CLASSES",
-    "Scene",
-    "SceneGenerator",
-    "held_out_seed",
-    "random_scene",
-    "scene_stream",
-    "training_seed",
-]
+    "DETECTOR_CLASSES", "SEGMENTER_CLASSES", "Scene", "SceneGenerator", "held_out_seed",
+    "random_scene", "training_seed",
+]  # fmt: skip

@@ -10,23 +10,22 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.demo.scenes.backdrop import paint_backdrop
-from jetson_dnn_rt.demo.scenes.canvas import Canvas
-from jetson_dnn_rt.demo.scenes.classes import (
+from jetson_dnn_rt.demo.scenes import things
+from jetson_dnn_rt.demo.scenes.canvas import Canvas, Image
+from jetson_dnn_rt.demo.scenes.ground import paint_backdrop, paint_ground, paint_markings
+from jetson_dnn_rt.demo.scenes.plan import (
     LEAST_VISIBLE,
     MASK_OF,
     SMALLEST_BOX_PX,
     Kind,
     Surface,
+    Thing,
+    farthest_m,
+    plan_camera,
+    plan_light,
+    plan_road,
+    plan_streams,
 )
-from jetson_dnn_rt.demo.scenes.ground import paint_ground, paint_markings
-from jetson_dnn_rt.demo.scenes.people import draw_cyclist, draw_pedestrian, draw_sign
-from jetson_dnn_rt.demo.scenes.plan import plan_camera, plan_light, plan_road
-from jetson_dnn_rt.demo.scenes.scenery import draw_building, draw_bush, draw_lamp_post, draw_tree
-from jetson_dnn_rt.demo.scenes.streams import Thing, farthest_m, plan_streams
-from jetson_dnn_rt.demo.scenes.vehicles import draw_car, draw_truck
-
-__all__ = ["Scene", "SceneGenerator"]
 
 _FIRST_OBJECT = len(Surface)  # label map: below it surfaces, from it on objects
 _NEAREST_M = 1.2
@@ -41,26 +40,19 @@ _REACH_M = {
 }
 
 
+_SCENERY = {
+    "tree": things.draw_tree, "bush": things.draw_bush, "lamp": things.draw_lamp_post,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One painted frame and its ground truth.
+    """One painted frame and its ground truth."""
 
-    Attributes
-    ----------
-    image : numpy.ndarray
-        uint8 [H, W, 3], BGR.
-    boxes : numpy.ndarray
-        float32 [N, 4], xyxy in pixels, the visible extent of each object.
-    class_ids : numpy.ndarray
-        int64 [N], indices into `DETECTOR_CLASSES`.
-    mask : numpy.ndarray
-        uint8 [H, W], indices into `SEGMENTER_CLASSES`.
-    """
-
-    image: npt.NDArray[np.uint8]
-    boxes: npt.NDArray[np.float32]
-    class_ids: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.uint8]
+    image: Image  # [H, W, 3], BGR
+    boxes: npt.NDArray[np.float32]  # [N, 4], xyxy in pixels, the visible extent of each object
+    class_ids: npt.NDArray[np.int64]  # [N], indices into `DETECTOR_CLASSES`
+    mask: Image  # [H, W], indices into `SEGMENTER_CLASSES`
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +71,8 @@ class SceneGenerator:
     `render` keeps no state between frames: frames can be asked for in any order and are the
     same on every run. One thread at a time may use a generator.
 
-    Parameters
-    ----------
-    seed : int
-        Not negative; the same seed gives the same pixels on every run.
-    size : tuple of int
-        (height, width) of the frames in pixels, each at least 64.
-
-    Raises
-    ------
-    ValueError
-        A negative seed or a size below 64 pixels.
+    The same seed, not negative, gives the same pixels on every run. `size` is the (height, width)
+    of the frames in pixels, each at least 64; else a `ValueError`.
     """
 
     def __init__(self, seed: int, size: tuple[int, int] = (480, 640)) -> None:
@@ -106,23 +89,13 @@ class SceneGenerator:
         self._road = plan_road(rng)
         self._streams = plan_streams(rng, self._road, self._camera, width)
         self._backdrop = paint_backdrop(rng, self.size, self._camera, self._light, self._road)
-        self._labels: npt.NDArray[np.uint8] = np.empty(self.size, np.uint8)
+        self._labels: Image = np.empty(self.size, np.uint8)
 
-    def render(self, t_ns: int, out: npt.NDArray[np.uint8] | None = None) -> Scene:
-        """Paint the frame of the instant `t_ns`.
+    def render(self, t_ns: int, out: Image | None = None) -> Scene:
+        """Paint the frame of an instant of the drive, in any order.
 
-        Parameters
-        ----------
-        t_ns : int
-            Nanoseconds since the start of the drive, any order, not negative.
-        out : numpy.ndarray, optional
-            uint8 [H, W, 3], C-contiguous; the image is written there and `Scene.image` is
-            that array. Without it a new array is made.
-
-        Raises
-        ------
-        ValueError
-            A negative time or an `out` of another shape, type or layout.
+        With `out`, uint8 [H, W, 3], C-contiguous, the image is written there and `Scene.image` is
+        that array.
         """
         if t_ns < 0:
             raise ValueError(f"t_ns must not be negative, got {t_ns}")
@@ -144,7 +117,7 @@ class SceneGenerator:
         self._develop(out, t_ns)
         return Scene(out, boxes, class_ids, mask)
 
-    def _look(self, out: npt.NDArray[np.uint8], seconds: float) -> Canvas:
+    def _look(self, out: Image, seconds: float) -> Canvas:
         """Point the camera and copy the part of the backdrop that it sees."""
         camera, road = self._camera, self._road
         bounce = math.sin(7.1 * seconds) + 0.5 * math.sin(11.7 * seconds)
@@ -177,19 +150,15 @@ class SceneGenerator:
                 if not self._is_in_sight(canvas, x, thing):
                     continue
                 if stream.kind == "building":
-                    draw_building(canvas, x, thing.z_m, stream.spacing_m, thing.looks)
+                    things.draw_building(canvas, x, thing.z_m, stream.spacing_m, thing.looks)
                 else:
                     standing.append((x, thing))
         standing.sort(key=lambda found: -found[1].z_m)
         painted: list[_Painted] = []
         for x, thing in standing:
             kind = thing.stream.kind
-            if kind == "tree":
-                draw_tree(canvas, x, thing.z_m, thing.looks)
-            elif kind == "bush":
-                draw_bush(canvas, x, thing.z_m, thing.looks)
-            elif kind == "lamp":
-                draw_lamp_post(canvas, x, thing.z_m, thing.looks)
+            if kind in _SCENERY:
+                _SCENERY[kind](canvas, x, thing.z_m, thing.looks)
             else:
                 label = _FIRST_OBJECT + len(painted)
                 if label > 255:
@@ -204,27 +173,27 @@ class SceneGenerator:
     def _paint_object(
         self, canvas: Canvas, x: float, thing: Thing, seconds: float, label: int
     ) -> Kind | None:
-        """Paint one object and say what it is; None when it is too far away to be painted."""
+        """Paint one object and return its kind; None when it is too far away to be painted."""
         kind, z, u = thing.stream.kind, thing.z_m, thing.looks
         if kind == "pedestrian":
-            draw_pedestrian(canvas, x, z, u, 7.0 * seconds + 6.3 * u[11], label)
+            things.draw_pedestrian(canvas, x, z, u, 7.0 * seconds + 6.3 * u[11], label)
             return Kind.PEDESTRIAN
         if kind == "cyclist":
-            draw_cyclist(canvas, x, z, u, 8.0 * seconds + 6.3 * u[11], label)
+            things.draw_cyclist(canvas, x, z, u, 8.0 * seconds + 6.3 * u[11], label)
             return Kind.CYCLIST
         if kind == "sign":
-            draw_sign(canvas, x, z, u, label)
+            things.draw_sign(canvas, x, z, u, label)
             return Kind.SIGN
         truck = 7.3 * u[11] % 1.0 < thing.stream.truck_share
         vehicle = Kind.TRUCK if truck else Kind.CAR
         if z > farthest_m(vehicle, self._camera, self.size[1]):
             return None
-        draw = draw_truck if truck else draw_car
+        draw = things.draw_truck if truck else things.draw_car
         draw(canvas, x, z, u, kind == "oncoming", label)
         return vehicle
 
     def _is_in_sight(self, canvas: Canvas, x_m: float, thing: Thing) -> bool:
-        """Say whether any of a thing can be within the columns of the image."""
+        """Whether any of a thing can be within the columns of the image."""
         reach, depth = _REACH_M.get(thing.stream.kind, (1.6, 0.0))
         width = self.size[1]
         nearest = max(thing.z_m, _NEAREST_M)
@@ -240,7 +209,7 @@ class SceneGenerator:
 
     def _read_truth(
         self, canvas: Canvas, painted: list[_Painted]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], Image]:
         """Read boxes, classes and mask out of the label map."""
         surfaces = np.arange(256, dtype=np.uint8)
         smallest = SMALLEST_BOX_PX * self.size[1] / 640.0
@@ -259,7 +228,7 @@ class SceneGenerator:
         mask = cv2.LUT(canvas.labels, surfaces).astype(np.uint8, copy=False)
         return np.array(boxes, np.float32).reshape(-1, 4), np.array(class_ids, np.int64), mask
 
-    def _develop(self, image: npt.NDArray[np.uint8], t_ns: int) -> None:
+    def _develop(self, image: Image, t_ns: int) -> None:
         """Blur and add sensor noise, in place."""
         blur, noise = self._light.blur_px, self._light.noise_sigma
         if blur:
@@ -275,12 +244,38 @@ class SceneGenerator:
 
 
 @functools.lru_cache(maxsize=8)
-def _noise_tiles(
-    height: int, width: int, sigma: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return what sensor noise adds and what it takes away, with a margin to shift it."""
+def _noise_tiles(height: int, width: int, sigma: int) -> tuple[Image, Image]:
+    """What sensor noise adds and what it takes away, with a margin to shift it."""
     shape = (height + _NOISE_MARGIN_PX, width + _NOISE_MARGIN_PX, 3)
     noise = np.rint(np.random.default_rng(sigma).normal(0.0, sigma, shape))
     more = np.clip(noise, 0, 255).astype(np.uint8)
     less = np.clip(-noise, 0, 255).astype(np.uint8)
     return more, less
+
+
+# -- single frames of random drives: seeds for training and testing are kept apart ---------
+
+_HELD_OUT_BASE = 1 << 40
+_LONGEST_NS = 120_000_000_000
+
+
+def training_seed(index: int) -> int:
+    """The seed of training scene `index`; never one of `held_out_seed`."""
+    return _check(index)
+
+
+def held_out_seed(index: int) -> int:
+    """The seed of held-out scene `index`; never one of `training_seed`."""
+    return _HELD_OUT_BASE + _check(index)
+
+
+def random_scene(seed: int, size: tuple[int, int] = (480, 640)) -> Scene:
+    """One frame of the drive `seed`, at an instant the seed also decides."""
+    t_ns = int(np.random.default_rng([seed, 1]).integers(0, _LONGEST_NS))
+    return SceneGenerator(seed, size).render(t_ns)
+
+
+def _check(index: int) -> int:
+    if not 0 <= index < _HELD_OUT_BASE:
+        raise ValueError(f"index must be in [0, {_HELD_OUT_BASE}), got {index}")
+    return index

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
@@ -16,7 +17,6 @@ from jetson_dnn_rt.lab.simulate.scenario import Scenario, SimulatedTask
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, draw_noise, make_generator
 from jetson_dnn_rt.platforms.boards import preset_index, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.tasks import TaskParameters
 
 PROFILE_SEED = 20_200_715  # nothing is simulated with this seed
 PROFILED_FRAMES = 256  # frames whose stage times a table holds
@@ -190,14 +190,14 @@ class Laboratory:
             len(table.stages),
         )
         return WorldTask(
-            parameters=TaskParameters(
-                name=task.name,
-                deadline_ns=task.deadline_ns,
+            parameters=TaskConfig(
+                task.name, budget_quantile=self.scenario.budget_quantile
+            ).for_engine(
+                table.stages,
+                table.variants,
+                task.variant,
                 period_ns=task.period_ns,
-                stages=table.stages,
-                variants=table.variants,
-                variant=task.variant,
-                budget_quantile=self.scenario.budget_quantile,
+                deadline_ns=task.deadline_ns,
             ),
             spans={variant: (1,) * len(table.stages) for variant in table.variants},
             arrivals=arrivals,

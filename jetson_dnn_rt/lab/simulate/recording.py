@@ -22,13 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.world import World, WorldTask, make_generator
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord, TaskParameters
+from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord
 from jetson_dnn_rt.traces.reader import open_trace
 
 
@@ -370,14 +371,13 @@ class RecordedLaboratory:
         activity = np.zeros((*shape, 3))
         activity[..., 0] = 1.0
         return WorldTask(
-            parameters=TaskParameters(
-                name=task.name,
-                deadline_ns=task.deadline_ns,
+            parameters=TaskConfig(
+                task.name, budget_quantile=self.scenario.budget_quantile
+            ).for_engine(
+                task.stages,
+                task.variants,
                 period_ns=task.period_ns,
-                stages=task.stages,
-                variants=task.variants,
-                variant=task.variants[0],
-                budget_quantile=self.scenario.budget_quantile,
+                deadline_ns=task.deadline_ns,
             ),
             spans=task.spans,
             arrivals=tuple(map(tuple, np.stack(columns, axis=1).tolist())),

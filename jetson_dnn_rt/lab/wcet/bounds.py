@@ -27,21 +27,22 @@ _STEPS = 30
 
 
 def rule_of_three(count: int, confidence: float) -> float:
-    """Greatest probability with which `count` runs all stay below; 3 / N at 95 %."""
+    """Return the greatest probability with which `count` runs all stay below; 3 / N at 95 %."""
     return -math.expm1(math.log1p(-confidence) / count)
 
 
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence outside [0.5, 1) with a ValueError."""
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be in [0.5, 1): {confidence}")
+
+
 def bound_by_order(ordered: Floats, exceedance: float, confidence: float) -> float:
-    """Upper bound of a quantile without any law: the least order statistic that is above it.
+    """Bound a quantile without any law: by the least order statistic that is above it.
 
     The number of values above the quantile is binomial (David & Nagaraja 2003, *Order
-    Statistics*, section 7.1).
-
-    Returns
-    -------
-    float
-        NaN where the sample does not reach so far: then even its greatest value is above the
-        quantile with less than the confidence.
+    Statistics*, section 7.1). NaN where the sample does not reach so far: then even its greatest
+    value is above the quantile with less than the confidence.
     """
     count = len(ordered)
     if exceedance < rule_of_three(count, confidence):
@@ -56,7 +57,7 @@ def bound_by_order(ordered: Floats, exceedance: float, confidence: float) -> flo
 def bound_tail_by_profile(
     tail: ParetoTail, excesses: Floats, exceedance: float, confidence: float
 ) -> float:
-    """Upper bound of a quantile by the profile likelihood of the generalised Pareto law.
+    """Bound a quantile by the profile likelihood of the generalised Pareto law.
 
     Coles 2001, section 4.3.3: the likelihood is written in (x_p, xi) and maximised over xi; the
     bound is where it has fallen by half the chi-square quantile. What the share above the
@@ -86,7 +87,7 @@ def bound_tail_by_profile(
 
 
 def _peak(values: Floats) -> float:
-    """Maximum of a curve on an even grid, by the parabola through its three greatest points.
+    """Return the maximum of a curve on an even grid, by a parabola through its top three points.
 
     For a given quantile the shape is known to a third of its own error, about a step of the grid.
     """
@@ -101,7 +102,7 @@ def _peak(values: Floats) -> float:
 def bound_maxima_by_profile(
     law: MaximaLaw, maxima: Floats, exceedance: float, confidence: float
 ) -> float:
-    """Upper bound of a quantile by the profile likelihood of the generalised extreme-value law.
+    """Bound a quantile by the profile likelihood of the generalised extreme-value law.
 
     Coles 2001, section 3.3.4: the location is written as a function of x_p, and the likelihood
     is maximised over scale and shape.
@@ -136,7 +137,7 @@ def bound_maxima_by_profile(
 
 
 def _find_fall(fall: Callable[[float], float], estimate: float, normal: float) -> float:
-    """Where above the estimate (> 0) a log-likelihood has fallen by normal^2 / 2.
+    """Find where above the estimate (> 0) a log-likelihood has fallen by normal^2 / 2.
 
     The root of the fall is nearly linear in the logarithm of the quantile.
     """
@@ -158,25 +159,10 @@ def resample_tail(
     exceedances: Floats,
     random: np.random.Generator,
 ) -> Floats:
-    """Quantiles of refits to resampled blocks of the series (Carlstein 1986).
+    """Refit resampled blocks of the series (Carlstein 1986); return their quantiles [R, P].
 
-    Parameters
-    ----------
-    tail : ParetoTail
-        The fit; its threshold stays.
-    excesses : float64 [K]
-        Over the threshold.
-    places : int [K]
-        Where they are in the series.
-    count : int
-        N, its length.
-    exceedances : float64 [P]
-        Of the quantiles.
-
-    Returns
-    -------
-    float64 [R, P]
-        By refit and exceedance.
+    `places` [K] are the positions of the excesses [K] in the series of `count` values. The
+    threshold stays.
     """
     length = max(1, round(count ** (1.0 / 3.0)))
     blocks = -(-count // length)
@@ -190,14 +176,10 @@ def resample_tail(
 def resample_maxima(
     maxima: Floats, block: int, exceedances: Floats, random: np.random.Generator
 ) -> Floats:
-    """Quantiles of refits to resampled maxima; the blocks are those of the maxima.
+    """Refit resampled maxima; return their quantiles by refit and exceedance [R, P].
 
-    Refits are by probability-weighted moments, which need no search.
-
-    Returns
-    -------
-    float64 [R, P]
-        By refit and exceedance.
+    The blocks are those of the maxima. Refits are by probability-weighted moments, which need no
+    search.
     """
     drawn = maxima[random.integers(0, len(maxima), (RESAMPLES, len(maxima)))]
     location, scale, shape = (one[:, np.newaxis] for one in estimate_maxima(drawn))
@@ -206,15 +188,7 @@ def resample_maxima(
 
 
 def bound_by_resamples(quantiles: Floats, estimate: float, confidence: float) -> float:
-    """Bias-corrected percentile of the refits (Efron 1981).
-
-    Parameters
-    ----------
-    quantiles : float64 [R]
-        Of the refits.
-    estimate : float
-        Of the sample itself.
-    """
+    """Return the bias-corrected percentile of the refits' quantiles [R] (Efron 1981)."""
     special = require_scipy().special
     below = float(np.clip((quantiles < estimate).mean(), 0.05, 0.95))
     level = float(special.ndtr(2.0 * special.ndtri(below) + special.ndtri(confidence)))

@@ -1,9 +1,9 @@
-"""What the commands that read times out of traces have in common."""
+"""Arguments and input that the commands on times in traces share."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options that say which times are taken."""
+    """Add the options that choose times."""
     add = parser.add_argument
     add(
         "--by",
@@ -43,13 +43,7 @@ def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Split at commas.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        When a name is empty.
-    """
+    """Split at commas; an empty name is an argparse error."""
     names = tuple(text.split(","))
     if not all(names):
         raise argparse.ArgumentTypeError(f"{text!r} must be names with commas between them")
@@ -57,13 +51,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def parse_confidence(text: str) -> float:
-    """A share in [0.5, 1).
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        When it is none.
-    """
+    """Parse a share in [0.5, 1)."""
     value = parse_positive(text)
     if not 0.5 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"{text} must be in [0.5, 1)")
@@ -92,39 +80,3 @@ def read_campaigns(
     if not kept:
         raise ConfigurationError(f"no finished job in {', '.join(map(str, paths))}")
     return kept, traces
-
-
-def count_cut_off(traces: Iterable[Trace], sample: Sample, times: str) -> int:
-    """Jobs that are missing in a sample because they were, or would have been, too slow.
-
-    Execution times lack those that were aborted, responses those that were skipped, too. Stages
-    lack none: what an aborted job ran of them was measured to their ends.
-    """
-    from jetson_dnn_rt.lab.wcet.samples import campaign_names
-
-    key = dict(sample.key)
-    if "stage" in key:
-        return 0
-    lost = ("aborted",) if times == "execution" else ("aborted", "skipped")
-    names = [name for name in ("task", "variant") if name in key]
-    count = 0
-    for trace in traces:
-        for batch in trace.batches([*names, "outcome", "warm_up", "batch"]):
-            columns = [campaign_names(batch, name).to_pylist() for name in names]
-            outcomes, warm_up = (batch.column(n).to_pylist() for n in ("outcome", "warm_up"))
-            for outcome, warm, *found in zip(outcomes, warm_up, *columns, strict=True):
-                count += outcome in lost and not warm and found == [key[name] for name in names]
-    return count
-
-
-def describe_platform(traces: Iterable[Trace]) -> str:
-    """The machine of traces in a few words; several are joined by ``and``."""
-    words = []
-    for trace in traces:
-        metadata = trace.metadata
-        parts = (
-            *(metadata.machine.get(name) for name in ("cpu", "gpu")),
-            *(metadata.platform.get(name) for name in ("power_mode", "configuration")),
-        )
-        words.append(", ".join(str(part) for part in parts if part))
-    return " and ".join(dict.fromkeys(filter(None, words)))

@@ -13,28 +13,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.wcet.campaigns import (
-    add_sample_arguments,
-    count_cut_off,
-    describe_platform,
-    read_campaigns,
-)
+from jetson_dnn_rt.lab.wcet.campaigns import add_sample_arguments, read_campaigns
 
 if TYPE_CHECKING:
+    from jetson_dnn_rt.lab.wcet.comparison import Validation
     from jetson_dnn_rt.lab.wcet.samples import Sample
     from jetson_dnn_rt.lab.wcet.statement import Campaign
-    from jetson_dnn_rt.lab.wcet.validation import Validation
+    from jetson_dnn_rt.traces.reader import Trace
 
 HELP = "what the worst case is, with the confidence it deserves"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("traces", nargs="+", type=Path, metavar="TRACE", help="folders or files of job traces")
     add(
@@ -56,13 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_exceedances(text: str) -> tuple[float, ...]:
-    """Split at commas; each in (0, 0.5].
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        When one is none.
-    """
+    """Split at commas; a probability outside (0, 0.5] is an argparse error."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError as error:
@@ -73,15 +64,9 @@ def parse_exceedances(text: str) -> tuple[float, ...]:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Judge every campaign.
-
-    Raises
-    ------
-    ConfigurationError
-        When a trace cannot be read, or has no finished job.
-    """
+    """Judge every campaign; the result is 1 where a second one refutes a bound."""
+    from jetson_dnn_rt.lab.wcet.comparison import validate
     from jetson_dnn_rt.lab.wcet.evt import judge
-    from jetson_dnn_rt.lab.wcet.validation import validate
 
     samples, traces = read_campaigns(args.traces, args.by, args.times)
     platform = describe_platform(traces)
@@ -133,8 +118,42 @@ def _to_dict(sample: Sample, campaign: Campaign, found: list[Validation]) -> dic
     return result
 
 
+def count_cut_off(traces: Iterable[Trace], sample: Sample, times: str) -> int:
+    """Count the jobs missing from a sample because they were, or would have been, too slow.
+
+    Execution times lack those that were aborted, responses also those that were skipped. Stages
+    lack none: what an aborted job ran of them was measured to their ends.
+    """
+    from jetson_dnn_rt.lab.wcet.samples import campaign_names
+
+    key = dict(sample.key)
+    if "stage" in key:
+        return 0
+    lost = ("aborted",) if times == "execution" else ("aborted", "skipped")
+    names = [name for name in ("task", "variant") if name in key]
+    count = 0
+    for trace in traces:
+        for batch in trace.batches([*names, "outcome", "warm_up", "batch"]):
+            columns = [campaign_names(batch, name).to_pylist() for name in names]
+            outcomes, warm_up = (batch.column(n).to_pylist() for n in ("outcome", "warm_up"))
+            for outcome, warm, *found in zip(outcomes, warm_up, *columns, strict=True):
+                count += outcome in lost and not warm and found == [key[name] for name in names]
+    return count
+
+
+def describe_platform(traces: Iterable[Trace]) -> str:
+    """Describe the machines of traces in a few words, joined by ``and``."""
+    words = []
+    for trace in traces:
+        machine, platform = trace.metadata.machine, trace.metadata.platform
+        parts = [machine.get(name) for name in ("cpu", "gpu")]
+        parts += [platform.get(name) for name in ("power_mode", "configuration")]
+        words.append(", ".join(str(part) for part in parts if part))
+    return " and ".join(dict.fromkeys(filter(None, words)))
+
+
 def format_campaign(campaign: Campaign, found: list[Validation]) -> str:
-    """A campaign in text: what was seen, bounds, tests, and what to do."""
+    """Format what was seen, bounds, tests and advice as text."""
     lines = [
         f"{campaign.title}: {campaign.statement}",
         f"  seen: {campaign.count:,} frames, best {campaign.best_ns / 1e6:.3f}, p50"
@@ -152,8 +171,7 @@ def format_campaign(campaign: Campaign, found: list[Validation]) -> str:
         figures = (bound.estimate_ns, bound.upper_ns)
         cells = [f"{one / 1e6:.3f}" if given else "-" for one in figures]
         rows.append((f"{bound.exceedance:g}", *cells, bound.method, bound.support.value))
-    lines += _indent(format_rows(header, rows))
-    lines.append("")
+    lines += [f"  {line}" for line in format_rows(header, rows).splitlines()] + [""]
     for test in campaign.tests:
         p_value = "" if test.p_value != test.p_value else f" (p {test.p_value:.2g})"
         mark = "passed" if test.passed else "FAILED"
@@ -166,7 +184,3 @@ def format_campaign(campaign: Campaign, found: list[Validation]) -> str:
         )
     lines += [f"  next: {advice}" for advice in campaign.advice]
     return "\n".join(lines)
-
-
-def _indent(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]

@@ -24,7 +24,7 @@ HELP = "did an update make the tail worse?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("before", type=Path, metavar="A", help="trace before")
     add("after", type=Path, metavar="B", help="trace after")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Compare what is in both.
+    """Compare the campaigns that are in both traces; the result is 1 where a tail became worse.
 
     Raises
     ------
@@ -52,16 +52,13 @@ def execute(args: argparse.Namespace) -> int:
         {sample.key: sample for sample in read_campaigns([path], args.by, args.times)[0]}
         for path in (args.before, args.after)
     )
-    comparisons: list[Comparison] = []
     notes = [
         f"only in {path}: {sample.title}"
-        for path, samples, others in (
-            (args.before, before, after),
-            (args.after, after, before),
-        )
+        for path, samples, others in ((args.before, before, after), (args.after, after, before))
         for key, sample in samples.items()
         if key not in others
     ]
+    comparisons: list[Comparison] = []
     for key in (key for key in before if key in after):
         try:
             comparisons.append(
@@ -88,7 +85,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """One campaign in text."""
+    """Format one campaign as text."""
     header = ("", "before ms", "after ms", "change", "at least", "at most", "verdict")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Did an update make the tail worse? Two campaigns of the same work, before and after."""
+"""Two campaigns: whether the tail became worse, and whether bounds hold in the second one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.lab.wcet.extreme_value import Floats
-from jetson_dnn_rt.lab.wcet.statement import TestResult
+from jetson_dnn_rt.lab.wcet.bounds import check_confidence
+from jetson_dnn_rt.lab.wcet.extreme_value import Floats, require_scipy
+from jetson_dnn_rt.lab.wcet.statement import Campaign, TestResult
 from jetson_dnn_rt.lab.wcet.stationarity import check_same_law, spread_ties
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 TAIL = 0.9
 """Quantiles from here on decide; lower ones are shown."""
 LEAST_ABOVE = 10
-"""Values above a quantile that both samples must have, else it says more of luck."""
+"""Values above a quantile that both samples must have, else it is mostly luck."""
+REFUTED = 0.01
+"""A bound is refuted where so many exceedances had this probability if it were true."""
 
 _RESAMPLES = 400
 _DIFFERENT = 0.01
 
 
 class Change(str, enum.Enum):
-    """What became of the tail."""
+    """Change of the tail."""
 
     WORSE = "worse"
     """By more than the tolerance, at the confidence."""
@@ -38,20 +41,10 @@ class Change(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantile before and after.
+    """One quantile before and after, from order statistics of the samples.
 
-    Attributes
-    ----------
-    quantile : float
-        As 0.99.
-    before_ns, after_ns : float
-        Order statistics of the samples.
-    change : float
-        after / before - 1.
-    lower, upper : float
-        One-sided confidence bounds of `change`, each at the confidence.
-    verdict : Change
-        Against the tolerance.
+    `change` is after / before - 1, `lower` and `upper` are its one-sided bounds, each at the
+    confidence.
     """
 
     quantile: float
@@ -65,38 +58,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two campaigns, and what follows.
-
-    Attributes
-    ----------
-    title : str
-        What was measured.
-    before_count, after_count : int
-        Sizes of the samples.
-    before_hwm_ns, after_hwm_ns : float
-        High-water marks; they grow with the samples, so nothing is concluded from them.
-    test : TestResult
-        Anderson-Darling: do both look drawn from one law? Passed = they do.
-    differences : tuple of Difference
-        By quantile.
-    tolerance, confidence : float
-        What was asked.
-    verdict : Change
-        Worse as soon as one tail quantile is; undecided where none is but one may be.
-    statement : str
-        In a sentence.
-    """
+    """Two campaigns, and what follows."""
 
     title: str
     before_count: int
     after_count: int
     before_hwm_ns: float
     after_hwm_ns: float
+    """High-water marks grow with the samples, so nothing is concluded from them."""
     test: TestResult
+    """Anderson-Darling: do both look drawn from one law? Passed = they do."""
     differences: tuple[Difference, ...]
     tolerance: float
     confidence: float
     verdict: Change
+    """Worse as soon as one tail quantile is; undecided where none is but one may be."""
     statement: str
 
     @property
@@ -105,7 +81,7 @@ class Comparison:
         return self.verdict is Change.WORSE
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: times in milliseconds, changes as shares."""
+        """Convert to JSON types: times in milliseconds, changes as shares."""
         return {
             "title": self.title,
             "verdict": self.verdict.value,
@@ -150,20 +126,11 @@ def compare(
 ) -> Comparison:
     """Compare the tails of two campaigns.
 
-    Confidence bounds come from resampled blocks of both series, so frames that follow each other
-    may resemble each other. Tail quantiles are decided together: each gets its share of
-    1 - confidence.
-
-    Parameters
-    ----------
-    before_ns, after_ns : array of int or float [N]
-        In the order of measurement, without warm-up.
-    quantiles : sequence of float
-        In (0, 1), at least one from `TAIL` on; those that the samples do not reach are left out.
-    confidence : float
-        In [0.5, 1).
-    tolerance : float
-        Share by which a tail quantile may grow.
+    Times are in the order of measurement, without warm-up. Confidence bounds come from resampled
+    blocks of both series, so frames that follow each other may resemble each other. Tail quantiles
+    (at least one from `TAIL` on) are decided together: each gets its share of 1 - confidence.
+    Those that the samples do not reach are left out. `tolerance` is the share by which a tail
+    quantile may grow.
 
     Raises
     ------
@@ -173,7 +140,16 @@ def compare(
         When scipy is missing.
     """
     before, after = (np.asarray(one, dtype=np.float64) for one in (before_ns, after_ns))
-    _check(before, after, quantiles, confidence, tolerance)
+    for name, times in (("before_ns", before), ("after_ns", after)):
+        if times.ndim != 1 or len(times) < 100:
+            raise ValueError(f"{name} must be one row of 100 times at least: {times.size}")
+        if not (np.isfinite(times).all() and (times > 0.0).all()):
+            raise ValueError(f"{name} must be positive and finite")
+    if not all(0.0 < one < 1.0 for one in quantiles):
+        raise ValueError(f"quantiles must be in (0, 1): {tuple(quantiles)}")
+    check_confidence(confidence)
+    if tolerance < 0.0:
+        raise ValueError(f"tolerance must be 0 or more: {tolerance}")
     random = np.random.default_rng(seed)
     least = min(len(before), len(after))
     kept = sorted(one for one in set(quantiles) if least * (1.0 - one) >= LEAST_ABOVE - 1e-9)
@@ -191,11 +167,9 @@ def compare(
     for place, quantile in enumerate(kept):
         pair = _percentile(before, quantile), _percentile(after, quantile)
         lower, upper = np.quantile(ratios[:, place], [share, 1.0 - share])
-        verdict = Change.UNDECIDED
+        verdict = Change.NO_WORSE if upper <= tolerance else Change.UNDECIDED
         if lower > tolerance:
             verdict = Change.WORSE
-        elif upper <= tolerance:
-            verdict = Change.NO_WORSE
         change = pair[1] / pair[0] - 1.0
         differences.append(
             Difference(quantile, *pair, change, float(lower), float(upper), verdict)
@@ -217,33 +191,13 @@ def compare(
     )
 
 
-def _check(
-    before: Floats,
-    after: Floats,
-    quantiles: Sequence[float],
-    confidence: float,
-    tolerance: float,
-) -> None:
-    for name, times in (("before_ns", before), ("after_ns", after)):
-        if times.ndim != 1 or len(times) < 100:
-            raise ValueError(f"{name} must be one row of 100 times at least: {times.size}")
-        if not (np.isfinite(times).all() and (times > 0.0).all()):
-            raise ValueError(f"{name} must be positive and finite")
-    if not all(0.0 < one < 1.0 for one in quantiles):
-        raise ValueError(f"quantiles must be in (0, 1): {tuple(quantiles)}")
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be in [0.5, 1): {confidence}")
-    if tolerance < 0.0:
-        raise ValueError(f"tolerance must be 0 or more: {tolerance}")
-
-
 def _percentile(times: Floats, quantile: float) -> float:
     place = math.ceil(quantile * len(times)) - 1
     return float(np.partition(times, place)[place])
 
 
 def _resample(times: Floats, quantiles: Floats, count: int, random: np.random.Generator) -> Floats:
-    """Quantiles [R, Q] of resampled blocks; a resample is how often it holds each block."""
+    """Return quantiles [R, Q] of resampled blocks: how often each block is drawn."""
     total = len(times)
     length = max(1, round(total ** (1.0 / 3.0)))
     blocks = -(-total // length)
@@ -260,13 +214,10 @@ def _resample(times: Floats, quantiles: Floats, count: int, random: np.random.Ge
 def _test(before: Floats, after: Floats, random: np.random.Generator) -> TestResult:
     both, _step = spread_ties(np.concatenate([before, after]), random)
     statistic, p_value = check_same_law(both[: len(before)], both[len(before) :])
-    passed = p_value >= _DIFFERENT
-    meaning = (
-        "both campaigns look drawn from one law"
-        if passed
-        else "the campaigns differ somewhere (in dependent series also by chance)"
-    )
-    return TestResult("Anderson-Darling", statistic, p_value, passed, meaning)
+    meaning = "both campaigns look drawn from one law"
+    if p_value < _DIFFERENT:
+        meaning = "the campaigns differ somewhere (in dependent series also by chance)"
+    return TestResult("Anderson-Darling", statistic, p_value, p_value >= _DIFFERENT, meaning)
 
 
 def _conclude(
@@ -279,14 +230,14 @@ def _conclude(
         if not which:
             continue
         one = max(which, key=lambda each: each.lower)
-        name = f"p{100.0 * one.quantile:g}"
         text = (
-            f"{name} {one.before_ns / 1e6:.3f} -> {one.after_ns / 1e6:.3f} ms ({one.change:+.1%}"
+            f"{verdict.value}: p{100.0 * one.quantile:g} {one.before_ns / 1e6:.3f} ->"
+            f" {one.after_ns / 1e6:.3f} ms ({one.change:+.1%}"
         )
         if verdict is Change.WORSE:
-            return verdict, f"worse: {text}, by {one.lower:.1%} at least {asked})"
+            return verdict, f"{text}, by {one.lower:.1%} at least {asked})"
         return verdict, (
-            f"undecided: {text}, between {one.lower:+.1%} and {one.upper:+.1%} {asked});"
+            f"{text}, between {one.lower:+.1%} and {one.upper:+.1%} {asked});"
             f" tolerance {tolerance:.1%}: measure more"
         )
     worst = max(one.upper for one in tail)
@@ -294,3 +245,47 @@ def _conclude(
         f"no worse: no tail quantile grew by more than {worst:.1%} {asked},"
         f" tolerance {tolerance:.1%}"
     )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Exceedances of one bound, claimed (p times the number of times) and counted.
+
+    The p value is the probability of as many or more if the bound were true (binomial).
+    """
+
+    exceedance: float
+    upper_ns: float
+    claimed: float
+    counted: int
+    p_value: float
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the bound cannot hold for these times."""
+        return self.p_value < REFUTED
+
+
+def validate(campaign: Campaign, times_ns: npt.ArrayLike) -> list[Validation]:
+    """Count what exceeds the bounds of a campaign in times measured apart from it.
+
+    Raises
+    ------
+    ValueError
+        When there is no time.
+    """
+    times = np.asarray(times_ns, dtype=np.float64)
+    if times.ndim != 1 or not len(times):
+        raise ValueError("times_ns must be one row of at least one time")
+    found = []
+    for bound in campaign.bounds:
+        if math.isnan(bound.upper_ns):
+            continue
+        counted = int(np.count_nonzero(times > bound.upper_ns))
+        p_value = 1.0
+        if counted:
+            survival = require_scipy().special.bdtrc
+            p_value = float(survival(counted - 1, len(times), bound.exceedance))
+        claimed = bound.exceedance * len(times)
+        found.append(Validation(bound.exceedance, bound.upper_ns, claimed, counted, p_value))
+    return found

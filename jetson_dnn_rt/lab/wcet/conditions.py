@@ -1,16 +1,22 @@
-"""Everything that a bound of the worst case rests on, tested and said in plain words."""
+"""Conditions that a bound of the worst case rests on, tested and put into plain words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from jetson_dnn_rt.lab.wcet.clusters import check_clusters
 from jetson_dnn_rt.lab.wcet.extreme_value import Floats
-from jetson_dnn_rt.lab.wcet.goodness import TailFit, check_gap, check_held_out, check_stability
+from jetson_dnn_rt.lab.wcet.goodness import (
+    HELD_OUT_TESTS,
+    TailFit,
+    check_gap,
+    check_held_out,
+    check_stability,
+)
 from jetson_dnn_rt.lab.wcet.statement import TestResult
 from jetson_dnn_rt.lab.wcet.stationarity import (
+    check_clusters,
     check_correlation,
     check_level,
     check_runs,
@@ -26,21 +32,9 @@ _VALUE_LAGS = 20
 _LONG_LAGS = 100
 
 
-@dataclass(frozen=True)
-class Condition:
-    """What a test asks, and what to do where the answer is no.
+class Condition(NamedTuple):
+    """Meaning of a test where it holds and where it fails, and what to do then."""
 
-    Attributes
-    ----------
-    name : str
-        Of the test.
-    holds, fails : str
-        Its meaning in words.
-    advice : str
-        What to do where it fails.
-    """
-
-    name: str
     holds: str
     fails: str
     advice: str
@@ -64,114 +58,79 @@ _MODES = (
 _LAW = "measure more frames (10,000 at least), or separate what is mixed (--by stage)"
 
 CONDITIONS = {
-    condition.name: condition
-    for condition in (
+    "KPSS": Condition(
+        "times keep their level over the campaign",
+        "times drift or wander over the campaign: early frames say little about late ones",
+        _DRIFT,
+    ),
+    "KPSS, exceedances": Condition(
+        "slow frames are as frequent at the end as at the beginning",
+        "slow frames become more or less frequent over the campaign",
+        _DRIFT,
+    ),
+    "Anderson-Darling, halves": Condition(
+        "the first and the second half of the campaign look alike",
+        "the first and the second half of the campaign differ",
+        _DRIFT,
+    ),
+    "Runs": Condition(
+        "fast and slow frames alternate as chance would have it",
+        "fast and slow frames do not alternate by chance, but keep together or swing",
+        _DEPENDENT,
+    ),
+    "Ljung-Box": Condition(
+        "a frame's time says nothing about the next ones",
+        "a frame's time says something about the next ones",
+        _DEPENDENT,
+    ),
+    "Ljung-Box, exceedances": Condition(
+        "slow frames come without a rhythm",
+        "slow frames come in groups or at a rhythm",
+        _DEPENDENT,
+    ),
+    "Clusters": Condition(
+        "slow frames come singly",
+        "slow frames follow each other: one miss makes the next one likely",
+        _DEPENDENT,
+    ),
+    "Anderson-Darling, tail": Condition(
+        "the slowest frames follow one tail law",
+        "the slowest frames do not follow one tail law, whatever threshold is taken",
+        _MODES,
+    ),
+    "Gap": Condition(
+        "no hole between the slow frames",
+        "a hole between slow frames: some belong to another, rare kind",
+        _MODES,
+    ),
+    "Threshold stability": Condition(
+        "the tail law stays the same for the very slowest frames",
+        "the very slowest frames follow another law than the slow ones",
+        _MODES,
+    ),
+    **dict.fromkeys(
+        HELD_OUT_TESTS,
         Condition(
-            "KPSS",
-            "times keep their level over the campaign",
-            "times drift or wander over the campaign: early frames say little about late ones",
-            _DRIFT,
-        ),
-        Condition(
-            "KPSS, exceedances",
-            "slow frames are as frequent at the end as at the beginning",
-            "slow frames become more or less frequent over the campaign",
-            _DRIFT,
-        ),
-        Condition(
-            "Anderson-Darling, halves",
-            "the first and the second half of the campaign look alike",
-            "the first and the second half of the campaign differ",
-            _DRIFT,
-        ),
-        Condition(
-            "Runs",
-            "fast and slow frames alternate as chance would have it",
-            "fast and slow frames do not alternate by chance, but keep together or swing",
-            _DEPENDENT,
-        ),
-        Condition(
-            "Ljung-Box",
-            "a frame's time says nothing about the next ones",
-            "a frame's time says something about the next ones",
-            _DEPENDENT,
-        ),
-        Condition(
-            "Ljung-Box, exceedances",
-            "slow frames come without a rhythm",
-            "slow frames come in groups or at a rhythm",
-            _DEPENDENT,
-        ),
-        Condition(
-            "Clusters",
-            "slow frames come singly",
-            "slow frames follow each other: one miss makes the next one likely",
-            _DEPENDENT,
-        ),
-        Condition(
-            "Anderson-Darling, tail",
-            "the slowest frames follow one tail law",
-            "the slowest frames do not follow one tail law, whatever threshold is taken",
-            _MODES,
-        ),
-        Condition(
-            "Gap",
-            "no hole between the slow frames",
-            "a hole between slow frames: some belong to another, rare kind",
-            _MODES,
-        ),
-        Condition(
-            "Threshold stability",
-            "the tail law stays the same for the very slowest frames",
-            "the very slowest frames follow another law than the slow ones",
-            _MODES,
-        ),
-        Condition(
-            "Held-out Anderson-Darling",
-            "the tail law foretells frames that it was not fitted to",
-            "the tail law does not foretell frames that it was not fitted to",
+            "the tail law predicts frames that it was not fitted to",
+            "the tail law does not predict frames that it was not fitted to",
             _LAW,
         ),
-        Condition(
-            "Held-out Cramér-von Mises",
-            "the tail law foretells frames that it was not fitted to",
-            "the tail law does not foretell frames that it was not fitted to",
-            _LAW,
-        ),
-        Condition(
-            "Held-out Kolmogorov-Smirnov",
-            "the tail law foretells frames that it was not fitted to",
-            "the tail law does not foretell frames that it was not fitted to",
-            _LAW,
-        ),
-    )
+    ),
 }
 """By name, in the order in which they are tested and their advice is given."""
 
 
 def make_indicators(ordered: Floats, values: Floats) -> Floats:
-    """1 where a value is among the slow ones: 5 % of them, more where that is less than 200."""
+    """Return 1 where a value is among the slow ones: 5 % of them, more where that is below 200."""
     count = len(values)
     share = min(0.2, max(0.05, 200.0 / count))
     return np.asarray(values > ordered[count - int(share * count) - 1], float)
 
 
 def check_conditions(
-    values: Floats,
-    ordered: Floats,
-    fit: TailFit,
-    random: np.random.Generator,
+    values: Floats, ordered: Floats, fit: TailFit, random: np.random.Generator
 ) -> tuple[list[TestResult], float]:
-    """Make all tests.
-
-    Parameters
-    ----------
-    values : float64 [N]
-        In the order of measurement, ties spread.
-    ordered : float64 [N]
-        The same, ascending.
-    fit : TailFit
-        Of the threshold that was chosen.
+    """Run all tests on values in the order of measurement (ties spread) and their tail fit.
 
     Returns
     -------
@@ -180,11 +139,9 @@ def check_conditions(
     extremal_index : float
         Of the slow frames.
     """
-    count = len(values)
-    half = count // 2
+    half = len(values) // 2
     slow = make_indicators(ordered, values)
-    places = np.flatnonzero(slow)
-    index, clustered = check_clusters(places, count)
+    clusters = check_clusters(np.flatnonzero(slow), len(values))
     found = {
         "KPSS": check_level(values),
         "KPSS, exceedances": check_level(slow),
@@ -192,21 +149,19 @@ def check_conditions(
         "Runs": check_runs(values),
         "Ljung-Box": check_correlation(rank(values), _VALUE_LAGS),
         "Ljung-Box, exceedances": check_correlation(slow, _LONG_LAGS),
-        "Clusters": (index, clustered),
+        "Clusters": clusters,
         "Anderson-Darling, tail": (fit.statistic, fit.p_value),
         "Gap": check_gap(ordered),
         "Threshold stability": check_stability(ordered, fit),
+        **check_held_out(fit, random),
     }
-    for name, pair in check_held_out(fit, random).items():
-        found[f"Held-out {name}"] = pair
     level = FALSE_ALARM / len(CONDITIONS)
-    return [judge_condition(name, *found[name], level) for name in CONDITIONS], index
+    return [judge_condition(name, *found[name], level) for name in CONDITIONS], clusters[0]
 
 
 def judge_condition(name: str, statistic: float, p_value: float, level: float) -> TestResult:
-    """Put a test into words."""
+    """Put the result of a test into words."""
     condition = CONDITIONS[name]
     passed = p_value >= level
-    return TestResult(
-        name, statistic, p_value, passed, condition.holds if passed else condition.fails
-    )
+    meaning = condition.holds if passed else condition.fails
+    return TestResult(name, statistic, p_value, passed, meaning)

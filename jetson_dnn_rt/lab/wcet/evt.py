@@ -1,10 +1,9 @@
 """Probabilistic worst-case execution time of a campaign, with the confidence it deserves.
 
-The procedure (`docs/wcet.md`): ties of the timer are spread; stationarity and independence are
-tested; excesses get a generalised Pareto law and block maxima a generalised extreme-value law,
-both with a free shape; the fit is tested. Only when everything passed there are bounds: by order
-statistics as far as the sample itself reaches, else the larger of the upper bounds by the two
-laws.
+Procedure (`docs/wcet.md`): ties of the timer are spread; stationarity and independence are tested;
+excesses get a generalised Pareto law and block maxima a generalised extreme-value law, both with a
+free shape; the fit is tested. Only when everything passed there are bounds: by order statistics as
+far as the sample itself reaches, else the larger of the upper bounds by the two laws.
 After Cucu-Grosjean et al. 2012 (ECRTS), Santinelli et al. 2014 (WCET), and Coles 2001.
 """
 
@@ -12,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,27 +21,27 @@ from jetson_dnn_rt.lab.wcet.bounds import (
     bound_by_resamples,
     bound_maxima_by_profile,
     bound_tail_by_profile,
+    check_confidence,
     resample_maxima,
     resample_tail,
     rule_of_three,
 )
-from jetson_dnn_rt.lab.wcet.clusters import longest_run
 from jetson_dnn_rt.lab.wcet.conditions import CONDITIONS, check_conditions
 from jetson_dnn_rt.lab.wcet.extreme_value import Floats, MaximaLaw, fit_maxima
 from jetson_dnn_rt.lab.wcet.goodness import TailFit, fit_tail
 from jetson_dnn_rt.lab.wcet.statement import Bound, Campaign, Support, TestResult
-from jetson_dnn_rt.lab.wcet.stationarity import spread_ties
+from jetson_dnn_rt.lab.wcet.stationarity import longest_run, spread_ties
 
 EXCEEDANCES = (1e-3, 1e-4, 1e-6)
 LEAST_COUNT = 1000
 """Below it the tests see too little to trust what they pass."""
 TAIL_COUNT = 10_000
-"""From here on a slow mode of 0.5 % is found in 90 % of the campaigns and more (`bench evt`)."""
+"""From here on a slow mode of 0.5 % is found in 90 % of campaigns and more (`benchmarks evt`)."""
 REACH = 0.01
 """Extrapolation ends where this many exceedances are expected in the campaign: two orders of
 magnitude beyond the high-water mark. Nothing in N frames contradicts a claim further out."""
 MARGIN = 0.2
-"""On the high-water mark, where there is no bound: a rule of thumb, and said to be one."""
+"""On the high-water mark, where there is no bound: a rule of thumb, and called one."""
 
 _COMPLETE = (
     "measure without deadlines that end frames: `jetson-dnn-rt profile`, or `evaluate` in"
@@ -61,25 +61,14 @@ def judge(
     platform: str = "",
     cut_off: int = 0,
 ) -> Campaign:
-    """Say what the worst case of a campaign is, and how far that is backed.
+    """Judge the worst case of a campaign, and how far that is backed.
 
-    Parameters
-    ----------
-    times_ns : array of int or float [N]
-        In the order of measurement, of one (model, variant, clocks, cohort), without warm-up.
-    title : str
-        What was measured.
-    exceedances : sequence of float
-        Probabilities per frame, each in (0, 0.5].
-    confidence : float
-        Of the upper bounds, in [0.5, 1).
-    seed : int
-        Of the resamples, the held-out fifth and the spreading of ties: the same answer again.
-    platform : str
-        State of the machine, for the statement.
-    cut_off : int
-        Frames that are missing because they were ended for being slow: with them the sample has
-        lost its tail, and nothing is proven by the rest.
+    `times_ns` are in the order of measurement, of one (model, variant, clocks, cohort), without
+    warm-up. `exceedances` are probabilities per frame, `confidence` is that of the upper bounds.
+    `seed` is that of the resamples, the held-out fifth and the spreading of ties: the result is
+    reproducible. `platform` is the state of the machine, for the statement. `cut_off` counts the
+    frames missing because they were ended for being slow: then the sample has lost its tail, and
+    the rest proves nothing.
 
     Raises
     ------
@@ -94,16 +83,59 @@ def judge(
     random = np.random.default_rng(seed)
     values, _step = spread_ties(times, random)
     ordered = np.sort(values)
-    tests = [_test_count(times), _test_complete(cut_off)]
+    distinct = len(np.unique(times))
+    counted = f"{len(times)} frames, {distinct} different times"
+    if len(times) < LEAST_COUNT:
+        counted = f"{len(times)} frames are too few: a tail shows from {LEAST_COUNT:,} on"
+    elif distinct < 50:
+        counted = f"only {distinct} different times: the timer is too coarse for them"
+    enough = len(times) >= LEAST_COUNT and distinct >= 50
+    complete = (
+        f"{cut_off} slow frames were ended before they had finished: their times are missing"
+        if cut_off
+        else "no frame was ended for being slow"
+    )
+    tests = [
+        TestResult("Count", float(len(times)), math.nan, enough, counted),
+        TestResult("Complete", float(cut_off), math.nan, cut_off == 0, complete),
+    ]
     index = math.nan
-    bounds = [Bound(one, Support.UNPROVEN, math.nan, math.nan, "none") for one in wanted]
-    if tests[0].passed:
+    bounds = [_give_no_bound(one) for one in wanted]
+    if enough:
         fit = fit_tail(ordered)
         more, index = check_conditions(values, ordered, fit, random)
         tests += more
         if all(test.passed for test in tests):
             bounds = _bound(values, ordered, fit, wanted, confidence, random)
-    return _describe(times, bounds, tests, index, confidence, title, platform)
+    passed = all(test.passed for test in tests)
+    given = [bound.support for bound in bounds if bound.support is not Support.UNPROVEN]
+    support = Support.UNPROVEN
+    if passed and given:
+        support = Support.EXTRAPOLATED if Support.EXTRAPOLATED in given else Support.SUPPORTED
+    seen = np.sort(times)
+    p50, p99 = (float(seen[math.ceil(share * len(seen)) - 1]) for share in (0.5, 0.99))
+    three = rule_of_three(len(times), confidence)
+    campaign = Campaign(
+        title=title,
+        count=len(times),
+        best_ns=float(seen[0]),
+        mean_ns=float(times.mean()),
+        p50_ns=p50,
+        p99_ns=p99,
+        hwm_ns=float(seen[-1]),
+        support=support,
+        smallest_supported=three if passed else math.nan,
+        confidence=confidence,
+        bounds=tuple(bounds),
+        tests=tuple(tests),
+        extremal_index=index,
+        longest_burst=longest_run(times > p99),
+        rule_of_three=three,
+        statement="",
+        advice=(),
+    )
+    where = f", {platform}" if platform else ""
+    return replace(campaign, statement=_state(campaign) + where, advice=_advise(campaign))
 
 
 def _check(times: Floats, exceedances: Sequence[float], confidence: float) -> None:
@@ -111,28 +143,11 @@ def _check(times: Floats, exceedances: Sequence[float], confidence: float) -> No
         raise ValueError("times_ns must be one row of at least one finite time")
     if not exceedances or not all(0.0 < one <= 0.5 for one in exceedances):
         raise ValueError(f"exceedances must be in (0, 0.5]: {tuple(exceedances)}")
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be in [0.5, 1): {confidence}")
+    check_confidence(confidence)
 
 
-def _test_count(times: Floats) -> TestResult:
-    distinct = len(np.unique(times))
-    enough = len(times) >= LEAST_COUNT
-    meaning = f"{len(times)} frames, {distinct} different times"
-    if not enough:
-        meaning = f"{len(times)} frames are too few: a tail shows from {LEAST_COUNT:,} on"
-    elif distinct < 50:
-        meaning = f"only {distinct} different times: the timer is too coarse for them"
-    return TestResult("Count", float(len(times)), math.nan, enough and distinct >= 50, meaning)
-
-
-def _test_complete(cut_off: int) -> TestResult:
-    meaning = (
-        f"{cut_off} slow frames were ended before they had finished: their times are missing"
-        if cut_off
-        else "no frame was ended for being slow"
-    )
-    return TestResult("Complete", float(cut_off), math.nan, cut_off == 0, meaning)
+def _give_no_bound(exceedance: float) -> Bound:
+    return Bound(exceedance, Support.UNPROVEN, math.nan, math.nan, "none")
 
 
 def _bound(
@@ -145,22 +160,18 @@ def _bound(
 ) -> list[Bound]:
     count = len(values)
     beyond = np.array([p for p in wanted if REACH / count <= p < rule_of_three(count, confidence)])
-    extrapolated = {}
-    if len(beyond):
-        # Half of what may go wrong is kept for what a fit does not know of itself: that the tail
-        # is not yet quite in its limit. Without it the bounds cover 90 to 93 % (`bench evt`).
-        level = 1.0 - 0.5 * (1.0 - confidence)
-        by_tail = _bound_by_tail(values, fit, beyond, level, random)
-        by_maxima = _bound_by_maxima(values, beyond, level, random)
-        for p, *both in zip(beyond, by_tail, by_maxima, strict=True):
-            extrapolated[float(p)] = max(both, key=lambda bound: bound.upper_ns)
+    # Half of the allowed error is kept for what a fit does not know of itself: that the tail is
+    # not yet quite in its limit. Without it the bounds cover 90 to 93 % (`benchmarks evt`).
+    level = 1.0 - 0.5 * (1.0 - confidence)
+    found = _extrapolate(values, fit, beyond, level, random) if len(beyond) else []
+    extrapolated = {bound.exceedance: bound for bound in found}
     bounds: list[Bound] = []
     least = -math.inf
     for p in wanted:
         if p in extrapolated:
             bound = extrapolated[p]
         elif p < REACH / count:
-            bound = Bound(p, Support.UNPROVEN, math.nan, math.nan, "none")
+            bound = _give_no_bound(p)
         else:
             estimate = float(ordered[count - 1 - int(count * p)])
             upper = bound_by_order(ordered, p, confidence)
@@ -173,37 +184,38 @@ def _bound(
     return bounds
 
 
-def _bound_by_tail(
+def _extrapolate(
     values: Floats,
     fit: TailFit,
     exceedances: Floats,
     confidence: float,
     random: np.random.Generator,
 ) -> list[Bound]:
-    tail = fit.tail
-    order = np.argsort(values, kind="stable").astype(np.int64)
-    places = order[len(values) - tail.count :]
-    refits = resample_tail(tail, fit.excesses, places, len(values), exceedances, random)
+    """Bound by both laws, by profile likelihood and by refits; the largest of them holds."""
+    tail, excesses, count = fit.tail, fit.excesses, len(values)
+    places = np.argsort(values, kind="stable").astype(np.int64)[count - tail.count :]
+    law, maxima = fit_block_maxima(values)
+    tail_refits = resample_tail(tail, excesses, places, count, exceedances, random)
+    maxima_refits = resample_maxima(maxima, law.block, exceedances, random)
     bounds = []
-    for p, quantiles in zip(exceedances, refits.T, strict=True):
-        estimate = tail.quantile(float(p))
-        upper = max(
-            bound_tail_by_profile(tail, fit.excesses, float(p), confidence),
-            bound_by_resamples(quantiles, estimate, confidence),
-        )
-        bounds.append(Bound(float(p), Support.EXTRAPOLATED, estimate, upper, "GPD"))
+    for place, p in enumerate(exceedances.tolist()):
+        by_tail = bound_tail_by_profile(tail, excesses, p, confidence)
+        by_maxima = bound_maxima_by_profile(law, maxima, p, confidence)
+        found = []
+        for method, estimate, by_profile, refits in (
+            ("GPD", tail.quantile(p), by_tail, tail_refits),
+            ("GEV", law.quantile(p), by_maxima, maxima_refits),
+        ):
+            upper = max(by_profile, bound_by_resamples(refits[:, place], estimate, confidence))
+            found.append(Bound(p, Support.EXTRAPOLATED, estimate, upper, method))
+        bounds.append(max(found, key=lambda bound: bound.upper_ns))
     return bounds
 
 
 def fit_block_maxima(values: Floats) -> tuple[MaximaLaw, Floats]:
     """Fit the maxima of blocks of 20, shorter where there would be less than 50 of them.
 
-    Returns
-    -------
-    law : MaximaLaw
-        By maximum likelihood.
-    maxima : float64 [M]
-        What it was fitted to; values behind the last whole block are left out.
+    The maxima are returned, too; values behind the last whole block are left out.
     """
     block = max(2, min(_BLOCK, len(values) // _LEAST_MAXIMA))
     blocks = len(values) // block
@@ -211,125 +223,58 @@ def fit_block_maxima(values: Floats) -> tuple[MaximaLaw, Floats]:
     return fit_maxima(maxima, block), maxima
 
 
-def _bound_by_maxima(
-    values: Floats, exceedances: Floats, confidence: float, random: np.random.Generator
-) -> list[Bound]:
-    law, maxima = fit_block_maxima(values)
-    refits = resample_maxima(maxima, law.block, exceedances, random)
-    bounds = []
-    for p, quantiles in zip(exceedances, refits.T, strict=True):
-        estimate = law.quantile(float(p))
-        upper = max(
-            bound_maxima_by_profile(law, maxima, float(p), confidence),
-            bound_by_resamples(quantiles, estimate, confidence),
-        )
-        bounds.append(Bound(float(p), Support.EXTRAPOLATED, estimate, upper, "GEV"))
-    return bounds
-
-
-def _describe(
-    times: Floats,
-    bounds: list[Bound],
-    tests: list[TestResult],
-    index: float,
-    confidence: float,
-    title: str,
-    platform: str,
-) -> Campaign:
-    ordered = np.sort(times)
-    count = len(times)
-
-    def percentile(share: float) -> float:
-        return float(ordered[math.ceil(share * count) - 1])
-
-    passed = all(test.passed for test in tests)
-    given = [bound.support for bound in bounds if bound.support is not Support.UNPROVEN]
-    support = Support.UNPROVEN
-    if passed and given:
-        support = Support.EXTRAPOLATED if Support.EXTRAPOLATED in given else Support.SUPPORTED
-    three = rule_of_three(count, confidence)
-    hwm = float(ordered[-1])
-    return Campaign(
-        title=title,
-        count=count,
-        best_ns=float(ordered[0]),
-        mean_ns=float(times.mean()),
-        p50_ns=percentile(0.5),
-        p99_ns=percentile(0.99),
-        hwm_ns=hwm,
-        support=support,
-        smallest_supported=three if passed else math.nan,
-        confidence=confidence,
-        bounds=tuple(bounds),
-        tests=tuple(tests),
-        extremal_index=index,
-        longest_burst=longest_run(times > percentile(0.99)),
-        rule_of_three=three,
-        statement=_state(bounds, tests, hwm, count, confidence, platform),
-        advice=_advise(bounds, tests, count, confidence),
-    )
-
-
-def _state(
-    bounds: list[Bound],
-    tests: list[TestResult],
-    hwm: float,
-    count: int,
-    confidence: float,
-    platform: str,
-) -> str:
-    where = f", {platform}" if platform else ""
-    failed = [test for test in tests if not test.passed]
-    given = [bound for bound in bounds if not math.isnan(bound.upper_ns)]
+def _state(campaign: Campaign) -> str:
+    count, hwm_ms = campaign.count, campaign.hwm_ns / 1e6
+    failed = [test for test in campaign.tests if not test.passed]
+    given = [bound for bound in campaign.bounds if not math.isnan(bound.upper_ns)]
     if failed:
         return (
-            f"unproven: {failed[0].meaning}. No bound; high-water mark {hwm / 1e6:.3f} ms in"
-            f" {count:,} frames, with {MARGIN:.0%} on it {hwm * (1 + MARGIN) / 1e6:.3f} ms as a"
-            f" rule of thumb{where}"
+            f"unproven: {failed[0].meaning}. No bound; high-water mark {hwm_ms:.3f} ms in"
+            f" {count:,} frames, with {MARGIN:.0%} on it {hwm_ms * (1 + MARGIN):.3f} ms as a"
+            " rule of thumb"
         )
     if not given:
         return (
-            f"unproven: {count:,} frames do not reach to {max(b.exceedance for b in bounds):g} per"
-            f" frame; high-water mark {hwm / 1e6:.3f} ms{where}"
+            f"unproven: {count:,} frames do not reach to {campaign.bounds[0].exceedance:g} per"
+            f" frame; high-water mark {hwm_ms:.3f} ms"
         )
-    last = given[-1]
+    last, tests = given[-1], len(campaign.tests)
     return (
-        f"{last.upper_ns / 1e6:.3f} ms at {last.exceedance:g} per frame, {confidence:.0%} upper"
-        f" confidence, {count:,} frames, {len(tests)} of {len(tests)} tests passed,"
-        f" {last.support.value}{where}"
+        f"{last.upper_ns / 1e6:.3f} ms at {last.exceedance:g} per frame,"
+        f" {campaign.confidence:.0%} upper confidence, {count:,} frames, {tests} of {tests} tests"
+        f" passed, {last.support.value}"
     )
 
 
-def _advise(
-    bounds: list[Bound], tests: list[TestResult], count: int, confidence: float
-) -> tuple[str, ...]:
-    failed = [test.name for test in tests if not test.passed]
+def _advise(campaign: Campaign) -> tuple[str, ...]:
+    count = campaign.count
+    failed = [test.name for test in campaign.tests if not test.passed]
     if "Count" in failed:
         return (f"measure {max(TAIL_COUNT - count, 0):,} frames more: a tail needs so many",)
-    advice = [_COMPLETE] if "Complete" in failed else []
-    advice += [CONDITIONS[name].advice for name in failed if name in CONDITIONS]
     if failed:
+        advice = [_COMPLETE] if "Complete" in failed else []
+        advice += [CONDITIONS[name].advice for name in failed if name in CONDITIONS]
         return tuple(dict.fromkeys(advice))
-    further = []
-    for bound in bounds:
-        needed = math.ceil(math.log1p(-confidence) / math.log1p(-bound.exceedance))
+    advice = []
+    for bound in campaign.bounds:
+        needed = math.ceil(math.log1p(-campaign.confidence) / math.log1p(-bound.exceedance))
         if bound.support is Support.EXTRAPOLATED:
-            further.append(
+            advice.append(
                 f"{needed:,} frames would support {bound.exceedance:g} without a fitted law"
             )
         elif bound.support is Support.UNPROVEN:
             least = math.ceil(REACH / bound.exceedance)
-            further.append(
+            advice.append(
                 f"{bound.exceedance:g} is out of reach: it takes {least:,} frames to extrapolate"
                 f" to it and {needed:,} to support it"
             )
     if count < TAIL_COUNT:
-        further.append(
+        advice.append(
             f"measure {TAIL_COUNT:,} frames: in {count:,} a slow kind of frame that is rare shows"
             " only where it stands far apart"
         )
-    further.append(
+    advice.append(
         "validate on a second campaign: `jetson-dnn-rt wcet FIRST --validate SECOND` counts what"
         " exceeds the bounds"
     )
-    return tuple(further)
+    return tuple(advice)

@@ -1,4 +1,4 @@
-"""The two laws of extremes: generalised extreme values of maxima, generalised Pareto of excesses.
+"""Laws of extremes: generalised extreme values of maxima, generalised Pareto of excesses.
 
 The shape is xi in both (heavy tail > 0, exponential = 0, finite end < 0), as in Coles, *An
 Introduction to Statistical Modeling of Extreme Values*, 2001, chapters 3 and 4; scipy calls -xi
@@ -31,13 +31,7 @@ _GRID = 120
 
 
 def require_scipy() -> Any:
-    """``scipy`` with the parts that are used here.
-
-    Raises
-    ------
-    ConfigurationError
-        When it is not installed.
-    """
+    """Import scipy with the parts used here; ConfigurationError when it is missing."""
     try:
         import scipy
         import scipy.optimize
@@ -51,18 +45,9 @@ def require_scipy() -> Any:
 
 @dataclass(frozen=True)
 class ParetoTail:
-    """Excesses over a threshold, with their generalised Pareto law.
+    """Generalised Pareto law of `count` excesses over the threshold u: sigma > 0 and xi.
 
-    Attributes
-    ----------
-    threshold : float
-        u, in the unit of the data.
-    scale, shape : float
-        sigma > 0 and xi.
-    share : float
-        zeta: share of the sample above the threshold.
-    count : int
-        Number of excesses.
+    `share` is zeta: that of the sample above the threshold.
     """
 
     threshold: float
@@ -72,16 +57,12 @@ class ParetoTail:
     count: int
 
     def quantile(self, exceedance: float) -> float:
-        """x_p = u + sigma / xi ((zeta / p)^xi - 1); Coles 2001, equation 4.12."""
+        """Return x_p = u + sigma / xi ((zeta / p)^xi - 1); Coles 2001, equation 4.12."""
         ratio = self.share / exceedance
         return self.threshold + self.scale * float(grow(self.shape, math.log(ratio)))
 
-    def cdf(self, excesses: Floats) -> Floats:
-        """Distribution function of the excesses."""
-        return -np.expm1(-self.standardize(excesses))
-
     def standardize(self, excesses: Floats) -> Floats:
-        """Excesses as they would be if they were standard exponential."""
+        """Transform excesses to a standard exponential law."""
         if abs(self.shape) < _EXPONENTIAL:
             return excesses / self.scale
         inner = np.maximum(1.0 + self.shape * excesses / self.scale, 1e-12)
@@ -90,17 +71,7 @@ class ParetoTail:
 
 @dataclass(frozen=True)
 class MaximaLaw:
-    """Maxima of blocks, with their generalised extreme-value law.
-
-    Attributes
-    ----------
-    location, scale, shape : float
-        mu, sigma > 0 and xi.
-    block : int
-        Length of a block.
-    count : int
-        Number of blocks.
-    """
+    """Generalised extreme-value law of the maxima of `count` blocks of `block`: mu, sigma, xi."""
 
     location: float
     scale: float
@@ -109,21 +80,13 @@ class MaximaLaw:
     count: int
 
     def quantile(self, exceedance: float) -> float:
-        """x_p = mu + sigma / xi ((-B ln(1 - p))^-xi - 1); Coles 2001, equation 3.4."""
+        """Return x_p = mu + sigma / xi ((-B ln(1 - p))^-xi - 1); Coles 2001, equation 3.4."""
         reduced = -math.log(-self.block * math.log1p(-exceedance))
         return self.location + self.scale * float(grow(self.shape, reduced))
 
-    def cdf(self, maxima: Floats) -> Floats:
-        """Distribution function of the maxima."""
-        standard = (maxima - self.location) / self.scale
-        if abs(self.shape) < _EXPONENTIAL:
-            return np.asarray(np.exp(-np.exp(-standard)))
-        inner = np.maximum(1.0 + self.shape * standard, 1e-12)
-        return np.asarray(np.exp(-(inner ** (-1.0 / self.shape))))
-
 
 def grow(shape: npt.ArrayLike, log_ratio: npt.ArrayLike) -> Floats:
-    """(e^(xi y) - 1) / xi, and y where xi is 0."""
+    """Return (e^(xi y) - 1) / xi, and y where xi is 0."""
     shapes = np.asarray(shape, float)
     safe = np.where(np.abs(shapes) < _EXPONENTIAL, 1.0, shapes)
     curved = np.expm1(safe * log_ratio) / safe
@@ -133,22 +96,13 @@ def grow(shape: npt.ArrayLike, log_ratio: npt.ArrayLike) -> Floats:
 def fit_pareto(
     excesses: Floats, threshold: float, share: float, *, censored: int = 0
 ) -> ParetoTail:
-    """Maximum likelihood, by the profile over theta = xi / sigma.
+    """Fit by maximum likelihood, on the profile over theta = xi / sigma.
 
-    For a given theta the best shape is mean(log(1 + theta x)), so that one dimension is left
-    (Grimshaw 1993, Technometrics 35). It is searched on a grid and then refined.
-
-    Parameters
-    ----------
-    excesses : float64 [K]
-        Values above the threshold, less the threshold; positive, not all the same.
-    threshold : float
-        u.
-    share : float
-        K / N.
-    censored : int
-        So many of the greatest excesses are only known to be great: the law of the others, which
-        they cannot bend to themselves. The excesses then must be ascending.
+    For a given theta the best shape is mean(log(1 + theta x)), which leaves one dimension
+    (Grimshaw 1993, Technometrics 35). It is searched on a grid and then refined. Excesses are
+    positive and not all the same. Of the greatest `censored` ones only that they are great is
+    used: the law of the others, which they cannot bend to themselves; excesses then must be
+    ascending.
     """
     count = len(excesses)
     if censored:
@@ -171,7 +125,7 @@ def fit_pareto(
 
 
 def _theta_grid(excesses: Floats) -> Floats:
-    # Even in log(1 + theta max): close to the end of the support where the shape is negative.
+    # Evenly spaced in log(1 + theta max): near the end of the support for negative shapes.
     greatest, mean = float(excesses.max()), float(excesses.mean())
     steps = np.linspace(math.log(1e-3), math.log1p(4.0 * greatest / mean), _GRID)
     return np.asarray(np.expm1(steps) / greatest)
@@ -202,23 +156,11 @@ def _scale_of(theta: Floats, shapes: Floats, mean: float | Floats) -> Floats:
 
 
 def refit_pareto(excesses: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Maximum likelihood of many resamples of the same excesses at once.
+    """Fit many resamples [R, K] of the same excesses [K] at once; return scales and shapes, [R].
 
-    A resample is how often it holds each excess, so all profiles over theta are one matrix
+    A weight is how often a resample holds an excess, so all profiles over theta are one matrix
     product. The maximum on the grid is refined by a parabola. The end of a finite support is
     never set below the greatest excess of the whole sample, whether or not a resample holds it.
-
-    Parameters
-    ----------
-    excesses : float64 [K]
-        The sample.
-    weights : float64 [R, K]
-        How often it is in each resample.
-
-    Returns
-    -------
-    scales, shapes : float64 [R]
-        Of each resample.
     """
     grid = _theta_grid(excesses)
     logs = np.log1p(grid[:, np.newaxis] * excesses)
@@ -241,18 +183,13 @@ def refit_pareto(excesses: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_maxima(maxima: Floats, block: int) -> MaximaLaw:
-    """Maximum likelihood from probability-weighted moments as a start.
+    """Fit by maximum likelihood, starting from probability-weighted moments.
 
-    Parameters
-    ----------
-    maxima : float64 [M]
-        One per block, not all the same.
-    block : int
-        Length of a block.
+    Maxima are one per block of that length, not all the same.
     """
     minimize = require_scipy().optimize.minimize
     location, scale, shape = (float(one[0]) for one in estimate_maxima(maxima[np.newaxis]))
-    # In units of the start: the simplex then is as large as it should be.
+    # In units of the start, which gives the simplex the right size.
     standard = (maxima - location) / scale
     start = [0.0, 0.0, float(np.clip(shape, -0.45, 0.9))]
     while not math.isfinite(measure_misfit(start, standard)):
@@ -275,7 +212,7 @@ def fit_maxima(maxima: Floats, block: int) -> MaximaLaw:
 
 
 def measure_misfit(parameters: Sequence[float], maxima: Floats) -> float:
-    """Negative log-likelihood per maximum of (location, log scale, shape); inf outside."""
+    """Return the negative log-likelihood per maximum of (location, log scale, shape), or inf."""
     location, log_scale, shape = (float(one) for one in parameters)
     if not LEAST_SHAPE <= shape <= GREATEST_SHAPE:
         return math.inf
@@ -291,19 +228,9 @@ def measure_misfit(parameters: Sequence[float], maxima: Floats) -> float:
 
 
 def estimate_maxima(maxima: Floats) -> tuple[Floats, Floats, Floats]:
-    """Generalised extreme values by probability-weighted moments, of many samples at once.
+    """Fit samples [R, M] by probability-weighted moments; return location, scale, shape, [R] each.
 
     Hosking, Wallis & Wood 1985, Technometrics 27, equations 12 to 14.
-
-    Parameters
-    ----------
-    maxima : float64 [R, M]
-        Samples.
-
-    Returns
-    -------
-    location, scale, shape : float64 [R]
-        Of each sample.
     """
     gamma = require_scipy().special.gamma
     ordered = np.sort(maxima, axis=1)

@@ -1,4 +1,4 @@
-"""Whether a fitted tail is the tail of the times: tests of the excesses over a threshold."""
+"""Goodness of fit: whether a law fits the excesses of the times over a threshold."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ SHARES = (0.1, 0.075, 0.05, 0.035, 0.025)
 """Thresholds that are tried, from the lowest on: the share of the sample above them."""
 LEAST_EXCESSES = 50
 HELD_OUT = 0.2
+HELD_OUT_TESTS = tuple(
+    f"Held-out {name}" for name in ("Anderson-Darling", "Cramér-von Mises", "Kolmogorov-Smirnov")
+)
 _ACCEPTED = 0.1
 _PARTS = (0.25, 0.1)
 _DOUBT = 3.0
@@ -39,16 +42,10 @@ _CRITICAL = np.array(
 
 @dataclass(frozen=True)
 class TailFit:
-    """The excesses over the threshold that was chosen.
+    """Ascending excesses over the threshold that was chosen, and their law.
 
-    Attributes
-    ----------
-    tail : ParetoTail
-        Their law.
-    excesses : float64 [K]
-        Ascending.
-    statistic, p_value : float
-        Anderson-Darling of the law against the excesses that it was fitted to.
+    Statistic and p value are Anderson-Darling's of the law against the excesses that it was fitted
+    to.
     """
 
     tail: ParetoTail
@@ -58,16 +55,12 @@ class TailFit:
 
 
 def fit_tail(ordered: Floats) -> TailFit:
-    """Lowest threshold above which the generalised Pareto law fits; else the best of them.
+    """Find the lowest threshold above which the generalised Pareto law fits; else the best one.
 
     Bader, Yan & Zhang 2018, Annals of Applied Statistics 12, choose it the same way: by a series
     of Anderson-Darling tests. A low threshold has many excesses and so a narrow bound, a high one
-    follows the tail of laws that come to their limit late.
-
-    Parameters
-    ----------
-    ordered : float64 [N]
-        All values, ascending, without ties; 10 x `LEAST_EXCESSES` of them at least.
+    follows the tail of laws that come to their limit late. Values are ascending, without ties,
+    10 x `LEAST_EXCESSES` of them at least.
     """
     best: TailFit | None = None
     for share in SHARES:
@@ -94,7 +87,7 @@ def fit_above(ordered: Floats, count: int) -> TailFit:
 
 
 def measure_anderson(standard: Floats) -> float:
-    """A^2 of values that should be standard exponential, ascending."""
+    """Compute A^2 of ascending values that should be standard exponential."""
     count = len(standard)
     odd = 2.0 * np.arange(1, count + 1) - 1.0
     low = np.log(-np.expm1(-np.maximum(standard, 1e-12)))
@@ -102,7 +95,7 @@ def measure_anderson(standard: Floats) -> float:
 
 
 def fitted_survival(statistic: float, shape: float) -> float:
-    """P value of A^2 where the law was fitted to the same excesses.
+    """Return the p value of A^2 where the law was fitted to the same excesses.
 
     Choulakian & Stephens 2001, Technometrics 43: the limit depends on the shape only. The table
     is simulated (400 excesses, 8,000 samples a shape; ``test_goodness.py`` checks it); beyond it
@@ -127,12 +120,7 @@ def check_gap(ordered: Floats) -> tuple[float, float]:
     that law is extended further than it was fitted, its shape is taken `_DOUBT` of its standard
     errors heavier. Of tails with an end whose greatest time is doubled it finds nearly all, the
     law of all excesses 6 %. The lowest threshold is taken, whatever fits there: a high one leaves
-    few values below the hole.
-
-    Returns
-    -------
-    widest, p_value : float
-        The greatest of the normalised distances, and its p value by their number.
+    few values below the hole. The statistic is the greatest normalised distance.
     """
     fit = fit_above(ordered, max(int(SHARES[0] * len(ordered)), LEAST_EXCESSES))
     tail, count = fit.tail, len(fit.excesses)
@@ -152,14 +140,9 @@ def check_stability(ordered: Floats, fit: TailFit) -> tuple[float, float]:
     """Test whether one law holds for the slow values and for the very slowest.
 
     Above a higher threshold v the same law goes on with the scale sigma + xi (v - u) (Coles 2001,
-    section 4.2.2). That is held by likelihood ratio against a law of its own, for a quarter and
-    for a tenth of the excesses; divided by (1 - part), as the part is in the whole too, the ratio
-    is chi-square with 2 degrees of freedom.
-
-    Returns
-    -------
-    ratio, p_value : float
-        Of the part that differs most; the p value counts both (Bonferroni).
+    section 4.2.2). A likelihood ratio tests that against a law of its own, for a quarter and for a
+    tenth of the excesses; divided by (1 - part), as the part is in the whole too, the ratio is
+    chi-square with 2 degrees of freedom. The part that differs most counts (Bonferroni).
     """
     tail, whole = fit.tail, len(fit.excesses)
     parts = {max(int(whole * share), LEAST_EXCESSES) for share in _PARTS}
@@ -175,10 +158,9 @@ def check_stability(ordered: Floats, fit: TailFit) -> tuple[float, float]:
 
 
 def _log_likelihood(excesses: Floats, scale: float, shape: float) -> float:
-    tail = ParetoTail(0.0, scale, shape, 1.0, len(excesses))
-    return -len(excesses) * math.log(scale) - (1.0 + shape) * float(
-        tail.standardize(excesses).sum()
-    )
+    count = len(excesses)
+    standard = ParetoTail(0.0, scale, shape, 1.0, count).standardize(excesses)
+    return -count * math.log(scale) - (1.0 + shape) * float(standard.sum())
 
 
 def check_held_out(fit: TailFit, random: np.random.Generator) -> dict[str, tuple[float, float]]:
@@ -186,11 +168,6 @@ def check_held_out(fit: TailFit, random: np.random.Generator) -> dict[str, tuple
 
     The law is fitted to the other four fifths. Its own error adds at most (held out / fitted) to
     the variance of the deviations, by which the statistics are reduced.
-
-    Returns
-    -------
-    dict of str to (statistic, p value)
-        By the name of the test.
     """
     count = len(fit.excesses)
     held = np.zeros(count, bool)
@@ -208,8 +185,9 @@ def check_held_out(fit: TailFit, random: np.random.Generator) -> dict[str, tuple
     below = float(np.max(np.abs(probability - (place - 1) / number)))
     kolmogorov = max(above, below) / math.sqrt(excess)
     survival = require_scipy().special.kolmogorov
-    return {
-        "Anderson-Darling": (anderson, anderson_survival(anderson)),
-        "Cramér-von Mises": (cramer, cramer_survival(cramer)),
-        "Kolmogorov-Smirnov": (kolmogorov, float(survival(kolmogorov * math.sqrt(number)))),
-    }
+    results = (
+        (anderson, anderson_survival(anderson)),
+        (cramer, cramer_survival(cramer)),
+        (kolmogorov, float(survival(kolmogorov * math.sqrt(number)))),
+    )
+    return dict(zip(HELD_OUT_TESTS, results, strict=True))

@@ -8,7 +8,7 @@ are kept apart. Jobs that changed their variant inside the frame form campaigns 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,25 +60,8 @@ class Sample:
         return ", ".join(value for name, value in self.key if name != "task" and value)
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """Parts of a sample, one of each batch that had some."""
-
-    times_ns: list[Integers] = field(default_factory=list)
-    release_ns: list[Integers] = field(default_factory=list)
-    deadline_ns: list[Integers] = field(default_factory=list)
-    warm_up_ns: list[Integers] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Times of a batch: of its finished jobs, or of its stages. All arrays are [N]."""
-
-    keys: list[tuple[list[str], Integers]]
-    times_ns: Integers
-    release_ns: Integers
-    deadline_ns: Integers
-    warm_up: Flags
+Keys = list[tuple[list[str], Integers]]
+"""For each key name its distinct texts, and for each row the number of its text."""
 
 
 def read_samples(
@@ -101,23 +84,34 @@ def read_samples(
     if times not in (EXECUTION, RESPONSE):
         raise ValueError(f"times must be {EXECUTION} or {RESPONSE}: {times!r}")
     names = [name for name in KEYS if name == "task" or name in by]
-    gathered: dict[tuple[str, ...], _Gathered] = {}
+    gathered: dict[tuple[str, ...], list[Integers]] = {}
     for trace in traces:
         for batch in trace.batches(_COLUMNS):
             rows = _stage_rows(batch, names) if "stage" in by else _job_rows(batch, names, times)
-            _gather(rows, gathered)
-    return [_finish(key, names, found) for key, found in sorted(gathered.items())]
+            _gather(*rows, gathered)
+    samples = []
+    for key, parts in sorted(gathered.items()):
+        times_ns, release_ns, deadline_ns, warm_up = np.concatenate(parts, axis=1)
+        usual = warm_up == 0
+        samples.append(
+            Sample(
+                tuple(zip(names, key, strict=True)),
+                times_ns[usual],
+                release_ns[usual],
+                times_ns[~usual],
+                int(np.median(deadline_ns[usual])) if usual.any() else 0,
+            )
+        )
+    return samples
 
 
-def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
+def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> tuple[Keys, Integers]:
+    """Read keys and (time, release, deadline, warm-up) [4, N] of a batch's finished jobs."""
     finished = np.isin(np.array(batch.column("outcome").to_pylist(), np.str_), FINISHED)
-    columns = {name: read_numbers(batch, name) for name in _TIMES}
-    release_ns = columns["release_ns"]
+    release_ns, completion_ns, deadline_ns = (read_numbers(batch, name) for name in _TIMES)
     stages, offsets = read_stages(batch)
-    if times == RESPONSE:
-        times_ns = columns["completion_ns"] - release_ns
-    else:
-        times_ns = sum_stages(stages, offsets)
+    response = times == RESPONSE
+    times_ns = completion_ns - release_ns if response else sum_stages(stages, offsets)
     keys = []
     for name in names:
         if name == "clocks":
@@ -125,16 +119,12 @@ def _job_rows(batch: pa.RecordBatch, names: list[str], times: str) -> _Rows:
         else:
             texts, codes = encode(campaign_names(batch, name))
         keys.append((texts, codes[finished]))
-    return _Rows(
-        keys,
-        times_ns[finished],
-        release_ns[finished],
-        (columns["absolute_deadline_ns"] - release_ns)[finished],
-        read_warm_up(batch)[finished],
-    )
+    values = np.stack([times_ns, release_ns, deadline_ns - release_ns, read_warm_up(batch)])
+    return keys, values[:, finished]
 
 
-def _stage_rows(batch: pa.RecordBatch, names: list[str]) -> _Rows:
+def _stage_rows(batch: pa.RecordBatch, names: list[str]) -> tuple[Keys, Integers]:
+    """Read keys and (time, release, 0, warm-up) [4, N] of a batch's stages."""
     stages, offsets = read_stages(batch)
     jobs = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
     sizes = _batch_sizes(batch)
@@ -148,13 +138,19 @@ def _stage_rows(batch: pa.RecordBatch, names: list[str]) -> _Rows:
         else:
             keys.append(encode(stages["name" if name == "stage" else name]))
     times_ns = stages["end_ns"] - stages["start_ns"]
-    return _Rows(
-        keys,
-        times_ns,
-        read_numbers(batch, "release_ns")[jobs],
-        np.zeros_like(times_ns),
-        read_warm_up(batch)[jobs],
-    )
+    release_ns, warm_up = read_numbers(batch, "release_ns"), read_warm_up(batch)
+    return keys, np.stack([times_ns, release_ns[jobs], np.zeros_like(times_ns), warm_up[jobs]])
+
+
+def _gather(keys: Keys, values: Integers, gathered: dict[tuple[str, ...], list[Integers]]) -> None:
+    group = np.zeros(values.shape[1], np.int64)
+    for texts, codes in keys:
+        group = group * len(texts) + codes
+    order = np.argsort(group, kind="stable")
+    for chosen in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        if len(chosen):
+            key = tuple(texts[codes[chosen[0]]] for texts, codes in keys)
+            gathered.setdefault(key, []).append(values[:, chosen])
 
 
 def read_numbers(batch: pa.RecordBatch, name: str) -> Integers:
@@ -234,33 +230,3 @@ def _join_clocks(
         text = "+".join(filter(None, distinct))
         joined[job] = known.setdefault(text, len(known))
     return list(known), joined
-
-
-def _gather(rows: _Rows, gathered: dict[tuple[str, ...], _Gathered]) -> None:
-    group = np.zeros(len(rows.times_ns), np.int64)
-    for texts, codes in rows.keys:
-        group = group * len(texts) + codes
-    order = np.argsort(group, kind="stable")
-    bounds = np.flatnonzero(np.diff(group[order])) + 1
-    for chosen in np.split(order, bounds):
-        if not len(chosen):
-            continue
-        key = tuple(texts[codes[chosen[0]]] for texts, codes in rows.keys)
-        found = gathered.setdefault(key, _Gathered())
-        warm = chosen[rows.warm_up[chosen]]
-        usual = chosen[~rows.warm_up[chosen]]
-        found.warm_up_ns.append(rows.times_ns[warm])
-        found.times_ns.append(rows.times_ns[usual])
-        found.release_ns.append(rows.release_ns[usual])
-        found.deadline_ns.append(rows.deadline_ns[usual])
-
-
-def _finish(key: tuple[str, ...], names: list[str], found: _Gathered) -> Sample:
-    deadlines_ns = np.concatenate(found.deadline_ns)
-    return Sample(
-        tuple(zip(names, key, strict=True)),
-        np.concatenate(found.times_ns),
-        np.concatenate(found.release_ns),
-        np.concatenate(found.warm_up_ns),
-        int(np.median(deadlines_ns)) if len(deadlines_ns) else 0,
-    )

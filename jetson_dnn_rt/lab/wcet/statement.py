@@ -1,4 +1,4 @@
-"""What is said about the worst case of one campaign: never a number without its verdict."""
+"""Statement about the worst case of one campaign: never a number without its verdict."""
 
 from __future__ import annotations
 
@@ -21,18 +21,9 @@ class Support(str, enum.Enum):
 
 @dataclass(frozen=True)
 class TestResult:
-    """One test of a condition that the bound rests on.
+    """Result of a test of a condition that the bound rests on (``KPSS``, ``Ljung-Box``, ...).
 
-    Attributes
-    ----------
-    name : str
-        ``KPSS``, ``Ljung-Box``, ``Anderson-Darling, tail``, ...
-    statistic, p_value : float
-        NaN where the test has none.
-    passed : bool
-        Whether the condition may be taken as given.
-    meaning : str
-        What it means in words a roboticist understands, with what to do where it failed.
+    Statistic and p value are NaN where the test has none; `meaning` is the result in plain words.
     """
 
     __test__ = False  # pytest: this is no test class
@@ -48,17 +39,9 @@ class TestResult:
 class Bound:
     """A quantile of the execution time at one exceedance probability per frame.
 
-    Attributes
-    ----------
-    exceedance : float
-        p: a frame takes longer with this probability.
-    support : Support
-        How far it is backed.
-    estimate_ns, upper_ns : float
-        Point estimate and upper bound at the confidence of the campaign; NaN where unproven.
-    method : str
-        ``order statistics``, ``GPD`` or ``GEV``: whose upper bound it is (the larger of the two
-        fits where both were made).
+    Estimate and upper bound (at the confidence of the campaign) are NaN where it is unproven.
+    The method is ``order statistics``, ``GPD`` or ``GEV``: of two fits the one with the larger
+    upper bound.
     """
 
     exceedance: float
@@ -70,38 +53,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Everything that is said about the times of one (model, variant, clocks, cohort).
-
-    Attributes
-    ----------
-    title : str
-        What was measured.
-    count : int
-        N, without warm-up.
-    best_ns, mean_ns, p50_ns, p99_ns, hwm_ns : float
-        Observed; the last is the high-water mark and never called WCET.
-    support : Support
-        `UNPROVEN` as soon as one test failed, else the weakest of the bounds that were given.
-    smallest_supported : float
-        Least exceedance that the sample supports without extrapolation; NaN for none.
-    confidence : float
-        Of the upper bounds.
-    bounds : tuple of Bound
-        By falling exceedance.
-    tests : tuple of TestResult
-        All that were made.
-    extremal_index : float
-        1 = exceedances come singly; 1 / it = mean length of their clusters.
-    longest_burst : int
-        Longest run of consecutive jobs above the 99 % quantile.
-    rule_of_three : float
-        Without any model: nothing above the high-water mark in N runs, so the probability of it
-        is below this at the confidence (3 / N at 95 %).
-    statement : str
-        One sentence: x ms at p per frame, confidence, N, tests, platform; or why there is none.
-    advice : tuple of str
-        What to do next, most useful first.
-    """
+    """Findings about the N times of one (model, variant, clocks, cohort), without warm-up."""
 
     title: str
     count: int
@@ -110,19 +62,29 @@ class Campaign:
     p50_ns: float
     p99_ns: float
     hwm_ns: float
+    """High-water mark; never called WCET."""
     support: Support
+    """`UNPROVEN` as soon as one test failed, else the weakest of the bounds that were given."""
     smallest_supported: float
+    """Least exceedance that the sample supports without extrapolation; NaN for none."""
     confidence: float
     bounds: tuple[Bound, ...]
+    """By falling exceedance."""
     tests: tuple[TestResult, ...]
     extremal_index: float
+    """1 = exceedances come singly; 1 / it = mean length of their clusters."""
     longest_burst: int
+    """Longest run of consecutive jobs above the 99 % quantile."""
     rule_of_three: float
+    """Without any model: nothing above the high-water mark in N runs, so the probability of it is
+    below this at the confidence (3 / N at 95 %)."""
     statement: str
+    """One sentence: x ms at p per frame, confidence, N, tests, platform; or why there is none."""
     advice: tuple[str, ...]
+    """What to do next, most useful first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: times in milliseconds, None for what there is not."""
+        """Convert to JSON types: times in milliseconds, None for NaN."""
         return {
             "title": self.title,
             "verdict": self.support.value,
@@ -163,5 +125,5 @@ class Campaign:
 
 
 def drop_nan(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Replace NaN, which JSON lacks, by None."""
     return None if math.isnan(value) else value

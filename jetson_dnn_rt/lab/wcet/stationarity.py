@@ -1,6 +1,7 @@
-"""Whether times were drawn alike and independently: tests that need no law of the times.
+"""Tests of a series of times, without a law: drawn alike, independently and singly.
 
-Every function returns (statistic, p value) and takes the values in the order of measurement.
+Every ``check_`` function takes values in the order of measurement (`check_clusters` the positions
+of the slow ones) and returns a statistic and its p value.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from jetson_dnn_rt.lab.wcet.extreme_value import Floats, require_scipy
 
 
 def rank(values: Floats) -> Floats:
-    """Ranks from 1; equal values must have been told apart before (`spread_ties`)."""
+    """Rank values from 1; equal ones must have been told apart before (`spread_ties`)."""
     ranks = np.empty(len(values))
     ranks[np.argsort(values, kind="stable")] = np.arange(1, len(values) + 1)
     return ranks
@@ -23,15 +25,8 @@ def spread_ties(values: Floats, random: np.random.Generator) -> tuple[Floats, fl
     """Undo the rounding of a timer: each value is moved at random within its step.
 
     Tests and fits of continuous laws reject rounded times for being rounded. The step is the
-    greatest common divisor of all differences, or, where more than a tenth of the values are
-    ties all the same, the median distance of neighbouring distinct values.
-
-    Returns
-    -------
-    spread : float64 [N]
-        Values + uniform in (-step / 2, step / 2).
-    step : float
-        In the unit of the values.
+    greatest common divisor of all differences, or, where more than a tenth of the values are still
+    ties, the median distance of neighbouring distinct values. It is returned, too.
     """
     distinct = np.unique(values)
     if len(distinct) < 2:
@@ -64,7 +59,7 @@ def check_level(values: Floats) -> tuple[float, float]:
 
 
 def cramer_survival(statistic: float) -> float:
-    """P(omega^2 > x) of the Cramér-von Mises limit; Csörgő & Faraway 1996, equation 1.3."""
+    """Return P(omega^2 > x) of the Cramér-von Mises limit; Csörgő & Faraway 1996, equation 1.3."""
     if statistic <= 0.0:
         return 1.0
     special = require_scipy().special
@@ -84,7 +79,7 @@ def cramer_survival(statistic: float) -> float:
 
 
 def correlate(values: Floats, lags: int) -> Floats:
-    """Autocorrelations at lags 1 to `lags`, by the fast Fourier transform."""
+    """Compute autocorrelations at lags 1 to `lags`, by the fast Fourier transform."""
     residual = values - values.mean()
     size = 1 << (len(values) + lags).bit_length()
     spectrum = np.fft.rfft(residual, size)
@@ -105,7 +100,7 @@ def check_correlation(values: Floats, lags: int) -> tuple[float, float]:
 
 
 def check_runs(values: Floats) -> tuple[float, float]:
-    """Wald & Wolfowitz 1940: runs above and below the median, by the normal limit, two-sided."""
+    """Wald-Wolfowitz (1940): runs above and below the median, two-sided, by the normal limit."""
     above = values > np.median(values)
     count, high = len(values), int(above.sum())
     low = count - high
@@ -135,7 +130,7 @@ def check_same_law(first: Floats, second: Floats) -> tuple[float, float]:
 
 
 def anderson_survival(statistic: float) -> float:
-    """P(A^2 > z) in the limit of many values of a known law (Marsaglia & Marsaglia 2004)."""
+    """Return P(A^2 > z) for many values of a known law (Marsaglia & Marsaglia 2004)."""
     z = statistic
     if z <= 0.0:
         return 1.0
@@ -148,3 +143,45 @@ def anderson_survival(statistic: float) -> float:
     inner = 0.082433 - (0.008056 - 0.0003146 * edge) * edge
     power = 1.0776 - (2.30695 - (0.43424 - inner * edge) * edge) * edge
     return float(-math.expm1(-math.exp(power)) * math.exp(-1.0 * (z - edge)))
+
+
+def estimate_extremal_index(positions: npt.NDArray[np.int64]) -> float:
+    """Estimate the extremal index from the times between exceedances at ascending positions.
+
+    It needs no choice of a run length: Ferro & Segers 2003, Journal of the Royal Statistical
+    Society B 65, equations 5 and 6. In (0, 1]: 1 = singly, 1 / it = mean number in a cluster; NaN
+    with less than two.
+    """
+    if len(positions) < 2:
+        return float("nan")
+    gaps = np.diff(positions).astype(float)
+    if gaps.max() <= 2.0:
+        return float(min(1.0, 2.0 * gaps.sum() ** 2 / (len(gaps) * (gaps**2).sum())))
+    square = max(float(((gaps - 1.0) * (gaps - 2.0)).sum()), 1e-300)
+    return float(min(1.0, 2.0 * (gaps - 1.0).sum() ** 2 / (len(gaps) * square)))
+
+
+def check_clusters(positions: npt.NDArray[np.int64], count: int) -> tuple[float, float]:
+    """Test whether exceedances follow each other sooner than independent ones would.
+
+    `positions` are their ascending places in a series of `count` values. Between independent
+    exceedances of probability q the times are geometric, so the number of those that are at most w
+    long is binomial; w is a quarter of the mean time. The statistic is the extremal index, the
+    p value is one-sided.
+    """
+    index = estimate_extremal_index(positions)
+    if len(positions) < 10:
+        return index, 1.0
+    share = len(positions) / count
+    window = max(1, round(0.25 / share))
+    gaps = np.diff(positions)
+    near = int(np.count_nonzero(gaps <= window))
+    expected = 1.0 - (1.0 - share) ** window
+    survival = require_scipy().special.bdtrc
+    return index, float(survival(near - 1, len(gaps), expected)) if near else 1.0
+
+
+def longest_run(above: npt.NDArray[np.bool_]) -> int:
+    """Return the greatest number of consecutive True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], above, [False]]).astype(np.int8)))
+    return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0

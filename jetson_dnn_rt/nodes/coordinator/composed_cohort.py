@@ -39,12 +39,12 @@ class ComposedCohort:
     @property
     def workers(self) -> int:
         """Stages that run side by side."""
-        return self._host.workers
+        return self._host.session.split.workers
 
     @property
     def interference(self) -> tuple[float, ...]:
         """The slow-down side by side, as far as it was measured when the tasks were loaded."""
-        return tuple(self._host.cohort_slowdown.values()) or ALONE
+        return tuple(self._host.session.cohort_slowdown.values()) or ALONE
 
     @property
     def met(self) -> int:
@@ -55,7 +55,7 @@ class ComposedCohort:
     @property
     def failure(self) -> str:
         """Why the executor replaced the coordinator; empty while it uses it."""
-        return self._host.executor.selector_failure if self._host.running else ""
+        return self._host.executor.selector_failure if self._host.session.running else ""
 
     def signature(self) -> object:
         """Active tasks with variants and deadlines: when it changes, tables are made again."""
@@ -109,7 +109,7 @@ class ComposedCohort:
 
     def stop(self, coordinator: Coordinator) -> None:
         """Take the coordinator out; each task stays in the variant that last met a deadline."""
-        if not self._host.running:
+        if not self._host.session.running:
             return
         executor = self._host.executor
         kept = self._choose_kept(coordinator) if coordinator.policy.adjusts_variants else {}

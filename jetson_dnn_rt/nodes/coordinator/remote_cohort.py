@@ -19,6 +19,7 @@ from rcl_interfaces.msg import Parameter, ParameterEvent, ParameterType, Paramet
 from rcl_interfaces.srv import GetParameters, SetParameters
 from std_msgs.msg import Float64
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.basis import ALONE
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
@@ -35,7 +36,7 @@ from jetson_dnn_rt.nodes.coordinator.remote_values import (
 from jetson_dnn_rt.nodes.process.qos import RELIABLE
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.task_state import TaskState
-from jetson_dnn_rt.tasks import Outcome, StageRecord, TaskParameters, Work
+from jetson_dnn_rt.tasks import Outcome, StageRecord, Work
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -131,8 +132,11 @@ class RemoteTask:
         name = self.full_name = node.resolve_topic_name(table.task)
         variants = table.variants
         self._state = TaskState(
-            TaskParameters(
-                table.task, table.deadline_ns, table.period_ns, table.stages, variants, variants[0]
+            TaskConfig(table.task).for_engine(
+                table.stages,
+                variants,
+                period_ns=table.period_ns,
+                deadline_ns=table.deadline_ns,
             )
         )
         for variant in variants:

@@ -62,10 +62,10 @@ class ParameterSet(Generic[Values]):
     node : Node
         Where they are declared.
     declaration : type
-        A frozen dataclass whose fields are made by `parameter`; its ``__post_init__`` raises
+        A frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
         `ConfigurationError` for combinations that cannot be used.
     defaults : mapping, optional
-        Defaults of this node that differ from those of the dataclass.
+        Defaults of this node by field, and the values of fields that are no parameters.
     is_fixed : callable
         Whether parameters that are not dynamic may not change now.
     on_change : callable
@@ -90,7 +90,9 @@ class ParameterSet(Generic[Values]):
     ) -> None:
         self._items = {item.name: item for item in describe(declaration)}
         self._is_fixed, self.on_change = is_fixed, on_change
-        values: dict[str, Any] = {}
+        declared_fields = {item.field for item in self._items.values()}
+        # Fields that are no parameters get their values from the node.
+        values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
         try:
             for item in self._items.values():
                 default = (defaults or {}).get(item.field, item.default)

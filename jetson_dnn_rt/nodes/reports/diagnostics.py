@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
-from jetson_dnn_rt.nodes.tasks.arrivals import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.tasks.streams import STALE_PERIODS, ArrivalSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS, describe_error
 
 if TYPE_CHECKING:

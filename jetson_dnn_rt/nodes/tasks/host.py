@@ -1,29 +1,22 @@
-"""What the tasks of one process share: executor, image subscriptions, verdict, trace, clocks."""
+"""What the nodes of one process share: session, image subscriptions, trace, clocks."""
 
 from __future__ import annotations
 
-import gc
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import AUTO, TaskConfig
 from jetson_dnn_rt.coordinator.clock_thread import ClockThread, ClockWatch
-from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.nodes.process.parameters import read_parameters
-from jetson_dnn_rt.nodes.tasks.batch_groups import BatchGroups
-from jetson_dnn_rt.nodes.tasks.fanout import FrameListener
 from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.realtime import Realtime
-from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit
-from jetson_dnn_rt.scheduling.analysis import Verdict
+from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
@@ -37,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Host:
-    """Owns the executor; tasks add themselves to it and ask it for their frames.
+    """Owns the session of a process and brings it frames.
 
     Parameters
     ----------
@@ -47,6 +40,13 @@ class Host:
         Cameras of this process, by name.
     find_clocks : callable
         Returns the owner of the clocks, where it is in this process and configured.
+
+    Attributes
+    ----------
+    session : Session
+        A new one at each `start`.
+    cascading : bool
+        Whether the tasks are being activated together, with one `commit` at the end.
     """
 
     def __init__(
@@ -62,135 +62,90 @@ class Host:
         self._clock_watch: ClockWatch | None = None
         self._clock_log = ClockLog()
         self._watch_wanted = False
+        self._inputs: dict[InputKey, ImageInput] = {}
         self.cameras = dict(cameras or {})
         self.cascading = False
-        self.cores = 1
-        self.verdict: Verdict | None = None
-        self.split = CoreSplit(1, 1)
-        self.cohort_slowdown: dict[int, float] = {}
-        self.models: dict[str, Model] = {}
-        self.batches = BatchGroups()
-        self.build_turn = threading.Lock()
-        self._refuse = False
-        self._executor: Executor | None = None
-        self._inputs: dict[InputKey, ImageInput] = {}
+        self.session = Session(PerceptionConfig(()), log=node.get_logger())
 
     @property
     def executor(self) -> Executor:
         """The running executor."""
-        if self._executor is None:
-            raise ConfigurationError("configure the node that owns the executor first")
-        return self._executor
-
-    @property
-    def running(self) -> bool:
-        """Whether the executor runs."""
-        return self._executor is not None
+        return self.session.executor
 
     @property
     def realtime(self) -> Realtime | None:
         """The real-time set-up, None before `start`."""
-        return None if self._executor is None else self._executor.realtime
+        return self.session.executor.realtime if self.session.running else None
 
     @property
     def inputs(self) -> tuple[ImageInput, ...]:
         """The image subscriptions there are now."""
         return tuple(self._inputs.values())
 
-    @property
-    def workers(self) -> int:
-        """Of the executor."""
-        return self.split.workers
-
-    def start(self, parameters: ProcessConfig, threads: int | str = 0) -> None:
-        """Start the executor.
-
-        Parameters
-        ----------
-        parameters : ProcessConfig
-            Of the process.
-        threads : int or str
-            Of one inference of tasks that name no number: a number, 0 = the cores divided by the
-            workers, ``auto`` = all cores and one worker until `share_cores` is called.
-        """
-        workers = 1 if threads == AUTO else parameters.workers
-        self._refuse = parameters.on_unschedulable == "refuse"
-        executor = Executor(
-            workers,
-            parameters.discipline,
-            parameters,
-            max_inflight=parameters.device_limits,
-        )
-        if parameters.trace_dir:
+    def start(self, process: ProcessConfig, threads: int | str = 0) -> None:
+        """Start a session; `threads` as `PerceptionConfig` has them."""
+        config = PerceptionConfig((), process=process, threads=threads)
+        self.session = Session(config, log=self._node.get_logger())
+        if process.trace_dir:
             self._watch_wanted = True
-            self._trace_room.limit_mb = parameters.trace_limit_mb
+            self._trace_room.limit_mb = process.trace_limit_mb
             self._trace = JobTrace(
-                Path(parameters.trace_dir).expanduser(),
+                Path(process.trace_dir).expanduser(),
                 self._node.get_name(),
                 self.clocks_at,
                 self._trace_room,
             )
-            executor.add_observer(self._trace.observe)
-        executor.start()
-        self._executor = executor
-        with executor.realtime.as_worker():
-            self.cores = count_cores()
-        own = threads if isinstance(threads, int) else 0
-        self.split = CoreSplit(workers, own or max(1, self.cores // workers))
-
-    def share_cores(self, split: CoreSplit, models: Mapping[str, Model]) -> None:
-        """Take what a trial found best, and the models that it loaded; before the tasks load."""
-        self.split, self.models = split, dict(models)
-        self.executor.set_workers(split.workers)
-
-    def count_threads(self, values: TaskConfig) -> int:
-        """Threads of one inference of a task."""
-        return values.fixed_threads or self.split.threads
-
-    def set_slowdown(self, slowdown: dict[int, float]) -> None:
-        """Let budgets begin with the slow-down that was measured; before tasks are activated."""
-        self.cohort_slowdown = slowdown
-        self.executor.set_cohort_slowdown(slowdown)
+        self.session.start()
+        if self._trace is not None:
+            self.executor.add_observer(self._trace.observe)
 
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
-        """Drop all subscriptions and stop the executor; a host that is not started stays so.
+        """Drop all subscriptions and stop the session; stages that still run get `timeout_s`.
 
-        Parameters
-        ----------
-        timeout_s : float
-            For stages that still run.
-        quickly : bool
-            The process ends: leave the trace as it is on disk.
+        `quickly`: the process ends, leave the trace as it is on disk.
         """
         for key in list(self._inputs):
             self._inputs.pop(key).close()
-        self.verdict = None
-        self.cohort_slowdown, self.models = {}, {}
-        if self._executor is not None:
-            executor, self._executor = self._executor, None
-            if not executor.stop(timeout_s):
-                self._node.get_logger().error("a stage hangs: its thread is left behind")
-            trace, self._trace = self._trace, None
-            if trace is not None:
-                trace.close(quickly=quickly)
-            watch, self._clock_watch = self._clock_watch, None
-            if watch is not None:
-                watch.stop(timeout_s)
-            self._watch_wanted = False
-            if executor.realtime.parameters.gc_freeze:
-                # Else the cycles among what was frozen would never be freed.
-                gc.unfreeze()
-                gc.collect()
+        self.session.stop(timeout_s)
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            trace.close(quickly=quickly)
+        watch, self._clock_watch = self._clock_watch, None
+        if watch is not None:
+            watch.stop(timeout_s)
+        self._watch_wanted = False
 
-    # -- tasks and what is known of them -------------------------------------------------------
+    def commit(self) -> None:
+        """Judge the active tasks, then trace them; the errors are those of `Session.commit`.
 
-    def join(self, task: str, node: TaskNode) -> None:
-        """A task becomes active."""
-        self._tasks[task] = node
+        Raises
+        ------
+        ConfigurationError
+            When they are to be traced and the folder cannot be written.
+        """
+        self.session.commit()
+        if self._watch_wanted and self._clock_watch is None and self._find_clocks() is None:
+            self._clock_watch = ClockWatch()
+        self._find_log()
+        if self._trace is not None:
+            nodes: dict[str, Node] = {
+                self._node.get_name(): self._node,
+                **self.cameras,
+                **self._tasks,
+            }
+            self._trace.begin(
+                describe_run(
+                    "nodes",
+                    _describe_tasks(self._tasks),
+                    settings=self.executor.realtime.settings,
+                    parameters={
+                        "workers": self.session.split.workers,
+                        **{name: read_parameters(node) for name, node in nodes.items()},
+                    },
+                )
+            )
 
-    def leave(self, task: str) -> None:
-        """A task is active no more."""
-        self._tasks.pop(task, None)
+    # -- clocks and trace ----------------------------------------------------------------------
 
     def want_clocks(self) -> None:
         """Look at the clocks from the next `commit` on, where nobody in this process does."""
@@ -203,7 +158,7 @@ class Host:
     def _find_log(self) -> ClockLog:
         source = self._find_clocks() or self._clock_watch
         if source is not None:
-            # Kept: of the last jobs it is asked when its owner has gone already.
+            # Kept: its owner may be gone when it is asked for the last jobs.
             self._clock_log = source.log
         return self._clock_log
 
@@ -216,19 +171,10 @@ class Host:
         """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
         return ("", {}) if self._trace is None else self._trace.describe()
 
-    def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
-        """Bring frames to a task: from a camera of this process, else from a topic.
+    # -- frames --------------------------------------------------------------------------------
 
-        Parameters
-        ----------
-        task : str
-            Name of the task.
-        listener : FrameListener
-            The task.
-        camera : str
-            Name of a camera of this process; empty = take the topic of `key`.
-        key : InputKey
-            Topic, transport and quality of service.
+    def connect(self, task: str, node: TaskNode, camera: str, key: InputKey) -> None:
+        """Bring frames to a task: from a camera of this process, else from the topic of `key`.
 
         Raises
         ------
@@ -236,7 +182,7 @@ class Host:
             When there is no such camera, or another task has the topic with other settings.
         """
         if camera:
-            self.camera(camera).fanout.add(task, listener)
+            self.camera(camera).fanout.add(task, node)
             return
         if key not in self._inputs:
             rival = next((k for k in self._inputs if k.topic == key.topic), None)
@@ -248,11 +194,20 @@ class Host:
             self._inputs[key] = ImageInput(self._node, key, self.submit)
             # The calling thread runs the callbacks that bring frames.
             self.executor.realtime.apply_to_io()
-        self._inputs[key].fanout.add(task, listener)
+        self._inputs[key].fanout.add(task, node)
+
+    def join(self, task: str, node: TaskNode) -> None:
+        """A task became active."""
+        self._tasks[task] = node
+
+    def leave(self, task: str) -> None:
+        """A task is active no more: bring it no frames; a subscription that nobody uses goes."""
+        self.disconnect(task)
+        self._tasks.pop(task, None)
 
     def submit(self, tasks: Sequence[str], frame: Frame, capture_ns: int) -> None:
         """Release a frame in tasks that are connected to its stream."""
-        self.executor.submit(tasks, frame, capture_ns)
+        self.session.submit(frame, tasks, capture_ns=capture_ns)
 
     def disconnect(self, task: str) -> None:
         """Bring no more frames to a task; a subscription that nobody uses goes."""
@@ -268,60 +223,11 @@ class Host:
         return self._inputs.get(key)
 
     def camera(self, name: str) -> CameraNode:
-        """A camera of this process.
-
-        Raises
-        ------
-        ConfigurationError
-            When there is none of that name.
-        """
+        """A camera of this process; ConfigurationError when there is none of that name."""
         if name not in self.cameras:
             known = ", ".join(self.cameras) or "none"
             raise ConfigurationError(f"camera {name!r} is not in this process (there: {known})")
         return self.cameras[name]
-
-    def commit(self) -> None:
-        """All tasks are there: say whether they fit, trace them, exempt them from collection.
-
-        Raises
-        ------
-        UnschedulableError
-            When they do not and the configuration refuses that.
-        ConfigurationError
-            When they are to be traced and the folder cannot be written.
-        """
-        self.batches.seed(self.executor)
-        verdict = self.verdict = self.executor.analyse()
-        logger = self._node.get_logger()
-        if verdict.schedulable:
-            logger.info(str(verdict))
-        elif verdict.schedulable is False and self._refuse:
-            raise UnschedulableError(str(verdict))
-        else:
-            logger.warning(
-                f"{verdict}: frames will be skipped; lengthen deadline_ms, lower the rate, or "
-                "choose a faster variant or a smaller model"
-            )
-        self.executor.realtime.freeze()
-        if self._watch_wanted and self._clock_watch is None and self._find_clocks() is None:
-            self._clock_watch = ClockWatch()
-        self._find_log()
-        nodes: dict[str, Node] = {self._node.get_name(): self._node, **self.cameras, **self._tasks}
-        if self._trace is not None:
-            self._trace.begin(
-                describe_run(
-                    "nodes",
-                    _describe_tasks(self._tasks),
-                    settings=self.executor.realtime.settings,
-                    parameters={
-                        "workers": self.workers,
-                        **{name: read_parameters(node) for name, node in nodes.items()},
-                    },
-                )
-            )
-        for setting in self.executor.realtime.settings:
-            if not setting.applied:
-                logger.warning(f"{setting.name} is not applied: {setting.detail}")
 
 
 def _describe_tasks(nodes: Mapping[str, TaskNode]) -> dict[str, TracedTask]:

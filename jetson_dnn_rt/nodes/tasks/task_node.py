@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from rclpy.clock import Clock, ClockType
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.config.task import (
-    DEFAULT_FREQUENCY_HZ,
-    TaskConfig,
-    defaults_of,
-)
+from jetson_dnn_rt.config.task import DEFAULT_FREQUENCY_HZ, TaskConfig, defaults_of
 from jetson_dnn_rt.errors import ConfigurationError, StillRunningError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
@@ -27,37 +21,35 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     processing_status,
 )
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
-from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
-from jetson_dnn_rt.nodes.tasks.background_build import JOIN_TIMEOUT_S, BackgroundBuild
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
 from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
-from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
-from jetson_dnn_rt.nodes.tasks.task_timing import FINISHED, TaskTiming
+from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
+from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
+from jetson_dnn_rt.runtime.session import FINISHED, Session
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.safety.faults import safe_text
-from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
-
-BUILD_PERIOD_S = 0.5
-"""How often it is looked for variants that have been built."""
+from jetson_dnn_rt.tasks import JobRecord, Work
 
 PUBLISHED_NS = "published_ns"
 """Key in a work's scratch: when its result had been handed to ROS, on the steady clock."""
 
 
 class TaskNode(ManagedNode):
-    """A lifecycle node that runs one model; alone with an executor of its own, or composed.
+    """A lifecycle node that runs one model; alone with a session of its own, or composed.
 
     Parameters
     ----------
     name : str
         Of the node.
     task : str
-        Name of the task in the executor; by default the node's.
+        Name of the task in the session; by default the node's.
     host : Host, optional
-        The composed process' executor and streams; without it the node has its own.
+        Of the composed process; without it the node has its own.
     precedence : int
         Among tasks with equal deadlines the one with the least goes first.
     primary : bool
@@ -67,8 +59,6 @@ class TaskNode(ManagedNode):
         Defaults of parameters that differ from those of `TaskConfig`.
     observer : callable, optional
         Sees every job that ends, on the delivery thread.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
     """
 
     def __init__(
@@ -88,7 +78,7 @@ class TaskNode(ManagedNode):
         self._declared = ParameterSet(
             self,
             TaskConfig,
-            defaults=defaults,
+            defaults={"name": self.task, **(defaults or {})},
             is_fixed=lambda: not self.is_unconfigured,
             on_change=self._apply,
         )
@@ -99,12 +89,8 @@ class TaskNode(ManagedNode):
             )
         self.host = host or Host(self)
         self._precedence, self._primary, self._observer = precedence, primary, observer
-        self._loaded: LoadedTask | None = None
         self._results: ResultTopics | None = None
         self._closables: list[Any] = []
-        self._build: BackgroundBuild | None = None
-        self._build_timer: Any = None
-        self._added = False
         self._enabled = True
         self._arrivals = Arrivals()
         self.timing = TaskTiming(self.parameters.wcet_exceedance)
@@ -130,14 +116,20 @@ class TaskNode(ManagedNode):
         return self._declared.value
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes; empty while unconfigured."""
-        return () if self._loaded is None else self._loaded.model.labels
+    def session(self) -> Session:
+        """The session that the task runs in."""
+        return self.host.session
 
     @property
-    def loaded(self) -> LoadedTask | None:
+    def loaded(self) -> Task | None:
         """Model and variants; None while unconfigured."""
-        return self._loaded
+        return self.session.tasks.get(self.task)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes; empty while unconfigured."""
+        loaded = self.loaded
+        return () if loaded is None else loaded.model.labels
 
     @property
     def input_key(self) -> InputKey:
@@ -163,12 +155,9 @@ class TaskNode(ManagedNode):
 
     @property
     def frame_size(self) -> tuple[int, int]:
-        """Height and width of the frames that will come, as far as it is known.
+        """Height and width of the frames that will come, as far as they are known.
 
-        Raises
-        ------
-        ConfigurationError
-            When its camera is not in the process, or not configured.
+        ConfigurationError when its camera is not in the process, or not configured.
         """
         values = self.parameters
         if not values.camera:
@@ -180,7 +169,7 @@ class TaskNode(ManagedNode):
 
     @property
     def deadline_ns(self) -> int:
-        """Relative deadline; costs are rounded up, deadlines down."""
+        """Relative deadline."""
         return self._deadline_ns(self.parameters)
 
     # -- lifecycle -----------------------------------------------------------------------------
@@ -191,7 +180,6 @@ class TaskNode(ManagedNode):
             self.host.start(self._host_parameters.value, self.parameters.threads)
         values = self.parameters
         self.timing = self._make_timing(values)
-        executor = self.host.executor
         logger = self.get_logger()
 
         def log(text: str) -> None:
@@ -200,21 +188,9 @@ class TaskNode(ManagedNode):
             self._diagnostics.publish()
 
         self._diagnostics.publish()
-        # Threads that a back end starts in here inherit the workers' scheduling.
-        with executor.realtime.as_worker():
-            self._loaded = LoadedTask(
-                values,
-                self.frame_size,
-                threads=self.host.count_threads(values),
-                clock=executor.clock,
-                log=log,
-                find_like=self.host.batches.find_like,
-                model=self.host.models.pop(self.task, None),
-            )
-        self.host.batches.join(self.task, self._loaded)
-        self._loaded.choose_variant(values.variant)
-        if self._loaded.allocate_frame is not None:
-            self.host.camera(values.camera).use_memory(self.task, self._loaded.allocate_frame)
+        loaded = self.session.load(values, self.frame_size, log=log, on_device=bool(values.camera))
+        if loaded.allocate_frame is not None:
+            self.host.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
         self._arrivals = Arrivals()
         self.published = 0
         qos = make_qos(values.output_qos, values.output_qos_depth)
@@ -225,147 +201,51 @@ class TaskNode(ManagedNode):
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
         self._reports = TimingReports(
-            self, self.timing, lambda: self._loaded.variant_names if self._loaded else ()
+            self, self.timing, lambda: self.loaded.variant_names if self.loaded else ()
         )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
 
     def activate(self) -> None:
-        """Add the task to the executor, then let its frames come."""
-        loaded, values = self._loaded, self.parameters
-        assert loaded is not None
-        names = loaded.variant_names  # there may be one more in a moment
-        self.host.executor.add_task(
-            TaskParameters(
-                name=self.task,
-                deadline_ns=self.deadline_ns,
-                period_ns=int(1e9 / self.frequency_hz),
-                stages=loaded.stage_names,
-                variants=names,
-                variant=loaded.choose_variant(values.variant),
-                max_age_ns=int(values.max_age_ms * 1e6),
-                budget_quantile=values.budget_quantile,
-                precedence=self._precedence,
-                priority=values.priority,
-                batch_group=self.host.batches.find_group(self.task),
-            ),
-            loaded.stages,
+        """Let the task run, then let its frames come."""
+        self.session.activate(
+            self.task,
             self._on_record,
-            warm_up_times_ns={name: loaded.warm_up_times_ns[name] for name in names},
-            restart=self._rebuild,
-            stage_timeout_ns=int(values.stage_timeout_ms * 1e6),
+            period_ns=int(1e9 / self.frequency_hz),
+            deadline_ns=self.deadline_ns,
+            precedence=self._precedence,
         )
-        self._added = True
         self.host.join(self.task, self)
         if not self.host.cascading:
             self.host.commit()
-        self.host.connect(self.task, self, values.camera, self.input_key)
-        self._start_build()
+        self.host.connect(self.task, self, self.parameters.camera, self.input_key)
+        self.session.start_build(self.task, self.get_logger())
 
     def deactivate(self) -> None:
         """Stop the frames, end the jobs, forget the task."""
-        self.host.disconnect(self.task)
         self.host.leave(self.task)
-        if self._added:
-            self._added = False
-            self.host.executor.remove_task(self.task)
+        self.session.deactivate(self.task)
 
     def cleanup(self) -> None:
         """Give model and publishers back."""
         self._close_topics()
-        if self._build is not None and not self._build.stop(JOIN_TIMEOUT_S):
-            self.get_logger().error("a variant that is being loaded hangs: it is left behind")
-        self._end_build()
-        if self._loaded is not None:
-            self._give_back(self._loaded)
-            self._loaded = None
+        self.session.unload(self.task)
         if self._host_parameters is not None:
             self.host.stop()
 
     def end(self) -> None:
         """Stop at once."""
         self.host.disconnect(self.task)
-        self._added = False
-        if self._build is not None:
-            self._build.stop()
-        self._end_build()
+        self.session.stop_build(self.task)
         if self._host_parameters is not None:
             self.host.stop(timeout_s=0.2, quickly=True)
         # With their threads, which would keep the node and its DDS participant alive.
         self._close_topics()
 
-    def _give_back(self, loaded: LoadedTask) -> None:
-        """Close what a task runs on, as soon as none of its stages is in it."""
-        groups = self.host.batches.leave(self.task)
-
-        def close() -> None:
-            loaded.close()
-            for group in groups:
-                group.close()
-
-        if not self.host.running:
-            close()
-        elif not self.host.executor.when_unused(self.task, close):
-            self.get_logger().error(
-                "a stage has not returned: its model is given back when it does"
-            )
-
     def _close_topics(self) -> None:
         while self._closables:
             self._closables.pop().close()
         self._results = self._reports = None
-
-    # -- variants that are built meanwhile -----------------------------------------------------
-
-    @property
-    def build_progress(self) -> str:
-        """What the build in the background is at; empty when there is none."""
-        return "" if self._build is None else self._build.progress
-
-    def _start_build(self) -> None:
-        """Build what is missing, now that nobody is warming up any more; only cleanup ends it."""
-        loaded, values = self._loaded, self.parameters
-        assert loaded is not None
-        if self._build is not None or not loaded.missing or not values.build_missing:
-            return
-        self._build = BackgroundBuild(
-            self.task,
-            values,
-            loaded,
-            self.host.build_turn,
-            self.host.executor.realtime,
-            self.get_logger(),
-        )
-        self._build.start()
-        self._build_timer = self.create_timer(
-            BUILD_PERIOD_S, self._take_built, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
-
-    def _take_built(self) -> None:
-        """Let the task run what has become ready, on the thread of its transitions."""
-        build, loaded = self._build, self._loaded
-        assert build is not None
-        assert loaded is not None
-        while (name := build.take()) is not None:
-            if self._added and not loaded.hand_over(name, partial(self._add_variant, name)):
-                build.put_back(name)
-                return
-            self.get_logger().info(f"variant {name} is ready")
-        if build.over:
-            self._end_build()
-
-    def _add_variant(self, name: str, stages: Any, times_ns: Any) -> None:
-        executor, loaded = self.host.executor, self._loaded
-        assert loaded is not None
-        executor.add_variant(self.task, name, stages, times_ns)
-        if loaded.choose_variant(self.parameters.variant) == name:
-            executor.set_variant(self.task, name)
-            self.get_logger().info(f"variant {name} runs from the next frame on")
-
-    def _end_build(self) -> None:
-        if self._build is not None:
-            self._build = None
-            self.destroy_timer(self._build_timer)
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -381,26 +261,23 @@ class TaskNode(ManagedNode):
             self.host.executor.reject(self.task, frame, capture_ns, reason)
             self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
 
-    def _on_record(self, record: JobRecord, work: Work) -> None:
-        """A job ended: publish its result, then what its timing was; on the delivery thread."""
-        values = self.parameters
-        finished = record.outcome in FINISHED
-        valid = record.outcome is Outcome.MET or (finished and values.late_results == "publish")
-        if valid and work.result is not None and self._results is not None:
-            self._results.publish(work.result, work.frame)
+    def _on_record(self, record: JobRecord, work: Work, result: Result | None) -> None:
+        """Publish the result of a job that ended, then its timing; on the delivery thread."""
+        if result is not None and self._results is not None:
+            self._results.publish(result, work.frame)
             self.published += 1
         published_ns = time.monotonic_ns()
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
         now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
         if self._reports is not None:
-            self._reports.observe(record, now, finished)
-        if valid and work.result is not None and self._debug_image.wanted:
+            self._reports.observe(record, now, record.outcome in FINISHED)
+        if result is not None and self._debug_image.wanted:
             caption = (
                 f"{self.task}  {record.variant}  {record.response_time_ns / 1e6:.1f} ms  "
                 f"{record.outcome.value}"
             )
-            self._debug_image.put(DebugItem(work.frame, work.result, caption))
+            self._debug_image.put(DebugItem(work.frame, result, caption))
         if self._observer is not None:
             self._observer(record, work)
 
@@ -408,32 +285,20 @@ class TaskNode(ManagedNode):
 
     def _apply(self, before: TaskConfig, values: TaskConfig) -> None:
         """Bring dynamic parameters into effect, from the next frame on."""
-        loaded = self._loaded
-        if loaded is None:
+        if self.loaded is None:
             return
-        switched = values.variant != before.variant
-        variant = loaded.resolve_variant(values.variant) if switched else ""
-        if self._added:
-            executor = self.host.executor
-            if switched:
-                try:
-                    executor.set_variant(self.task, variant)
-                except ValueError as error:  # withdrawn
-                    raise ConfigurationError(str(error)) from error
-            executor.set_deadline(self.task, self._deadline_ns(values))
-            executor.set_max_age(self.task, int(values.max_age_ms * 1e6))
-        loaded.apply_thresholds(values)
+        self.session.update(values, self._deadline_ns(values))
         if values.confidence_threshold != before.confidence_threshold:
             self._labels.publish(self.labels, values.confidence_threshold)
 
     def _deadline_ns(self, values: TaskConfig) -> int:
-        return int(values.deadline_ms * 1e6) or int(1e9 / self.frequency_hz)
+        return values.deadline_ns(int(1e9 / self.frequency_hz))
 
     def _on_enable(self, request: Any, response: Any) -> Any:
         self._enabled = request.data
         response.success = True
         response.message = "frames are taken" if request.data else "frames are ignored"
-        if request.data and self._added:
+        if request.data and self.session.is_active(self.task):
             try:
                 retried = self.host.executor.retry(self.task)
             except StillRunningError as error:
@@ -443,7 +308,7 @@ class TaskNode(ManagedNode):
         return response
 
     def _make_timing(self, values: TaskConfig) -> TaskTiming:
-        """Statistics that begin anew, and the profile that they are compared with."""
+        """Statistics from nothing, and the profile that they are compared with."""
         host, profiles = self.host, load_time_profiles(values.profile, self.task)
         if not profiles.source:
             drift = DriftWatch(profiles, host.clocks_set_at)
@@ -452,14 +317,6 @@ class TaskNode(ManagedNode):
                 host.want_clocks()
             drift = DriftWatch(profiles, lambda ns: host.clocks_set_at(ns) or host.clocks_at(ns))
         return TaskTiming(values.wcet_exceedance, values.statistics_half_life, drift)
-
-    def _rebuild(self) -> Any:
-        """Replace the stages after one hung; called on a thread of the executor."""
-        loaded = self._loaded
-        if loaded is None:
-            raise ConfigurationError("the node was cleaned up meanwhile")
-        with self.host.executor.realtime.as_worker():
-            return loaded.rebuild(partial(self.host.executor.when_unused, self.task))
 
     # -- diagnostics ---------------------------------------------------------------------------
 
@@ -505,7 +362,7 @@ class TaskNode(ManagedNode):
     @property
     def snapshot(self) -> Any:
         """The executor's counts of this task; None while it is not active."""
-        if not self._added or not self.host.running:
+        if not self.session.is_active(self.task):
             return None
         self.host.executor.check_watchdog()
         return self.host.executor.snapshot(self.task)

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from diagnostic_msgs.msg import DiagnosticStatus
 
     from jetson_dnn_rt.nodes.tasks.host import Host
-    from jetson_dnn_rt.nodes.tasks.loading import LoadedTask
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
     from jetson_dnn_rt.nodes.tasks.task_timing import TimingSnapshot
+    from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.runtime.executor import TaskSnapshot
+    from jetson_dnn_rt.runtime.task import Task
 
 
 def processing_limits(node: TaskNode) -> ProcessingLimits:
@@ -46,8 +47,8 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
         if level == OK and node.host.executor.selector_failure:
             level, message = WARN, f"selector set aside: {node.host.executor.selector_failure}"
     if node.loaded is not None:
-        values |= _variants(node.loaded, node.build_progress)
-        values |= node.host.batches.describe(node.task)
+        values |= _variants(node.loaded, node.session.find_build(node.task))
+        values |= node.session.batches.describe(node.task)
         lost = set(node.loaded.left_out) - set(node.loaded.missing)
         if level == OK and lost:
             level, message = WARN, "left out: " + ", ".join(sorted(lost))
@@ -57,7 +58,7 @@ def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
     values |= host_values(node.host)
     if level == OK and (lack := node.host.describe_trace()[0]):
         level, message = WARN, lack
-    verdict = node.host.verdict
+    verdict = node.session.verdict
     active = level == OK and node.state_name == "active"
     if active and verdict is not None and verdict.schedulable is not True:
         level, message = WARN, str(verdict)
@@ -104,7 +105,7 @@ def _describe_drift(state: DriftState) -> str:
     )
 
 
-def _variants(loaded: LoadedTask, build_progress: str) -> dict[str, object]:
+def _variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, object]:
     """What is loaded, what is not and why, and how far its building is."""
     values: dict[str, object] = {
         "stages": len(loaded.stage_names) - 2,
@@ -114,26 +115,27 @@ def _variants(loaded: LoadedTask, build_progress: str) -> dict[str, object]:
         "left_out": ", ".join(loaded.left_out) or "none",
     }
     values |= {f"left_out.{variant}": why for variant, why in loaded.left_out.items()}
-    if build_progress:
-        values["build"] = build_progress
+    if build is not None:
+        values["build"] = build.progress
     return values
 
 
 def host_values(host: Host) -> dict[str, object]:
     """Verdict and real-time settings of a process."""
     values: dict[str, object] = {}
-    if host.running:
-        values |= {"workers": host.split.workers, "threads": host.split.threads}
-        values |= host.executor.describe()
-    if host.cohort_slowdown:
-        factors = (f"{count}: {factor:.2f}" for count, factor in host.cohort_slowdown.items())
+    session = host.session
+    if session.running:
+        values |= {"workers": session.split.workers, "threads": session.split.threads}
+        values |= session.executor.describe()
+    if session.cohort_slowdown:
+        factors = (f"{count}: {factor:.2f}" for count, factor in session.cohort_slowdown.items())
         values["cohort_slowdown"] = ", ".join(factors)
-    if host.verdict is not None:
-        values["schedulable"] = host.verdict.schedulable
-        values["utilization"] = host.verdict.utilization
-        values["schedulability"] = str(host.verdict)
-    if host.realtime is not None:
-        for setting in host.realtime.settings:
+    if session.verdict is not None:
+        values["schedulable"] = session.verdict.schedulable
+        values["utilization"] = session.verdict.utilization
+        values["schedulability"] = str(session.verdict)
+    if session.running:
+        for setting in session.executor.realtime.settings:
             state = "applied" if setting.applied else "NOT applied"
             values[f"realtime.{setting.name}"] = f"{state}: {setting.detail}"
     values |= host.describe_trace()[1]

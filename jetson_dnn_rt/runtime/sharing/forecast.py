@@ -8,58 +8,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.tasks import Outcome, TaskParameters, Work
+from jetson_dnn_rt.tasks import Outcome, Work
 
 FRAMES = 100
 """Frames of the task that comes least often."""
 
 MOST_FRAMES = 1500
-"""Frames of all tasks together: the time that a forecast may take has an end."""
+"""Frames of all tasks together, so that a forecast ends soon."""
 
 _START, _VARIANT = 1_000_000_000, "measured"
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastTask:
-    """A task and what its stages took.
-
-    Attributes
-    ----------
-    name : str
-        Of the task.
-    period_ns, deadline_ns : int
-        Between two frames, and from a frame's release to its deadline.
-    times_ns : sequence of tuple of int
-        Run by run the time of each stage; taken in turn.
-    budget_quantile : float
-        Of these times, that is the budget.
-    """
+    """A task and the times of its stages."""
 
     name: str
     period_ns: int
     deadline_ns: int
-    times_ns: Sequence[tuple[int, ...]]
-    budget_quantile: float = 0.99
+    times_ns: Sequence[tuple[int, ...]]  # run by run; taken in turn
+    budget_quantile: float = TaskConfig.budget_quantile  # of these times
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What became of the frames.
-
-    Attributes
-    ----------
-    released, met : int
-        Frames of all tasks, and those that were done in time.
-    response_ms : float
-        Mean time from release to the end of those that were; infinite where there is none.
-    """
+    """Frames of all tasks, and those that were done in time."""
 
     released: int
     met: int
-    response_ms: float
+    response_ms: float  # mean of those that were met; infinite where there is none
 
     @property
     def met_share(self) -> float:
@@ -70,27 +51,19 @@ class Forecast:
 def forecast(tasks: Sequence[ForecastTask], workers: int, discipline: str = "edf") -> Forecast:
     """Run the tasks in the engine, all released together at first, each at its rate.
 
-    Every stage takes what it took in one of the measured runs, whoever runs beside it then.
-
-    Parameters
-    ----------
-    tasks : sequence of ForecastTask
-        At least one, each with at least one run.
-    workers, discipline : int, str
-        As those of `Engine`.
+    There is at least one task, and at least one run of each. Every stage takes what it took in one
+    of the measured runs, whichever others run beside it.
     """
     engine = Engine(workers, discipline)
     for precedence, task in enumerate(tasks):
         stages = tuple(f"stage-{number + 1}" for number in range(len(task.times_ns[0])))
+        config = TaskConfig(task.name, budget_quantile=task.budget_quantile)
         engine.add_task(
-            TaskParameters(
-                task.name,
-                task.deadline_ns,
-                task.period_ns,
+            config.for_engine(
                 stages,
                 (_VARIANT,),
-                _VARIANT,
-                budget_quantile=task.budget_quantile,
+                period_ns=task.period_ns,
+                deadline_ns=task.deadline_ns,
                 precedence=precedence,
             )
         )

@@ -26,20 +26,10 @@ _RUN = re.compile(r"run us ([0-9.]+)")
 def describe_steps(program: Program, times_us: list[float] | None = None) -> list[dict[str, Any]]:
     """List the operators in the order in which they run.
 
-    Parameters
-    ----------
-    program : Program
-        The network.
-    times_us : list of float, optional
-        Measured time of each, microseconds.
-
-    Returns
-    -------
-    list of dict
-        ``step``, ``function``, ``macs``, ``operations`` (on floats); ``inputs`` and ``outputs``
-        with ``place`` (input, output, weight, arena), ``offset`` and ``bytes``;
-        ``workspace_offset``, ``workspace_bytes``; ``arena_bytes_in_use``; ``time_us`` where it was
-        measured.
+    Each has ``step``, ``function``, ``macs``, ``operations`` (on floats); ``inputs`` and
+    ``outputs`` with ``place`` (input, output, weight, arena), ``offset`` and ``bytes``;
+    ``workspace_offset``, ``workspace_bytes``; ``arena_bytes_in_use``; ``time_us`` where it was
+    measured.
     """
     rows = []
     for step, call in enumerate(program.network.calls):
@@ -91,28 +81,9 @@ def write_call_graph(
 def measure_steps(folder: Path, name: str, runs: int) -> tuple[list[float], float]:
     """Build the sources with ``make``, run the self-test, and read the time of each operator.
 
-    Parameters
-    ----------
-    folder : Path
-        With the sources.
-    name : str
-        Their prefix.
-    runs : int
-        How often each is timed, >= 1; the least counts.
-
-    Returns
-    -------
-    steps_us : list of float
-        Of each operator, microseconds.
-    run_us : float
-        Of a whole run.
-
-    Raises
-    ------
-    BackendUnavailableError
-        When there is no gcc or no make.
-    JetsonDnnRtError
-        When the sources cannot be built, or the self-test fails; with what it says.
+    Returns the least of `runs` times of each operator and of a whole run, in microseconds. Raises
+    `BackendUnavailableError` when there is no gcc or no make, `JetsonDnnRtError` with their output
+    when the sources cannot be built or the self-test fails.
     """
     for tool in ("gcc", "make"):
         if shutil.which(tool) is None:

@@ -6,18 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.tvm.compile import schedule
-from jetson_dnn_rt.tvm.export_c.build_files import find_compiler_flag, write_cmake, write_makefile
-from jetson_dnn_rt.tvm.export_c.driver import (
+from jetson_dnn_rt.tvm.export_c.program import Program, make_program
+from jetson_dnn_rt.tvm.export_c.sources import (
+    find_compiler_flag,
+    write_build_files,
     write_driver,
     write_header,
     write_kernel_header,
     write_kernels,
+    write_selftest,
     write_weights,
 )
-from jetson_dnn_rt.tvm.export_c.program import Program, make_program
-from jetson_dnn_rt.tvm.export_c.selftest import check_reference, make_reference, write_selftest
+from jetson_dnn_rt.tvm.guesses import find_vector_unit
 from jetson_dnn_rt.tvm.lowering import lower
 from jetson_dnn_rt.tvm.target import TvmTarget
 from jetson_dnn_rt.tvm.tuning import TuningState, count_tuned
@@ -33,27 +38,17 @@ BLOB, ARRAY = WEIGHTS = ("blob", "array")
 
 PRECISIONS = ("fp32",)
 
+_SEED = 7
+
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a network is exported.
+    """How a network is exported."""
 
-    Attributes
-    ----------
-    name : str
-        Prefix of files and C names, an identifier in lower case.
-    model : str
-        What it is, for people.
-    weights : str
-        ``blob`` or ``array``.
-    local : bool
-        Whether the code is for this machine.
-    """
-
-    name: str
-    model: str
-    weights: str = BLOB
-    local: bool = True
+    name: str  # prefix of files and C names, an identifier in lower case
+    model: str  # what it is, for people
+    weights: str = BLOB  # one of `WEIGHTS`
+    local: bool = True  # whether the code is for this machine
 
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:
@@ -66,24 +61,12 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Export:
-    """What was exported.
-
-    Attributes
-    ----------
-    program : Program
-        Order, kernels and memory.
-    files : tuple of Path
-        What was written.
-    tuned : TuningState or None
-        How far the kernels are tuned; None without a database: not at all.
-    scheduled : tvm.IRModule
-        The same kernels for TVM's own runtime.
-    """
+    """What was exported."""
 
     program: Program
     files: tuple[Path, ...]
-    tuned: TuningState | None
-    scheduled: tvm.IRModule
+    tuned: TuningState | None  # how far the kernels are tuned; None without a database: not at all
+    scheduled: tvm.IRModule  # the same kernels for TVM's own runtime
 
     @property
     def is_tuned(self) -> bool:
@@ -103,16 +86,12 @@ def export_c(
 
     Parameters
     ----------
-    part : Part
-        What is exported.
     precision : str
         ``fp32``.
     target : TvmTarget
         What the kernels are scheduled for: an LLVM target of one thread.
     database : TuningDatabase or None
         Schedules; kernels that it lacks are written as they are, and are slow.
-    options : ExportOptions
-        Names and weights.
     folder : Path
         Made where it is not there; files of the same names are replaced.
 
@@ -135,23 +114,9 @@ def export_c(
     lowered = lower(part, precision, target)
     tuned = None if database is None else count_tuned(lowered, target, database)
     scheduled = schedule(lowered, target, database)
-    program = make_program(scheduled, options.name, find_vector_lanes(target))
+    program = make_program(scheduled, options.name, find_vector_unit(target).lanes)
     files = write_files(part, program, target, options, folder)
     return Export(program, files, tuned, scheduled)
-
-
-def find_vector_lanes(target: TvmTarget) -> int:
-    """Floats of a vector register: 4 of NEON and SSE, 8 of AVX2, 16 of AVX-512."""
-    described = target.to_tvm()
-    if target.triple.startswith("aarch64"):
-        return 4
-    import tvm
-
-    has = tvm.get_global_func("target.target_has_feature", allow_missing=True)
-    for feature, lanes in (("avx512f", 16), ("avx2", 8)):
-        if has is not None and bool(has(feature, described)):
-            return lanes
-    return 4
 
 
 def write_files(
@@ -169,8 +134,7 @@ def write_files(
         f"{name}_kernels.c": write_kernels(program, vectors=False),
         f"{name}_kernels_gnu.c": write_kernels(program, vectors=True),
         f"{name}_selftest.c": write_selftest(program, array=array),
-        "Makefile": write_makefile(name, flag, array=array),
-        "CMakeLists.txt": write_cmake(name, flag, array=array),
+        **write_build_files(name, flag, array=array),
     }
     if array:
         files[f"{name}_weights.h"], files[f"{name}_weights.c"] = write_weights(program)
@@ -187,3 +151,44 @@ def write_files(
     except OSError as error:
         raise ConfigurationError(f"cannot write to {folder}: {error.strerror or error}") from error
     return tuple(folder / file for file in files)
+
+
+def make_reference(
+    part: Part,
+) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
+    """Draw inputs, and let torch give their outputs, in float32.
+
+    Returns
+    -------
+    inputs, outputs : list of ndarray
+        Inputs are uniform in [0, 1), the range of an image.
+    """
+    import torch
+
+    draw = np.random.default_rng(_SEED)
+    inputs = [draw.random(shape, dtype=np.float32) for shape in part.input_shapes]
+    module = part.torch_module()
+    with torch.inference_mode():
+        found = module(*(torch.from_numpy(each) for each in inputs))
+    given = found if isinstance(found, (tuple, list)) else (found,)
+    return inputs, [np.ascontiguousarray(each.float().numpy()) for each in given]
+
+
+def check_reference(
+    program: Program, inputs: list[npt.NDArray[np.float32]], outputs: list[npt.NDArray[np.float32]]
+) -> None:
+    """See that torch's inputs and outputs are those of the program.
+
+    Raises
+    ------
+    ModelError
+        When the shapes differ.
+    """
+    for side, values, names in (
+        ("inputs", inputs, program.network.inputs),
+        ("outputs", outputs, program.network.outputs),
+    ):
+        wanted = [program.tensor(name).shape for name in names]
+        found = [value.shape for value in values]
+        if wanted != found:
+            raise ModelError(f"{side} have the shapes {found} in torch, {wanted} in TVM")

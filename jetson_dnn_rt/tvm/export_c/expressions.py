@@ -58,6 +58,29 @@ _MATH = frozenset(
 _WIDE = frozenset(name[:-1] for name in _MATH)
 
 
+def format_number(value: float, scalar: str) -> str:
+    """A constant of a type in C."""
+    if isinstance(value, int):
+        value = int(value)  # of bool
+        if value == -(2**63):
+            return "INT64_MIN"
+        if value == -(2**31):
+            return "INT32_MIN"
+        if scalar == "int64" and not -(2**31) < value < 2**31:
+            return f"INT64_C({value})"
+        if scalar.startswith("uint") and value >= 2**31:
+            return f"UINT64_C({value})"
+        return str(value)
+    single = scalar == "float32"
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value) or (single and abs(value) > 3.4028235e38):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    text = f"{value:.9g}" if single else f"{value:.17g}"
+    text = text if set(text) & set(".e") else f"{text}.0"
+    return f"{text}f" if single else text
+
+
 def kind_of(node: Any) -> str:
     """Name of a node's class."""
     return type(node).__name__
@@ -90,16 +113,10 @@ Shape = Lane | Lanes | None
 
 
 class ExpressionPrinter:
-    """Writes expressions.
+    """Writes expressions of a kernel.
 
-    Parameters
-    ----------
-    name_of : callable
-        C name of a variable or buffer.
-    vector_type : callable
-        C name of a vector type, from scalar type and lanes.
-    kernel : str
-        For messages.
+    `name_of` gives the C name of a variable or buffer, `vector_type` that of a vector type, from
+    scalar type and lanes.
     """
 
     def __init__(
@@ -133,10 +150,7 @@ class ExpressionPrinter:
     def write(self, node: Any, shape: Shape = None) -> str:
         """Text of an expression, in brackets where they may be needed.
 
-        Raises
-        ------
-        ModelError
-            When it has something that C99 does not.
+        Raises `ModelError` when it has something that C99 does not.
         """
         scalar, lanes = split_type(node)
         if lanes == 1 and shape is not None:
@@ -177,25 +191,11 @@ class ExpressionPrinter:
         return f"(({self._vector_type(scalar, width)}){{{', '.join([text] * width)}}})"
 
     def _write_intimm(self, node: Any, _: Shape) -> str:
-        scalar = split_type(node)[0]
-        value = int(node.value)
-        if scalar == "int64" and not -(2**31) < value < 2**31:
-            return f"INT64_C({value})" if value > -(2**63) else "INT64_MIN"
-        if scalar.startswith("uint") and value >= 2**31:
-            return f"UINT64_C({value})"
-        if value == -(2**31):
-            return "INT32_MIN"
-        return str(value) if value >= 0 else f"({value})"
+        text = format_number(int(node.value), split_type(node)[0])
+        return f"({text})" if text.startswith("-") else text
 
     def _write_floatimm(self, node: Any, _: Shape) -> str:
-        value, single = float(node.value), split_type(node)[0] == "float32"
-        if math.isnan(value):
-            return "NAN"
-        if math.isinf(value) or (single and abs(value) > 3.4028235e38):
-            return "INFINITY" if value > 0 else "(-INFINITY)"
-        text = f"{value:.9g}" if single else f"{value:.17g}"
-        text = text if set(text) & set(".en") else f"{text}.0"
-        text = f"{text}f" if single else text
+        text = format_number(float(node.value), split_type(node)[0])
         return f"({text})" if text.startswith("-") else text
 
     def _write_var(self, node: Any, shape: Shape) -> str:

@@ -65,17 +65,7 @@ _KEYWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Operand:
-    """A buffer that a kernel is given.
-
-    Attributes
-    ----------
-    name : str
-        In C.
-    scalar : str
-        Type of its elements.
-    elements : int
-        How many.
-    """
+    """A buffer that a kernel is given: its name in C, and type and number of its elements."""
 
     name: str
     scalar: str
@@ -91,37 +81,20 @@ class Operand:
 class Kernel:
     """A kernel in C.
 
-    Attributes
-    ----------
-    name : str
-        Of the TIR function.
-    operands : tuple of Operand
-        What it is given, outputs last.
-    workspaces : tuple of Operand
-        Memory that it needs beside its operands, parameters after them: compilers know of those
-        that they do not overlap.
-    stack_bytes : int
-        Of its local arrays.
-    macs, operations : int
-        Products that are added to something, and operations on floats in all, of one run. Both are
-        upper bounds: what stands under a condition counts.
-    text : str
-        The function.
-    written : frozenset of int
-        Numbers of the operands that it writes.
-    lanes : frozenset of int
-        Widths of the vectors of GNU C in the text.
+    `macs` (products that are added to something) and `operations` (on floats, in all) are upper
+    bounds for one run: what stands under a condition counts.
     """
 
     name: str
-    operands: tuple[Operand, ...]
+    operands: tuple[Operand, ...]  # what it is given, outputs last
+    # memory that it needs besides; parameters, as compilers know of those that they do not overlap
     workspaces: tuple[Operand, ...]
-    stack_bytes: int
+    stack_bytes: int  # of its local arrays
     macs: int
     operations: int
-    text: str
-    written: frozenset[int]
-    lanes: frozenset[int]
+    text: str  # the function
+    written: frozenset[int]  # numbers of the operands that it writes
+    lanes: frozenset[int]  # widths of the vectors of GNU C in the text
 
     @property
     def workspace_bytes(self) -> int:
@@ -130,23 +103,10 @@ class Kernel:
 
 
 def write_kernel(name: str, function: Any, prefix: str, vector_lanes: int) -> Kernel:
-    """Write a kernel as ``static void PREFIX_NAME(...)``.
+    """Write a lowered kernel as ``static void PREFIX_NAME(...)``.
 
-    Parameters
-    ----------
-    name : str
-        Of the function.
-    function : tvm.tirx.PrimFunc
-        As `jetson_dnn_rt.tvm.export_c.lowering.lower_kernels` gives it.
-    prefix : str
-        Of names in C.
-    vector_lanes : int
-        Floats of the widest vector of GNU C; 0: loops only.
-
-    Raises
-    ------
-    ModelError
-        When it has something that C99 has not.
+    `vector_lanes` are floats of the widest vector of GNU C; 0: loops only. Raises `ModelError`
+    when it has something that C99 has not.
     """
     return _Writer(name, function, prefix, vector_lanes).write()
 

@@ -1,4 +1,4 @@
-"""What loops of a kernel do: which of them run over the terms of sums, which over the sums."""
+"""Loop nests of a kernel: which loops run over the terms of sums, which over the sums."""
 
 from __future__ import annotations
 
@@ -11,24 +11,12 @@ from jetson_dnn_rt.tvm.export_c.expressions import kind_of, split_type
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops around sums.
+    """Loops around sums."""
 
-    Attributes
-    ----------
-    loops : list of For
-        From the outermost, all with constant bounds.
-    body : list of Stmt
-        Bindings of indices, and stores ``x[i] = x[i] + ...`` into buffers.
-    indices : set of Var
-        Variables that decide which element a store is to.
-    buffers : set of Var
-        That are stored to.
-    """
-
-    loops: list[Any]
-    body: list[Any]
-    indices: set[Any]
-    buffers: set[Any]
+    loops: list[Any]  # from the outermost, all with constant bounds
+    body: list[Any]  # bindings of indices, and stores x[i] = x[i] + ... into buffers
+    indices: set[Any]  # variables that decide which element a store is to
+    buffers: set[Any]  # that are stored to
 
 
 def find_nest(node: Any) -> Nest | None:
@@ -84,12 +72,7 @@ def count_stores(statements: list[Any]) -> int:
 def find_index_variables(statements: list[Any], counts: Callable[[Any], bool]) -> set[Any]:
     """Variables that indices of some buffers are made of, through bindings too.
 
-    Parameters
-    ----------
-    statements : list of Stmt
-        With what is in their loops.
-    counts : callable
-        Says of a buffer whether it is one of them.
+    `counts` says of a buffer whether it is one of them; loops in the statements are searched too.
     """
     indices: list[Any] = []
     bound: dict[Any, Any] = {}

@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value between kernels.
-
-    Attributes
-    ----------
-    name : str
-        In Relax.
-    shape : tuple of int
-        Its shape.
-    scalar : str
-        Type of its elements, as numpy names it.
-    """
+    """A value between kernels; `scalar` is the type of its elements, as numpy names it."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,15 +32,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel that is called.
-
-    Attributes
-    ----------
-    kernel : str
-        Its name.
-    inputs, outputs : tuple of str
-        Names of tensors, as the kernel takes them.
-    """
+    """A kernel that is called, with the names of its tensors."""
 
     kernel: str
     inputs: tuple[str, ...]
@@ -59,36 +41,21 @@ class Call:
 
 @dataclass
 class Network:
-    """What the driver does.
+    """What the driver does."""
 
-    Attributes
-    ----------
-    tensors : dict of str to Tensor
-        All values by name, constants and what is only another view left out.
-    constants : dict of str to ndarray
-        The weights by name, in order of their first use.
-    calls : list of Call
-        In the order in which they run.
-    inputs, outputs : tuple of str
-        Tensors that the caller gives and gets.
-    """
-
+    # without constants and what is only another view
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    # weights in order of their first use
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
-    inputs: tuple[str, ...] = ()
+    calls: list[Call] = field(default_factory=list)  # in the order in which they run
+    inputs: tuple[str, ...] = ()  # that the caller gives
     outputs: tuple[str, ...] = ()
 
 
 def read_network(module: tvm.IRModule) -> Network:
-    """Read ``main`` of a scheduled network.
+    """Read ``main`` of a scheduled network; reshapes are views of the same memory and disappear.
 
-    Reshapes are views of the same memory and disappear.
-
-    Raises
-    ------
-    ModelError
-        When it does something else than calling kernels with fixed shapes.
+    Raises `ModelError` when it does something else than calling kernels with fixed shapes.
     """
     import tvm
     from tvm.relax import transform

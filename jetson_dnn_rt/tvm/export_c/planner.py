@@ -1,4 +1,4 @@
-"""Where buffers of a network lie in one arena, so that those in use together do not overlap.
+"""Places buffers of a network in one arena, so that those in use together do not overlap.
 
 Offset assignment is the problem of Dynamic Storage Allocation, which is NP-hard. Greedy by size
 with best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
@@ -14,17 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Block:
-    """Memory that is needed for some time.
-
-    Attributes
-    ----------
-    name : str
-        Of the buffer.
-    bytes : int
-        Its size, > 0.
-    first, last : int
-        Steps, both included, in which it is in use.
-    """
+    """Memory that is in use from step `first` to `last`, both included."""
 
     name: str
     bytes: int
@@ -45,37 +35,17 @@ class Block:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets in the arena.
+    """Offsets in the arena."""
 
-    Attributes
-    ----------
-    offsets : dict of str to int
-        Where each block begins, a multiple of the alignment.
-    arena_bytes : int
-        Size of the arena.
-    bound_bytes : int
-        Largest sum of blocks in use in one step: no arena can be smaller.
-    """
-
-    offsets: dict[str, int]
+    offsets: dict[str, int]  # where each block begins, a multiple of the alignment
     arena_bytes: int
-    bound_bytes: int
+    bound_bytes: int  # largest sum of blocks in use in one step: no arena is smaller
 
 
 def plan_memory(blocks: Sequence[Block], alignment: int) -> MemoryPlan:
-    """Find offsets.
+    """Find offsets, multiples of the alignment.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        With different names.
-    alignment : int
-        Bytes that every offset is a multiple of, >= 1.
-
-    Raises
-    ------
-    ValueError
-        When a name is there twice, or the alignment is not positive.
+    Raises `ValueError` when a name is there twice, or the alignment is not positive.
     """
     if alignment < 1:
         raise ValueError(f"alignment must be >= 1: {alignment}")

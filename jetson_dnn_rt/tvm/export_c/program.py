@@ -11,9 +11,9 @@ import numpy as np
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT, Kernel, write_kernel
-from jetson_dnn_rt.tvm.export_c.lowering import lower_kernels
 from jetson_dnn_rt.tvm.export_c.network import Call, Network, Tensor, read_network
 from jetson_dnn_rt.tvm.export_c.planner import Block, MemoryPlan, plan_memory, round_up, sum_in_use
+from jetson_dnn_rt.tvm.records import list_kernels
 
 if TYPE_CHECKING:
     import tvm
@@ -21,31 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """What is written as C.
+    """What is written as C."""
 
-    Attributes
-    ----------
-    name : str
-        Prefix of all names and files.
-    network : Network
-        Order and weights; weights that nothing uses are left out.
-    kernels, portable : dict of str to Kernel
-        By name: with vectors of GNU C, and as plain loops.
-    blocks : tuple of Block
-        What lies in the arena.
-    plan : MemoryPlan
-        Where.
-    weight_offsets : dict of str to int
-        Where each weight begins in the blob.
-    """
-
-    name: str
-    network: Network
-    kernels: dict[str, Kernel]
-    portable: dict[str, Kernel]
-    blocks: tuple[Block, ...]
+    name: str  # prefix of all names and files
+    network: Network  # order and weights; weights that nothing uses are left out
+    kernels: dict[str, Kernel]  # with vectors of GNU C
+    portable: dict[str, Kernel]  # as plain loops
+    blocks: tuple[Block, ...]  # what lies in the arena
     plan: MemoryPlan
-    weight_offsets: dict[str, int]
+    weight_offsets: dict[str, int]  # where each begins in the blob
 
     @property
     def weight_blob(self) -> bytes:
@@ -95,21 +79,11 @@ class Program:
 
 
 def make_program(scheduled: tvm.IRModule, name: str, vector_lanes: int) -> Program:
-    """Lower a scheduled network and plan its memory.
+    """Lower a scheduled network, for one thread, and plan its memory.
 
-    Parameters
-    ----------
-    scheduled : tvm.IRModule
-        As `jetson_dnn_rt.tvm.compile.schedule` gives it, for one thread.
-    name : str
-        An identifier of C, prefix of all names.
-    vector_lanes : int
-        Floats of a vector register of the processor.
-
-    Raises
-    ------
-    ModelError
-        When something in it cannot be written as C99; says what.
+    `name` is an identifier of C, prefix of all names; `vector_lanes` are floats of a vector
+    register of the processor. Raises `ModelError` when something in it cannot be written as C99;
+    says what.
     """
     network = read_network(scheduled)
     functions = lower_kernels(scheduled)
@@ -135,16 +109,10 @@ def make_program(scheduled: tvm.IRModule, name: str, vector_lanes: int) -> Progr
 
 
 def find_blocks(network: Network, workspace: Callable[[str], int]) -> list[Block]:
-    """What has to lie in the arena, and from which step to which.
+    """What must lie in the arena, and from which step to which.
 
-    Inputs and outputs of the network are the caller's memory.
-
-    Parameters
-    ----------
-    network : Network
-        Order of the calls.
-    workspace : callable
-        Bytes that a kernel needs beside its operands.
+    Inputs and outputs of the network are the caller's memory. `workspace` gives the bytes that a
+    kernel needs beside its operands.
     """
     given = {*network.inputs, *network.outputs}
     blocks = []
@@ -179,3 +147,55 @@ def _check(call: Call, kernel: Kernel, network: Network) -> None:
     first = len(call.inputs)
     if any(number < first for number in kernel.written):
         raise ModelError(f"kernel {kernel.name} writes its inputs: export-c has no such calls")
+
+
+def lower_kernels(module: tvm.IRModule) -> dict[str, Any]:
+    """Lower the kernels of a scheduled network; raises `ModelError` when TVM cannot.
+
+    They get serial loops, vectors where the schedule has them, and 32-bit indices. The passes are
+    those of TVM's own CPU pipeline (``tvm.s_tir.pipeline``) up to where it would wrap a kernel
+    into the calling convention of its runtime.
+    """
+    import tvm
+    from tvm import tirx
+
+    kernels = {
+        name: function.with_attr("global_symbol", name)
+        for name, function in list_kernels(module).items()
+    }
+    target = tvm.target.Target({"kind": "c"})
+    passes = [tirx.transform.BindTarget(target.with_host(target)), *_list_passes()]
+    try:
+        lowered = tvm.transform.Sequential(passes)(tvm.IRModule(kernels))
+    except Exception as error:  # TVM's errors have no class in common
+        raise ModelError(f"TVM cannot lower the kernels to C: {error}") from error
+    return {variable.name_hint: function for variable, function in lowered.functions.items()}
+
+
+def _list_passes() -> list[tvm.transform.Pass]:
+    from tvm import s_tir, tirx
+
+    return [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.LowerIntrin(),
+    ]

@@ -59,11 +59,6 @@ def compare(
     return Agreement(value, METRICS[kind], len(full), evidence, reference)
 
 
-def agreement(kind: str, full: Sequence[Result], variant: Sequence[Result]) -> float:
-    """The value of `compare` alone, in [0, 1]; the same errors."""
-    return compare(kind, full, variant, "full").value
-
-
 def _compare_boxes(full: Sequence[Result], variant: Sequence[Result]) -> tuple[float, int]:
     pairs = [
         (_expect(a, Detections), _expect(b, Detections))

@@ -12,7 +12,7 @@ from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import BUILT_BEFOREHAND, create_runner, is_installed
 from jetson_dnn_rt.backends.threads import limit_opencv
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.config.task import MAX_STAGES
+from jetson_dnn_rt.config.task import MAX_STAGES, TaskConfig
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Allocate
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart
@@ -70,18 +70,11 @@ def choose_default(model: Model) -> VariantSpec:
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
-    for backend in _PREFERENCE_CUDA if _has_cuda() else _PREFERENCE:
+    has_cuda = is_installed("torch") and device_of("torch") == "cuda"
+    for backend in _PREFERENCE_CUDA if has_cuda else _PREFERENCE:
         if is_installed(backend):
             return VariantSpec(FULL, backend)
     raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
-
-
-def _has_cuda() -> bool:
-    if not is_installed("torch"):
-        return False
-    from jetson_dnn_rt.backends.torch import choose_device
-
-    return choose_device() == "cuda"
 
 
 class VariantSet:
@@ -189,11 +182,7 @@ class VariantSet:
                 full = str(choose_default(model))
                 logger.warning("%s runs as %s until another variant is there", model.source, full)
                 self.add(full)
-        except BaseException:
-            self.close()
-            raise
-        self.default = next(iter(self.pipelines))
-        try:
+            self.default = next(iter(self.pipelines))
             for name in self.pipelines:
                 self.settle(name)
         except BaseException:
@@ -312,12 +301,10 @@ class VariantSet:
     def _try_add(self, spec: VariantSpec) -> None:
         try:
             self.add(str(spec))
-        except NotBuiltError as error:
+        except (NotBuiltError, LeftOutError) as error:
             self.left_out[str(spec)] = str(error)
-            self.missing = (*self.missing, str(spec))
-            logger.warning("%s", error)
-        except LeftOutError as error:
-            self.left_out[str(spec)] = str(error)
+            if isinstance(error, NotBuiltError):
+                self.missing = (*self.missing, str(spec))
             logger.warning("%s", error)
 
     def _build(self, spec: VariantSpec) -> Pipeline:
@@ -326,8 +313,14 @@ class VariantSet:
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
-        segments = self._make_segments(spec)
-        pipeline = None
+        segments = choose_cover(
+            self._network,
+            spec.decomposition,
+            self._make_factory(spec),
+            # torch runs operator by operator, whatever the cuts: stages cost it little.
+            finest=self._finest or spec.backend == "torch",
+            runs=self._runs.get(str(spec), 0),
+        )
         try:
             if self._shared is None:
                 image = segments[0].runner.allocate_input()
@@ -343,11 +336,11 @@ class VariantSet:
                     f"{grown / 1e6:.0f} MB, {max(0, left) / 1e6:.0f} of "
                     f"{self._limit_bytes / 1e6:.0f} MB are left (memory_limit_mb)"
                 )
+            return pipeline
         except BaseException:
             for segment in segments:
                 segment.runner.close()
             raise
-        return pipeline
 
     def _load_decomposed(self, spec: VariantSpec) -> None:
         from jetson_dnn_rt.variants.decomposition import load_reduced
@@ -403,27 +396,6 @@ class VariantSet:
 
         return make
 
-    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
-        make_runner = self._make_factory(spec)
-        if spec.backend != "torch":
-            return choose_cover(
-                self._network,
-                spec.decomposition,
-                make_runner,
-                finest=self._finest,
-                runs=self._runs.get(str(spec), 0),
-            )
-        # torch runs operator by operator, whatever the cuts: stages cost it little.
-        segments: list[Segment] = []
-        try:
-            for piece in self._network.pieces(spec.decomposition):
-                segments.append(Segment(piece, make_runner(piece.part)))
-        except BaseException:
-            for segment in segments:
-                segment.runner.close()
-            raise
-        return segments
-
     def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
         if isinstance(self.model.origin, NullOrigin):
             return 1
@@ -439,6 +411,39 @@ class VariantSet:
         return max(1, min(MAX_AUTOMATIC_STAGES, round(time_ns / STAGE_NS)))
 
 
+def open_variants(
+    config: TaskConfig,
+    model: Model,
+    settings: DecoderSettings | None = None,
+    *,
+    threads: int,
+    library: Library | None,
+    clock: Clock | None = None,
+    build: bool = False,
+    keep_refused: bool = False,
+    like: VariantSet | None = None,
+    runs: Mapping[str, int] | None = None,
+) -> VariantSet:
+    """Load the variants of a task; the options and errors are those of `VariantSet`."""
+    return VariantSet(
+        model,
+        config.variants,
+        settings or DecoderSettings(),
+        threads=threads,
+        clock=clock,
+        stages=config.stages,
+        library=library,
+        memory_limit_mb=config.memory_limit_mb,
+        build=build,
+        keep_refused=keep_refused,
+        finest=config.finest_stages,
+        runs=runs,
+        memory=config.memory,
+        like=like,
+        amp_lists=config.amp_lists,
+    )
+
+
 def build_pipeline(
     model: Model,
     spec: VariantSpec,
@@ -451,16 +456,16 @@ def build_pipeline(
     amp_lists: str = "",
 ) -> Pipeline:
     """Make one variant of a model, refused or not; see `VariantSet` for arguments and errors."""
-    variants = VariantSet(
+    config = TaskConfig(variants=(str(spec),), stages=stages, amp_lists=amp_lists)
+    variants = open_variants(
+        config,
         model,
-        [str(spec)],
         settings,
         threads=threads,
-        clock=clock,
-        stages=stages,
         library=library,
+        clock=clock,
+        build=True,
         keep_refused=True,
-        amp_lists=amp_lists,
     )
     if str(spec) not in variants.pipelines:
         variants.close()

@@ -4,38 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
+from fleet_work import make_spec
 
-from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.lab.evaluate.arrivals import plan_arrivals
-from jetson_dnn_rt.lab.evaluate.bags import BagImage, open_image_bag
-from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.lab.evaluate.plan import OpenTask
-from jetson_dnn_rt.lab.evaluate.realtime import PlayerSettings, find_age_ns, play, warm_up
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
+from jetson_dnn_rt.lab.evaluate.realtime import find_age_ns, play, warm_up
+from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
+from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 MS = 1_000_000
-SETTINGS = PlayerSettings(
-    realtime=RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
-)
+PROCESS = ProcessConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 MINUTE_NS = 60_000 * MS
+DEADLINES_NS = {"detector": MINUTE_NS, "other": MINUTE_NS}
+
+
+@contextmanager
+def open_session(*specs: TaskSpec) -> Iterator[Session]:
+    with Session(PerceptionConfig((), process=PROCESS)) as session:
+        for spec in specs:
+            session.adopt(OpenTask(spec))
+        yield session
 
 
 @pytest.fixture
-def tasks() -> Iterator[list[OpenTask]]:
+def session() -> Iterator[Session]:
     """Two that take no time, with all the time there is."""
-    spec = TaskSpec("detector", "null:0.01", (), MINUTE_NS, PERIOD_NS, {"warmup_runs": 3})
-    with ExitStack() as stack:
-        yield [stack.enter_context(OpenTask(each)) for each in (spec, replace(spec, name="other"))]
+    given = {"deadline_ns": MINUTE_NS, "period_ns": PERIOD_NS, "warmup_runs": 3}
+    specs = [make_spec("null:0.01", name=name, **given) for name in DEADLINES_NS]
+    with open_session(*specs) as made:
+        yield made
 
 
-def test_every_frame_ends_once_in_every_task(tmp_path: Path, tasks: list[OpenTask]) -> None:
+def test_every_frame_ends_once_in_every_task(tmp_path: Path, session: Session) -> None:
     images = [make_image(n, encoding="bayer?" if n == 4 else "bgr8") for n in range(20)]
     seen: list[tuple[JobRecord, int]] = []
 
@@ -44,8 +53,8 @@ def test_every_frame_ends_once_in_every_task(tmp_path: Path, tasks: list[OpenTas
 
     with open_image_bag(write_bag(tmp_path / "drive", images), TOPIC) as bag:
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=200.0)
-        times = warm_up(bag, tasks)
-        playback = play(bag, tasks, times, arrivals, SETTINGS, observe, first_sequence=100)
+        warm_up(bag, session.tasks.values())
+        playback = play(bag, session, DEADLINES_NS, arrivals, observe, first_sequence=100)
     assert playback.frames == 19
     assert [message.index for message in playback.bad] == [4]
     counts = Counter((record.task, record.sequence) for record, _ in seen)
@@ -64,30 +73,31 @@ def test_every_frame_ends_once_in_every_task(tmp_path: Path, tasks: list[OpenTas
 
 def test_deadlines_are_enforced(tmp_path: Path) -> None:
     """A millisecond for a job that takes twenty: not one is met, and not one is lost."""
-    spec = TaskSpec("detector", "null:20", (), MS, PERIOD_NS, {"warmup_runs": 3})
+    spec = make_spec("null:20", deadline_ns=MS, period_ns=PERIOD_NS, warmup_runs=3)
     outcomes: Counter[Outcome] = Counter()
     with (
-        OpenTask(spec) as task,
+        open_session(spec) as session,
         open_image_bag(write_bag(tmp_path / "drive", map(make_image, range(10)))) as bag,
     ):
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=200.0)
-        times = warm_up(bag, [task])
+        times = warm_up(bag, session.tasks.values())
         assert len(times["detector"]["full@null"]) == 3
-        play(bag, [task], times, arrivals, SETTINGS, lambda job, _: outcomes.update([job.outcome]))
+        play(
+            bag, session, {"detector": MS}, arrivals, lambda job, _: outcomes.update([job.outcome])
+        )
     assert outcomes.total() == 10
     assert not outcomes[Outcome.MET]
 
 
-def test_only_the_first_messages(tmp_path: Path, tasks: list[OpenTask]) -> None:
+def test_only_the_first_messages(tmp_path: Path, session: Session) -> None:
     seen: list[int] = []
     with open_image_bag(write_bag(tmp_path / "drive", map(make_image, range(10)))) as bag:
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=500.0)
         playback = play(
             bag,
-            tasks[:1],
-            warm_up(bag, tasks),
+            session,
+            {"detector": MINUTE_NS},
             arrivals,
-            SETTINGS,
             lambda job, _: seen.append(job.sequence),
             count=3,
         )
@@ -95,10 +105,10 @@ def test_only_the_first_messages(tmp_path: Path, tasks: list[OpenTask]) -> None:
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_a_bag_without_a_frame(tmp_path: Path, tasks: list[OpenTask]) -> None:
+def test_a_bag_without_a_frame(tmp_path: Path, session: Session) -> None:
     path = write_bag(tmp_path / "drive", [make_image(0, encoding="bayer?")])
     with open_image_bag(path) as bag, pytest.raises(SourceError, match="is a frame"):
-        warm_up(bag, tasks)
+        warm_up(bag, session.tasks.values())
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from profile_runs import run, write_frames
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
-from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 
 SCRIPTED = "null:preprocess=0.1;inference=0.4;decode=0.2"
 
@@ -249,7 +248,7 @@ def test_finest_stages_are_measured_one_by_one(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--frames", "tape:1"], "frames 'tape:1' are not to be had"),
+        (["--frames", "tape:1"], "frames 'tape:1' are not known"),
         (["--model", "nonsense:1"], "model 'nonsense:1' is unknown"),
         (["--model", "a=null:1", "--model", "a=null:2"], "task a is there twice"),
         (["--model", "A-b=null:1"], "'A-b' cannot be the name of a task"),
@@ -258,8 +257,8 @@ def test_finest_stages_are_measured_one_by_one(
         (["--variants", "full@null,full@null"], "a name is there twice"),
         (["--deadline", "other=3"], "--deadline other: the tasks are"),
         (["--output", "/none/tables.json"], "there is no folder for it"),
-        (["--clocks", "sample"], "its clocks are fixed; leave them with --clocks current"),
-        (["--clocks", "MAXN"], "its clocks are fixed; leave them with --clocks current"),
+        (["--clocks", "sample"], "its clocks are fixed; fix: leave them with --clocks current"),
+        (["--clocks", "MAXN"], "its clocks are fixed; fix: leave them with --clocks current"),
         (["--engine-cache", "/proc/cpuinfo"], "is not a folder"),
     ],
 )
@@ -323,6 +322,6 @@ def test_bad_arguments_are_exit_code_2(
     ],
 )
 def test_a_task_is_named_after_its_model(model: str, task: str) -> None:
-    from jetson_dnn_rt.lab.profile.command import _name_tasks
+    from jetson_dnn_rt.lab.profile.run import name_tasks
 
-    assert _name_tasks([model]) == {task: model.removeprefix("rear=")}
+    assert name_tasks([model]) == {task: model.removeprefix("rear=")}

@@ -1,4 +1,4 @@
-"""Before and after an update."""
+"""Before and after an update, and bounds against a second campaign."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from jetson_dnn_rt.lab.wcet.comparison import Change, compare
+from jetson_dnn_rt.lab.wcet.comparison import Change, compare, validate
+from jetson_dnn_rt.lab.wcet.evt import judge
+from jetson_dnn_rt.lab.wcet.statement import Campaign
 
 
 def draw(seed: int, count: int = 10_000, scale: float = 1.0) -> np.ndarray:
@@ -25,6 +28,9 @@ def test_the_same_work_is_no_worse() -> None:
     assert [one.quantile for one in comparison.differences] == [0.5, 0.9, 0.99, 0.999]
     assert all(one.lower <= one.change <= one.upper for one in comparison.differences)
     assert comparison.statement.startswith("no worse: ")
+    fields = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    assert fields["verdict"] == "no worse"
+    assert fields["quantiles"][2]["before_ms"] == comparison.differences[2].before_ns / 1e6
 
 
 def test_slower_work_is_worse() -> None:
@@ -60,6 +66,7 @@ def test_tolerance_decides() -> None:
     before, after = draw(0), draw(1, scale=1.1)
     assert compare(before, after, tolerance=0.05).worse
     assert compare(before, after, tolerance=0.2).verdict is Change.NO_WORSE
+    assert compare(before, draw(1, scale=0.8), tolerance=0.0).verdict is Change.NO_WORSE
 
 
 def test_few_times_leave_it_open() -> None:
@@ -67,10 +74,6 @@ def test_few_times_leave_it_open() -> None:
     assert comparison.verdict is Change.UNDECIDED
     assert [one.quantile for one in comparison.differences] == [0.5, 0.9]
     assert "measure more" in comparison.statement
-
-
-def test_faster_work_is_no_worse() -> None:
-    assert compare(draw(0), draw(1, scale=0.8), tolerance=0.0).verdict is Change.NO_WORSE
 
 
 def test_false_alarms_are_rare_without_tolerance() -> None:
@@ -108,13 +111,6 @@ def test_changes_do_not_depend_on_the_unit(factor: float, seed: int) -> None:
         assert left.lower == pytest.approx(right.lower)
 
 
-def test_json() -> None:
-    comparison = compare(draw(0), draw(1), title="detector", tolerance=0.1)
-    fields = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
-    assert fields["verdict"] == "no worse"
-    assert fields["quantiles"][2]["before_ms"] == comparison.differences[2].before_ns / 1e6
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -130,3 +126,33 @@ def test_arguments_are_checked(options: dict[str, object], match: str) -> None:
     arguments = {"before_ns": draw(0, 200), "after_ns": draw(1, 200), **options}
     with pytest.raises(ValueError, match=match):
         compare(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    times = 1e7 + 1e6 * np.random.default_rng(0).standard_exponential(10_000)
+    return judge(times.astype(np.int64), title="first", exceedances=(1e-2, 1e-4, 1e-9))
+
+
+def test_the_same_work_holds_and_slower_work_refutes(campaign: Campaign) -> None:
+    second = 1e7 + 1e6 * np.random.default_rng(1).standard_exponential(5000)
+    found = validate(campaign, second)
+    assert [one.exceedance for one in found] == [1e-2, 1e-4]
+    assert [one.claimed for one in found] == pytest.approx([50.0, 0.5])
+    assert not any(one.refuted for one in found)
+    slower = 1e7 + 1.5e6 * np.random.default_rng(1).standard_exponential(5000)
+    assert validate(campaign, slower)[0].refuted
+
+
+def test_counts_and_their_probability_by_hand(campaign: Campaign) -> None:
+    upper = campaign.bounds[0].upper_ns
+    times = [upper] * 290 + [upper + 1] * 10
+    found = validate(campaign, times)[0]
+    assert (found.counted, found.claimed) == (10, 3.0)
+    assert found.p_value == pytest.approx(stats.binom.sf(9, 300, 0.01))
+    assert found.refuted
+
+
+def test_no_times(campaign: Campaign) -> None:
+    with pytest.raises(ValueError, match="times_ns"):
+        validate(campaign, [])

@@ -1,4 +1,4 @@
-"""Times out of traces: grouped as they are asked for, each exactly once."""
+"""Times read from traces: grouped as requested, each exactly once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traced_jobs import METADATA, make_record, write_parquet_trace, write_part
+from traced_jobs import METADATA, make_record
 
-from jetson_dnn_rt.lab.wcet.campaigns import count_cut_off
+from jetson_dnn_rt.lab.wcet.command import count_cut_off
 from jetson_dnn_rt.lab.wcet.samples import KEYS, read_samples
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.clock_log import ClockLog
@@ -29,7 +29,7 @@ def write(folder: Path, records: list[JobRecord], clocks: ClockLog | None = None
     return open_trace(folder)
 
 
-def test_execution_times_of_finished_jobs(tmp_path: Path) -> None:
+def test_times_of_finished_jobs(tmp_path: Path) -> None:
     records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(6)]
     records.append(make_record(6, outcome=Outcome.ABORTED, stages_ns=(77,)))
     records.append(make_record(7, outcome=Outcome.SKIPPED, stages_ns=()))
@@ -38,15 +38,12 @@ def test_execution_times_of_finished_jobs(tmp_path: Path) -> None:
     assert sample.key == (("task", "detector"), ("variant", "full@null"))
     assert sample.times_ns.tolist() == [112, 113, 114, 115, 501]
     assert sample.warm_up_ns.tolist() == [110, 111]
-    assert sample.release_ns.tolist() == [records[i].release_ns for i in (2, 3, 4, 5, 8)]
     assert sample.deadline_ns == 40_000_000
     assert sample.title == "detector, full@null"
-
-
-def test_response_times(tmp_path: Path) -> None:
-    records = [make_record(i) for i in range(4)]
-    (sample,) = read_samples([write(tmp_path, records)], times="response")
-    assert sample.times_ns.tolist() == [record.response_time_ns for record in records[2:]]
+    (responses,) = read_samples([open_trace(tmp_path)], times="response")
+    finished = [records[i] for i in (2, 3, 4, 5, 8)]
+    assert sample.release_ns.tolist() == [record.release_ns for record in finished]
+    assert responses.times_ns.tolist() == [record.response_time_ns for record in finished]
 
 
 def test_stages_of_all_jobs_that_ran_them(tmp_path: Path) -> None:
@@ -87,10 +84,7 @@ def test_traces_follow_each_other(tmp_path: Path) -> None:
     second = write(tmp_path / "b", [make_record(i, stages_ns=(10 * i,)) for i in range(2, 5)])
     (sample,) = read_samples([first, second])
     assert sample.times_ns.tolist() == [2, 3, 4, 20, 30, 40]
-
-
-def test_nothing_of_an_empty_trace(tmp_path: Path) -> None:
-    assert read_samples([write(tmp_path, [])]) == []
+    assert read_samples([write(tmp_path / "empty", [])]) == []
 
 
 @pytest.mark.parametrize(("by", "times"), [(("task", "colour"), "execution"), ((), "waiting")])
@@ -100,7 +94,7 @@ def test_what_is_unknown_is_named(by: tuple[str, ...], times: str) -> None:
 
 
 def gather_by_hand(trace: Trace, names: list[str]) -> dict[tuple[str, ...], list[int]]:
-    """Row by row, as the words of `read_samples` say it."""
+    """The same row by row."""
     found: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for job in trace.jobs():
         record = job.record
@@ -154,16 +148,8 @@ def test_every_time_is_in_one_sample(
         assert sample.times_ns.dtype == np.int64
 
 
-def test_warm_up_is_left_out(tmp_path: Path) -> None:
-    write_part(tmp_path / "jobs-0000.parquet", [make_record(i) for i in range(3)])
-    (sample,) = read_samples([open_trace(tmp_path)])
-    assert len(sample) == 3
-    whole = write_parquet_trace(tmp_path / "new", [make_record(i) for i in range(13)])
-    assert len(read_samples([open_trace(whole)])[0]) == 3
-
-
 def batched(record: JobRecord, size: int) -> JobRecord:
-    """The same with its network run for several frames."""
+    """The same job with its network run for several frames."""
     first, *others = record.stages
     return replace(record, stages=(replace(first, name="inference", batch=size), *others))
 

@@ -1,7 +1,8 @@
-"""Tests of stationarity and independence, against scipy and statsmodels."""
+"""Tests of stationarity, independence and clusters, against scipy and statsmodels."""
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -15,21 +16,30 @@ from statsmodels.tsa.stattools import kpss
 
 from jetson_dnn_rt.lab.wcet.stationarity import (
     anderson_survival,
+    check_clusters,
     check_correlation,
     check_level,
     check_runs,
     check_same_law,
     correlate,
     cramer_survival,
+    estimate_extremal_index,
+    longest_run,
     rank,
     spread_ties,
 )
+
+
+def exceed(values: np.ndarray, share: float = 0.05) -> np.ndarray:
+    return np.flatnonzero(values > np.quantile(values, 1.0 - share))
+
 
 CHECKS = {
     "level": check_level,
     "runs": check_runs,
     "correlation": lambda values: check_correlation(rank(values), 20),
     "halves": lambda values: check_same_law(values[:500], values[500:]),
+    "clusters": lambda values: check_clusters(exceed(values), len(values)),
 }
 
 
@@ -46,16 +56,19 @@ def test_level_is_that_of_statsmodels() -> None:
     assert check_level(values)[0] == pytest.approx(statistic)
 
 
-def test_level_has_the_published_critical_values() -> None:
+def test_published_critical_values() -> None:
     # Kwiatkowski et al. 1992, table 1.
     for critical, level in ((0.347, 0.1), (0.463, 0.05), (0.574, 0.025), (0.739, 0.01)):
         assert cramer_survival(critical) == pytest.approx(level, rel=0.05)
+    # D'Agostino & Stephens 1986, table 4.2, case 0.
+    for critical, level in ((1.933, 0.1), (2.492, 0.05), (3.857, 0.01)):
+        assert anderson_survival(critical) == pytest.approx(level, rel=0.03)
+    assert anderson_survival(0.0) == cramer_survival(0.0) == 1.0
 
 
 def test_cramer_is_scipys_limit() -> None:
     one = stats.cramervonmises(stats.uniform.ppf((np.arange(4000) + 0.2) / 4000), "uniform")
     assert cramer_survival(one.statistic) == pytest.approx(one.pvalue, abs=1e-3)
-    assert cramer_survival(0.0) == 1.0
 
 
 def test_correlation_is_that_of_statsmodels() -> None:
@@ -70,9 +83,6 @@ def test_runs_are_those_of_statsmodels() -> None:
     values = draw_normal(2)
     expected = runstest_1samp(values, "median", correction=False)
     assert check_runs(values) == pytest.approx(tuple(expected))
-
-
-def test_runs_of_one_level_say_nothing() -> None:
     assert check_runs(np.ones(10)) == (0.0, 1.0)
 
 
@@ -85,13 +95,6 @@ def test_same_law_is_scipys_anderson_darling() -> None:
     # scipy gives (A^2 - 1) / deviation, so the p values are compared.
     assert p_value == pytest.approx(expected.pvalue, rel=0.1)
     assert statistic > 2.5
-
-
-def test_anderson_has_the_published_critical_values() -> None:
-    # D'Agostino & Stephens 1986, table 4.2, case 0.
-    for critical, level in ((1.933, 0.1), (2.492, 0.05), (3.857, 0.01)):
-        assert anderson_survival(critical) == pytest.approx(level, rel=0.03)
-    assert anderson_survival(0.0) == 1.0
 
 
 @given(first=st.floats(0.01, 40.0), second=st.floats(0.01, 40.0))
@@ -118,9 +121,10 @@ def test_each_fault_is_found() -> None:
     assert check_runs(smooth)[1] < 1e-6
 
 
-def test_correlations_by_hand() -> None:
+def test_correlations_and_ranks_by_hand() -> None:
     # Deviations 1, -1, 1, -1: products -3 of 4 at lag 1, +2 of 4 at lag 2.
     assert correlate(np.array([1.0, -1.0, 1.0, -1.0]), 2) == pytest.approx([-0.75, 0.5])
+    assert rank(np.array([0.3, 0.1, 0.2])).tolist() == [3.0, 1.0, 2.0]
 
 
 @given(
@@ -146,5 +150,36 @@ def test_a_timer_with_uneven_steps_is_recognised() -> None:
     assert spread_ties(times, np.random.default_rng(0))[1] == pytest.approx(31.0, abs=1.0)
 
 
-def test_ranks() -> None:
-    assert rank(np.array([0.3, 0.1, 0.2])).tolist() == [3.0, 1.0, 2.0]
+def test_independent_exceedances_come_singly() -> None:
+    values = np.random.default_rng(0).standard_normal(20_000)
+    index, p_value = check_clusters(exceed(values), 20_000)
+    assert index == pytest.approx(1.0, abs=0.06)
+    assert p_value > 0.01
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_moving_maxima_have_their_known_index(length: int) -> None:
+    # Coles 2001, section 5.2: the maximum over `length` neighbours has the index 1 / length.
+    noise = 1.0 / np.random.default_rng(1).standard_exponential(40_000)
+    windows = np.lib.stride_tricks.sliding_window_view(noise, length)
+    values = windows.max(axis=1)
+    index, p_value = check_clusters(exceed(values, 0.02), len(values))
+    assert index == pytest.approx(1.0 / length, rel=0.2)
+    assert p_value < 1e-9
+
+
+def test_intervals_by_hand() -> None:
+    # Gaps 1, 1, 8: max > 2, so 2 (0 + 0 + 7)^2 / (3 x 7 x 6) = 0.78.
+    assert estimate_extremal_index(np.array([0, 1, 2, 10])) == pytest.approx(98.0 / 126.0)
+    # Gaps 1, 2: max <= 2, so 2 x 3^2 / (2 x 5) = 1.8, capped.
+    assert estimate_extremal_index(np.array([0, 1, 3])) == 1.0
+    assert math.isnan(estimate_extremal_index(np.array([5])))
+    # A handful proves nothing.
+    assert check_clusters(np.arange(5), 1000)[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("above", "expected"), [("", 0), ("000", 0), ("1", 1), ("0110111", 3), ("1101", 2)]
+)
+def test_longest_run(above: str, expected: int) -> None:
+    assert longest_run(np.array([one == "1" for one in above], bool)) == expected

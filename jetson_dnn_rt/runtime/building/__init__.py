@@ -1,0 +1,1 @@
+"""Building of variants while the others run."""

@@ -1,0 +1,499 @@
+"""The tasks of one process: from their configuration to the results of their frames.
+
+    with Session(load_config("perception.param.yaml")) as session:
+        session.observe(lambda record, result: print(record.task, record.outcome, result))
+        session.submit(frame)
+
+A session loads the tasks, measures how they share the cores, runs them on an `Executor` and tells
+observers. Nodes, evaluation and examples differ only in where frames come from and where results
+go. What the ``with`` statement does at once can be done step by step: `start`, `share_cores`,
+`load` for each task, `prepare`, `activate` for each task, `commit`; tasks may come and go later.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.task import TaskConfig, wants_trial
+from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
+from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.sharing import core_split
+from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
+from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, TrialTask
+from jetson_dnn_rt.runtime.task import StageTimes, Task, apply_thresholds, make_grey_frame
+from jetson_dnn_rt.scheduling.analysis import Verdict
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+
+FINISHED = (Outcome.MET, Outcome.LATE)
+
+Observer = Callable[[JobRecord, Result | None], None]
+"""Sees a job that ended and its result, None where there is none that may be used."""
+
+TaskObserver = Callable[[JobRecord, Work, Result | None], None]
+"""The same for the jobs of one task, with the work: the frame, and what the stages left."""
+
+
+class Session:
+    """Tasks that share the cores and the devices of a process.
+
+    Parameters
+    ----------
+    config : PerceptionConfig
+        The process; the ``with`` statement loads and activates its tasks, too.
+    clock : Clock, optional
+        The steady clock, or a virtual one.
+    log : Log, optional
+        By default Python's log.
+
+    Attributes
+    ----------
+    tasks : dict of str to Task
+        Those that are loaded, by name.
+    batches : BatchGroups
+        Which of them run batches with each other.
+    cores : int
+        That the workers may use.
+    split : CoreSplit
+        Workers, and the threads of tasks that name no number.
+    cohort_slowdown : dict of int to float
+        How much longer stages take with 1, 2, ... of them side by side; empty = not measured.
+    verdict : Verdict or None
+        Whether the tasks fit, as `commit` found.
+    """
+
+    def __init__(
+        self, config: PerceptionConfig, *, clock: Clock | None = None, log: Log | None = None
+    ) -> None:
+        self.config = config
+        self.clock: Clock = clock or SteadyClock()
+        self.tasks: dict[str, Task] = {}
+        self.batches = BatchGroups(self.tasks)
+        self.cores = 1
+        self.split = CoreSplit(1, 1)
+        self.cohort_slowdown: dict[int, float] = {}
+        self.verdict: Verdict | None = None
+        self._log: Log = log or logging.getLogger(__name__)
+        self._executor: Executor | None = None
+        self._observers: list[Observer] = []
+        self._models: dict[str, Model] = {}
+        # Held while a task changes between active and not: builds add variants on their threads.
+        self._lock = threading.RLock()
+        self._active: set[str] = set()
+        self._builds: dict[str, BackgroundBuild] = {}
+        self._build_turn = threading.Lock()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Session:
+        try:
+            self.start()
+            if self.config.tasks:
+                self._open_tasks()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _open_tasks(self) -> None:
+        config = self.config
+        rates = {camera.name: camera.rate for camera in config.cameras}
+        periods = {task.name: task.period_ns(rates.get(task.camera, 0.0)) for task in config.tasks}
+        if wants_trial(config.threads, config.tasks):
+            self.share_cores(
+                {
+                    task.name: TrialTask(
+                        task,
+                        make_grey_frame((task.image_height, task.image_width)),
+                        periods[task.name],
+                        task.deadline_ns(periods[task.name]),
+                    )
+                    for task in config.tasks
+                }
+            )
+        for task in config.tasks:
+            self.load(task)
+        self.prepare()
+        for task in config.tasks:
+            self.activate(task.name, period_ns=periods[task.name])
+        self.commit()
+        for task in config.tasks:
+            self.start_build(task.name)
+
+    def start(self) -> None:
+        """Start the executor.
+
+        With ``threads: auto`` one worker and all cores, until `share_cores` is called.
+        """
+        process, threads = self.config.process, self.config.threads
+        workers = 1 if wants_trial(threads, self.config.tasks) else process.workers
+        executor = Executor(
+            workers, process.discipline, process, self.clock, process.device_limits
+        )
+        for observer in self._observers:
+            executor.add_observer(partial(self._tell, observer))
+        executor.set_cohort_slowdown(self.cohort_slowdown)
+        executor.start()
+        self._executor = executor
+        with executor.realtime.as_worker():
+            self.cores = count_cores()
+        own = threads if isinstance(threads, int) else 0
+        self.split = CoreSplit(workers, own or max(1, self.cores // workers))
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """Stop the executor; loaded tasks stay, and it may be started again.
+
+        Stages that still run after `timeout_s` are left behind with their threads.
+        """
+        with self._lock:
+            self._active.clear()
+            executor, self._executor = self._executor, None
+        self.verdict = None
+        self._models = {}
+        if executor is None:
+            return
+        if not executor.stop(timeout_s):
+            self._log.error("a stage hangs: its thread is left behind")
+        if executor.realtime.config.gc_freeze:
+            # Else the cycles among what was frozen would never be freed.
+            gc.unfreeze()
+            gc.collect()
+
+    def close(self) -> None:
+        """End all jobs, stop the executor, give the models back."""
+        for name in list(self._active):
+            self.deactivate(name)
+        self.stop()
+        for name in list(self.tasks):
+            self.unload(name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the executor runs."""
+        return self._executor is not None
+
+    @property
+    def executor(self) -> Executor:
+        """The running executor; ConfigurationError before `start`."""
+        if self._executor is None:
+            raise ConfigurationError("configure the node that owns the executor first")
+        return self._executor
+
+    # -- loading -------------------------------------------------------------------------------
+
+    def share_cores(self, tasks: Mapping[str, TrialTask]) -> None:
+        """Try how to share the cores, and take the best; before the first task is loaded."""
+        process = self.config.process
+        if process.workers != 1:
+            self._log.warning(
+                f"workers: {process.workers} is ignored: threads: auto decides on them"
+            )
+        with self.executor.realtime.as_worker():
+            self.split, self._models = core_split.share_cores(
+                tasks, self.cores, process.discipline, self.clock, self._log.info
+            )
+        self.executor.set_workers(self.split.workers)
+
+    def count_threads(self, config: TaskConfig) -> int:
+        """Threads of one inference of a task."""
+        return config.fixed_threads or self.split.threads
+
+    def load(
+        self,
+        config: TaskConfig,
+        size: tuple[int, int] | None = None,
+        *,
+        log: Callable[[str], object] | None = None,
+        frames: Sequence[Frame] | None = None,
+        on_device: bool = False,
+    ) -> Task:
+        """Load a task and warm it up; the arguments and errors are those of `Task`."""
+        # Threads that a back end starts in here inherit the workers' scheduling.
+        with self.executor.realtime.as_worker():
+            task = Task(
+                config,
+                size,
+                threads=self.count_threads(config),
+                clock=self.clock,
+                log=log or self._log.info,
+                find_like=self.batches.find_like,
+                model=self._models.pop(config.name, None),
+                frames=frames,
+                on_device=on_device,
+            )
+        self.adopt(task)
+        return task
+
+    def adopt(self, task: Task) -> None:
+        """Take a task that is loaded; it is closed where `variant` is none of its variants."""
+        try:
+            task.choose_variant(task.config.variant)
+        except ConfigurationError:
+            task.close()
+            raise
+        self.tasks[task.name] = task
+
+    def prepare(self) -> None:
+        """Measure what the loaded tasks do to each other, and find out who runs batches.
+
+        None of them may be active.
+        """
+        workers, log = self.split.workers, self._log.info
+        with self.executor.realtime.as_worker():
+            self.set_slowdown(core_split.measure_slowdown(self.tasks, workers, self.clock, log))
+            self.batches.form(workers, self.clock, log)
+
+    def set_slowdown(self, slowdown: dict[int, float]) -> None:
+        """Let budgets begin with a slow-down that was measured; before tasks are activated."""
+        self.cohort_slowdown = slowdown
+        self.executor.set_cohort_slowdown(slowdown)
+
+    def unload(self, name: str) -> None:
+        """Close a task as soon as none of its stages runs; it must not be active."""
+        self.stop_build(name, JOIN_TIMEOUT_S)
+        if name not in self.tasks:
+            return
+        groups = self.batches.leave(name)
+        task = self.tasks.pop(name)
+
+        def close() -> None:
+            task.close()
+            for group in groups:
+                group.close()
+
+        if self._executor is None:
+            close()
+        elif not self._executor.when_unused(name, close):
+            self._log.error("a stage has not returned: its model is given back when it does")
+
+    # -- running -------------------------------------------------------------------------------
+
+    def activate(
+        self,
+        name: str,
+        observer: TaskObserver | None = None,
+        *,
+        period_ns: int = 0,
+        deadline_ns: int = 0,
+        precedence: int | None = None,
+    ) -> None:
+        """Let a loaded task run; `commit` follows when the last one is active.
+
+        Parameters
+        ----------
+        name : str
+            Of the task.
+        observer : callable, optional
+            Sees its jobs, on the delivery thread, before those of `observe`.
+        period_ns, deadline_ns : int
+            Between two frames, and relative; by default those of its configuration.
+        precedence : int, optional
+            Among equal deadlines the least goes first; by default in the order of loading.
+        """
+        task = self.tasks[name]
+        period_ns = period_ns or task.config.period_ns()
+        with self._lock:
+            names = task.variant_names  # there may be one more in a moment
+            self.executor.add_task(
+                task.config.for_engine(
+                    task.stage_names,
+                    names,
+                    task.default,
+                    period_ns=period_ns,
+                    deadline_ns=deadline_ns or task.config.deadline_ns(period_ns),
+                    precedence=[*self.tasks].index(name) if precedence is None else precedence,
+                    batch_group=self.batches.find_group(name),
+                ),
+                task.stages,
+                partial(self._tell_task, observer),
+                warm_up_times_ns={name: task.warm_up_times_ns[name] for name in names},
+                restart=partial(self._restart, task),
+                stage_timeout_ns=int(task.config.stage_timeout_ms * 1e6),
+            )
+            self._active.add(name)
+
+    def commit(self) -> Verdict:
+        """Judge whether the active tasks fit, and exempt them from garbage collection.
+
+        Raises
+        ------
+        UnschedulableError
+            When they do not fit and the configuration refuses that.
+        """
+        executor = self.executor
+        self.batches.seed(executor)
+        verdict = self.verdict = executor.analyse()
+        if verdict.schedulable:
+            self._log.info(str(verdict))
+        elif verdict.schedulable is False and self.config.process.on_unschedulable == "refuse":
+            raise UnschedulableError(str(verdict))
+        else:
+            self._log.warning(
+                f"{verdict}: frames will be skipped; lengthen deadline_ms, lower the rate, or "
+                "choose a faster variant or a smaller model"
+            )
+        executor.realtime.freeze()
+        for setting in executor.realtime.settings:
+            if not setting.applied:
+                self._log.warning(f"{setting.name} is not applied: {setting.detail}")
+        return verdict
+
+    def deactivate(self, name: str) -> None:
+        """End a task's jobs; it stays loaded. StillRunningError as `Executor.remove_task`."""
+        with self._lock:
+            if name in self._active:
+                self._active.remove(name)
+                self.executor.remove_task(name)
+
+    def is_active(self, name: str) -> bool:
+        """Whether a task runs."""
+        return name in self._active
+
+    def update(self, config: TaskConfig, deadline_ns: int = 0) -> None:
+        """Bring changed dynamic values of a loaded task into effect from its next frame on.
+
+        Raises
+        ------
+        ConfigurationError
+            When `variant` cannot run; nothing has been changed then.
+        """
+        with self._lock:
+            task = self.tasks[config.name]
+            switched = config.variant != task.config.variant
+            variant = task.resolve_variant(config.variant) if switched else ""
+            if config.name in self._active:
+                if switched:
+                    try:
+                        self.executor.set_variant(config.name, variant)
+                    except ValueError as error:  # withdrawn
+                        raise ConfigurationError(str(error)) from error
+                deadline_ns = deadline_ns or config.deadline_ns(config.period_ns())
+                self.executor.set_deadline(config.name, deadline_ns)
+                self.executor.set_max_age(config.name, int(config.max_age_ms * 1e6))
+            task.config = config
+            apply_thresholds(task.settings, config)
+
+    def _restart(self, task: Task) -> Stages:
+        """Replace a task's stages after one hung; called on a thread of the executor."""
+        executor = self.executor
+        with executor.realtime.as_worker():
+            return task.rebuild(partial(executor.when_unused, task.name))
+
+    # -- frames and results --------------------------------------------------------------------
+
+    def submit(
+        self,
+        frame: Frame,
+        tasks: Sequence[str] = (),
+        *,
+        camera: str = "",
+        capture_ns: int | None = None,
+    ) -> None:
+        """Release a frame in several tasks at one instant; returns at once.
+
+        Parameters
+        ----------
+        frame : Frame
+            Must not be written to until its jobs ended.
+        tasks : sequence of str
+            By default all active tasks of `camera`, or all there are.
+        camera : str
+            Where it comes from.
+        capture_ns : int, optional
+            When it was captured, on the session's clock; by default now.
+        """
+        names = tasks or [
+            name
+            for name in tuple(self.tasks)
+            if name in self._active and camera in ("", self.tasks[name].config.camera)
+        ]
+        self.executor.submit(
+            names, frame, self.clock.now_ns() if capture_ns is None else capture_ns
+        )
+
+    def observe(self, observer: Observer) -> None:
+        """Call `observer(record, result)` for every job that ends, on the delivery thread.
+
+        The result is None where there is none, and where it came after the deadline and
+        `late_results` of the task says ``drop``: a late result is not valid.
+        """
+        self._observers.append(observer)
+        if self._executor is not None:
+            self._executor.add_observer(partial(self._tell, observer))
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until every frame is accounted for and every observer was told."""
+        return self.executor.wait_idle(timeout_s)
+
+    def _tell(self, observer: Observer, record: JobRecord, work: Work) -> None:
+        observer(record, self._valid_result(record, work))
+
+    def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
+        if observer is not None:
+            observer(record, work, self._valid_result(record, work))
+
+    def _valid_result(self, record: JobRecord, work: Work) -> Result | None:
+        if record.outcome is Outcome.MET:
+            return work.result
+        task = self.tasks.get(record.task)
+        wanted = task is not None and task.config.late_results == "publish"
+        return work.result if wanted and record.outcome is Outcome.LATE else None
+
+    # -- variants that are built meanwhile -----------------------------------------------------
+
+    def start_build(self, name: str, log: Log | None = None) -> None:
+        """Build what an active task lacks; when nobody warms up any more."""
+        task = self.tasks[name]
+        if name in self._builds or not task.missing or not task.config.build_missing:
+            return
+        log = log or self._log
+        build = self._builds[name] = BackgroundBuild(
+            task,
+            self._build_turn,
+            self.executor.realtime,
+            log,
+            partial(self._take_built, task, log),
+        )
+        build.start()
+
+    def find_build(self, name: str) -> BackgroundBuild | None:
+        """The build of a task that has not ended yet."""
+        build = self._builds.get(name)
+        return None if build is None or build.over else build
+
+    def stop_build(self, name: str, timeout_s: float = 0.0) -> None:
+        """End the build of a task at once, and wait so long for its thread."""
+        build = self._builds.pop(name, None)
+        if build is not None and not build.stop(timeout_s) and timeout_s:
+            self._log.error("a variant that is being loaded hangs: it is left behind")
+
+    def _take_built(self, task: Task, log: Log, name: str) -> bool:
+        """Let a task run a variant that has become ready; False when that has to wait."""
+        with self._lock:
+            if task.name in self._active and not task.hand_over(
+                name, partial(self._add_variant, task, log, name)
+            ):
+                return False
+        log.info(f"variant {name} is ready")
+        return True
+
+    def _add_variant(
+        self, task: Task, log: Log, name: str, stages: Sequence[Stage], times_ns: StageTimes
+    ) -> None:
+        self.executor.add_variant(task.name, name, stages, times_ns)
+        if task.default == name:
+            self.executor.set_variant(task.name, name)
+            log.info(f"variant {name} runs from the next frame on")

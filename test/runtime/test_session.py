@@ -1,0 +1,168 @@
+"""A session without ROS: tasks come and go, frames from anywhere, results to observers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from executor_bench import MS, frame
+
+from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.config.nodes import CameraConfig
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import TaskConfig
+from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.tasks import JobRecord, Outcome
+
+PROCESS = ProcessConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
+
+
+def task(name: str, model: str = "null:10", **values: object) -> TaskConfig:
+    """Ten milliseconds a frame, in a period of 100."""
+    given = {"warmup_runs": 0, "engine_cache": "none", "expected_frequency": 10.0, **values}
+    return TaskConfig(name, model=model, **given)  # type: ignore[arg-type]
+
+
+class Bench:
+    """A session on virtual time, and the records and results that its observer saw."""
+
+    def __init__(self, session: Session, clock: VirtualClock) -> None:
+        self.session, self.clock = session, clock
+        self.seen: list[tuple[JobRecord, Result | None]] = []
+        session.observe(lambda record, result: self.seen.append((record, result)))
+
+    def run_to(self, milliseconds: int) -> None:
+        self.clock.run_until(milliseconds * MS)
+        self.session.executor._delivery.wait(5.0)
+
+    @property
+    def outcomes(self) -> list[tuple[str, Outcome, bool]]:
+        return [(r.task, r.outcome, result is not None) for r, result in self.seen]
+
+
+@contextmanager
+def open_bench(*tasks: TaskConfig, **process: object) -> Iterator[Bench]:
+    clock = VirtualClock()
+    values = {**vars(PROCESS), **process}
+    cameras = tuple(CameraConfig(name) for name in dict.fromkeys(t.camera for t in tasks) if name)
+    config = PerceptionConfig(tasks, cameras, ProcessConfig(**values))  # type: ignore[arg-type]
+    with Session(config, clock=clock) as session:
+        bench = Bench(session, clock)
+        yield bench
+        clock.run_until(clock.now_ns() + 10_000 * MS)
+
+
+def test_frames_go_to_the_tasks_of_their_camera_at_one_instant() -> None:
+    tasks = [task("a", camera="front"), task("b", camera="rear"), task("c", camera="front")]
+    with open_bench(*tasks) as bench:
+        bench.session.submit(frame(0), camera="front", capture_ns=0)
+        bench.session.submit(frame(1), camera="rear")
+        bench.run_to(50)
+        assert [(r.task, r.sequence) for r, _ in bench.seen] == [("a", 0), ("b", 1), ("c", 0)]
+        bench.session.submit(frame(2), ["c"])
+        bench.session.submit(frame(3))
+        bench.run_to(200)
+    assert {r.task for r, _ in bench.seen if r.sequence == 3} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("rule", "is_published"), [("drop", False), ("publish", True)])
+def test_a_late_result_is_no_result_unless_that_is_asked_for(
+    rule: str, is_published: bool
+) -> None:
+    # After the last boundary nobody stops it; nothing was measured, so that it is tried.
+    with open_bench(task("a", "null:decode=50", deadline_ms=20.0, late_results=rule)) as bench:
+        bench.session.submit(frame(0))
+        bench.run_to(60)
+        assert bench.outcomes == [("a", Outcome.LATE, is_published)]
+        config = bench.session.tasks["a"].config
+        assert config.late_results == rule
+
+
+def test_tasks_come_and_go_while_others_run() -> None:
+    with open_bench(task("a")) as bench:
+        session = bench.session
+        session.submit(frame(0))
+        bench.run_to(15)
+        session.load(task("b"))
+        session.activate("b")
+        session.commit()
+        session.submit(frame(1))
+        bench.run_to(45)
+        remover = threading.Thread(target=session.deactivate, args=("a",))
+        remover.start()
+        remover.join()
+        session.unload("a")
+        session.submit(frame(2))
+        bench.run_to(75)
+        assert bench.outcomes == [(name, Outcome.MET, True) for name in "aabb"]
+        assert list(session.tasks) == ["b"]
+        assert not session.is_active("a")
+
+
+def test_dynamic_values_take_effect_with_the_next_frame() -> None:
+    with open_bench(task("a", "null:50", deadline_ms=80.0)) as bench:
+        bench.session.submit(frame(0))
+        bench.run_to(60)
+        changed = task("a", "null:50", deadline_ms=30.0, late_results="publish")
+        bench.session.update(changed)
+        bench.session.submit(frame(1))
+        bench.run_to(120)
+        assert bench.outcomes[0] == ("a", Outcome.MET, True)
+        assert bench.seen[1][0].absolute_deadline_ns - bench.seen[1][0].release_ns == 30 * MS
+        with pytest.raises(ConfigurationError, match="variant must be one of full@null"):
+            bench.session.update(task("a", variant="full@torch-fp32"))
+        assert bench.session.tasks["a"].config is changed
+
+
+def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:
+    hopeless = task("a", "null:10", warmup_runs=2, deadline_ms=1.0)
+    clock = VirtualClock()
+    values = {**vars(PROCESS), "on_unschedulable": "refuse"}
+    session = Session(PerceptionConfig([], process=ProcessConfig(**values)), clock=clock)
+    session.start()
+    clock.participate()
+    worker = threading.Thread(target=lambda: (session.load(hopeless), clock.leave()))
+    worker.start()
+    clock.run_until(1000 * MS)
+    worker.join(5.0)
+    session.activate("a")
+    with pytest.raises(UnschedulableError):
+        session.commit()
+    session.close()
+
+
+def test_a_variant_that_is_none_closes_its_task() -> None:
+    with open_bench() as bench, pytest.raises(ConfigurationError, match="variant must be one of"):
+        bench.session.load(task("a", variant="full@torch-fp32"))
+    assert bench.session.tasks == {}
+
+
+def test_a_session_that_cannot_load_a_task_leaves_nothing_behind() -> None:
+    before = threading.active_count()
+    config = PerceptionConfig([task("a"), task("b", "onnx:/nowhere.onnx")], process=PROCESS)
+    session = Session(config)
+    with pytest.raises(Exception, match="nowhere"):
+        session.__enter__()
+    assert not session.running
+    assert session.tasks == {}
+    assert threading.active_count() == before
+    with pytest.raises(ConfigurationError, match="configure the node"):
+        session.submit(frame(0))
+
+
+def test_a_session_may_be_stopped_and_started_anew() -> None:
+    with open_bench(task("a")) as bench:
+        session = bench.session
+        session.submit(frame(0))
+        bench.run_to(20)
+        session.stop()
+        session.start()
+        session.activate("a")
+        session.submit(frame(1))
+        bench.run_to(40)
+        assert [r.sequence for r, _ in bench.seen] == [0, 1]
