@@ -201,7 +201,7 @@ class TaskNode(ManagedNode):
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
         self._reports = TimingReports(
-            self, self.timing, lambda: self._loaded.variant_names if self._loaded else ()
+            self, self.timing, lambda: self.loaded.variant_names if self.loaded else ()
         )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
