@@ -79,6 +79,7 @@ setup(
         f"{NAME}.demo": ["weights/*"],
         f"{NAME}.backends.cuda": ["*.cu"],
         f"{NAME}.lab.report": ["*.html", "*.css"],
+        f"{NAME}.tvm.export_c": ["templates/*"],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -33,11 +33,11 @@ from benchmarks.dashcam import DATA, VIDEO
 from benchmarks.fidelity import load_that_comes_and_goes
 from benchmarks.protocol import BenchmarkError
 from benchmarks.replay_fleet import WORKERS, evaluate_on_fleet
+from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
-from jetson_dnn_rt.lab.evaluate.sequential import name_stream
 from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, read_recorded, simulate_recorded
+from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.safety.children import child_environment, python_command
 from jetson_dnn_rt.traces.reader import open_trace

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from snapshot_commands import run_command
 
-from jetson_dnn_rt.lab.evaluate.sequential import release
+from jetson_dnn_rt.lab.evaluate.chunk import release
 from jetson_dnn_rt.traces.schema import METADATA_KEY
 from jetson_dnn_rt.variants.library.library import Library
 

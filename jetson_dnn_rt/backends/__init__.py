@@ -1,1 +1,1 @@
-"""torch, ONNX Runtime, OpenVINO and null behind one interface, imported on use."""
+"""torch, ONNX Runtime, OpenVINO, TensorRT and null behind one interface, imported on use."""

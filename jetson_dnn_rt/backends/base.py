@@ -3,26 +3,61 @@
 Between two parts stand *boundary tensors*. They have one form, so that any variant of a stage can
 follow any other: float32, logical shape as in the graph (maps are ``[1, C, H, W]``), dense in
 either memory layout (C order or channels last). Between CPU back ends they are numpy arrays,
-between CUDA back ends objects with ``__cuda_array_interface__``. Whoever needs another layout or
-another device moves them, in its own time.
+between CUDA back ends objects with ``__cuda_array_interface__``. A runner that needs another
+layout or another device moves them, in its own time.
 """
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError
 from jetson_dnn_rt.models.model import Part
 
 Array = Any
 """A numpy array, or an object with ``__cuda_array_interface__``; numpy has no type for both."""
 
 HostArrays = tuple[npt.NDArray[Any], ...]
+
+
+NO_BF16 = "no bf16: the CPU has neither AVX512_BF16 nor AMX"
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """A back end on this machine."""
+
+    name: str
+    version: str  # of its library; empty where it is missing
+    available: bool  # whether runners can be made
+    precisions: tuple[str, ...]  # that it computes in here
+    reason: str = ""  # why something is not available; empty where all is well
+    fix: str = ""  # what to do about it
+
+
+def inspect_library(name: str, fix: str) -> BackendInfo:
+    """Look at a back end that needs nothing but its library, which computes in fp32."""
+    try:
+        library = importlib.import_module(name)
+    except Exception as error:  # a broken installation raises OSError, RuntimeError and others
+        return BackendInfo(name, "", False, (), f"cannot be imported: {error}", fix)
+    version = str(getattr(library, "__version__", "unknown")).split("-")[0]
+    return BackendInfo(name, version, True, ("fp32",))
+
+
+def check_precision(where: str, precision: str, known: Sequence[str]) -> None:
+    """Raise `BackendUnavailableError` for a precision that a back end does not compute in."""
+    if precision not in known:
+        raise BackendUnavailableError(
+            f"{where} computes in {', '.join(known)}, not in {precision}"
+        )
 
 
 class RunnerClosedError(JetsonDnnRtError):
@@ -95,7 +130,7 @@ class Runner(ABC):
 
 
 def as_host(value: Array) -> npt.NDArray[Any]:
-    """Give a boundary tensor as a numpy array; one on a CUDA device is copied."""
+    """A boundary tensor as a numpy array; one on a CUDA device is copied."""
     if isinstance(value, np.ndarray):
         return value
     import torch
@@ -113,7 +148,7 @@ class HostInputs:
         self._bound: list[npt.NDArray[np.float32] | None] = [None] * len(shapes)
 
     def place(self, values: Sequence[Array]) -> list[tuple[int, npt.NDArray[np.float32]]]:
-        """Give the inputs that must be bound anew, with their indices.
+        """The inputs that must be bound again, with their indices.
 
         An array in C order is to be bound as it is; any other is copied into a buffer that stays.
         """

@@ -6,7 +6,7 @@ import itertools
 import zlib
 
 from jetson_dnn_rt import __version__
-from jetson_dnn_rt.backends.base import Array, Runner
+from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
@@ -14,6 +14,16 @@ from jetson_dnn_rt.models.sources.null import NullOrigin
 
 _BURNT = bytes(16384)
 """Its checksum takes about 10 us, in which the interpreter is free."""
+
+
+def inspect(name: str) -> BackendInfo:
+    """It is always there."""
+    return BackendInfo(name, __version__, True, ("fp32",))
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """See `NullRunner`."""
+    return NullRunner(part, clock)
 
 
 class NullRunner(Runner):

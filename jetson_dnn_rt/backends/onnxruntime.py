@@ -6,13 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
+from jetson_dnn_rt.backends.base import Array, BackendInfo, HostInputs, Runner, inspect_library
+from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.models.model import Part
 
 
+def inspect(name: str) -> BackendInfo:
+    """It needs its library alone."""
+    return inspect_library(name, "pip install onnxruntime")
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """See `OnnxRuntimeRunner`."""
+    return OnnxRuntimeRunner(part, threads)
+
+
 class OnnxRuntimeRunner(Runner):
-    """A session bound to buffers made beforehand, so that nothing is copied per run.
+    """A session bound to preallocated buffers, so that nothing is copied per run.
 
     Its threads do not spin while they wait for work: on a machine whose cores are shared with
     the other tasks, the camera and DDS, a spinning thread takes from them what it gains here.

@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, HostInputs, Runner
+from jetson_dnn_rt.backends.base import (
+    NO_BF16,
+    Array,
+    BackendInfo,
+    HostInputs,
+    Runner,
+    inspect_library,
+)
+from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Part
 
 _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
+
+
+def inspect(name: str) -> BackendInfo:
+    """bf16 only where the CPU has it."""
+    info = inspect_library(name, "pip install openvino")
+    if not info.available:
+        return info
+    if not supports_bf16():
+        return replace(info, reason=NO_BF16)
+    return replace(info, precisions=("fp32", "bf16"))
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """See `OpenVinoRunner`."""
+    return OpenVinoRunner(part, precision, threads)
 
 
 def supports_bf16() -> bool:
@@ -42,7 +66,7 @@ def _make_core() -> Any:
 
 
 class OpenVinoRunner(Runner):
-    """An inference request bound to buffers made beforehand.
+    """An inference request bound to preallocated buffers.
 
     Its threads are not pinned: pinning would tie every model of the process to the same first
     cores. `BackendUnavailableError` where the CPU has no bf16, `ModelError` where OpenVINO cannot

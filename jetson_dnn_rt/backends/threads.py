@@ -13,9 +13,6 @@ OpenCV         the process: `limit_opencv`
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-THREADS = Path("/proc/self/task")
 
 
 def limit_opencv(threads: int) -> None:
@@ -26,7 +23,7 @@ def limit_opencv(threads: int) -> None:
     """
     import cv2
 
-    # Setting it makes its pool anew, even to the same number.
+    # Setting it recreates the pool, even with the same number.
     if cv2.getNumThreads() != threads:
         cv2.setNumThreads(threads)
 
@@ -34,21 +31,3 @@ def limit_opencv(threads: int) -> None:
 def count_cores() -> int:
     """Cores that the calling thread may run on."""
     return len(os.sched_getaffinity(0))
-
-
-def read_thread_times(folder: Path = THREADS) -> dict[int, int]:
-    """Time on a core of each thread of the process, in ns by the kernel's number of the thread.
-
-    Threads that end meanwhile are left out. `OSError` where the kernel does not count
-    (CONFIG_SCHED_INFO).
-    """
-    times_ns = {}
-    for thread in os.listdir(folder):
-        try:
-            text = (folder / thread / "schedstat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            if (folder / thread).exists():
-                raise
-            continue
-        times_ns[int(thread)] = int(text.split()[0])
-    return times_ns

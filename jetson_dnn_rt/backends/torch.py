@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, Runner, as_host
+from jetson_dnn_rt.backends.base import (
+    NO_BF16,
+    Array,
+    BackendInfo,
+    Runner,
+    as_host,
+    check_precision,
+    inspect_library,
+)
 from jetson_dnn_rt.backends.cuda.owners import TorchCuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
+from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.model import Part
 
@@ -22,6 +32,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "fp16")}
+
+
+def inspect(name: str) -> BackendInfo:
+    """Its precisions are those of the device that torch sees."""
+    fix = "pip install torch torchvision (on Jetson: NVIDIA's wheel for your JetPack)"
+    info = inspect_library(name, fix)
+    if not info.available:
+        return info
+    device = choose_device()
+    if device == "cpu" and not supports_bf16():
+        return replace(info, reason=NO_BF16)
+    return replace(info, precisions=PRECISIONS[device])
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """Make a runner on the device that torch sees."""
+    if choose_device() == "cuda":
+        return TorchCudaRunner(part, precision)
+    return TorchRunner(part, precision, threads)
 
 
 def choose_device() -> str:
@@ -38,14 +67,6 @@ def supports_bf16() -> bool:
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _check_precision(precision: str, device: str) -> None:
-    known = PRECISIONS[device]
-    if precision not in known:
-        raise BackendUnavailableError(
-            f"torch on {device} computes in {', '.join(known)}, not in {precision}"
-        )
 
 
 def _convert_layers(module: torch.nn.Module, dtype: torch.dtype) -> None:
@@ -88,7 +109,7 @@ class TorchRunner(Runner):
     converted once, here.
 
     The number of threads is a setting of the calling thread in torch (OpenMP's, which oneDNN takes
-    without asking torch): a new thread has one per core until it is told otherwise. So every run
+    without asking torch): a new thread has one per core until it is set. So every run
     looks at it, which costs 0.1 us, and changes it where another runner has left another. With 1
     the calling thread does everything.
 
@@ -105,7 +126,7 @@ class TorchRunner(Runner):
         from jetson_dnn_rt.models.graph.layers import to_channels_last
 
         super().__init__(part)
-        _check_precision(precision, "cpu")
+        check_precision("torch on cpu", precision, PRECISIONS["cpu"])
         if precision == "bf16" and not supports_bf16():
             raise BackendUnavailableError(
                 "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use torch-fp32"
@@ -169,7 +190,7 @@ class TorchCudaRunner(CudaRunner):
     backend = "torch"
 
     def __init__(self, part: Part, precision: str, *, cuda_graph: bool = True) -> None:
-        _check_precision(precision, "cuda")
+        check_precision("torch on cuda", precision, PRECISIONS["cuda"])
         cuda = TorchCuda()
         import torch
 

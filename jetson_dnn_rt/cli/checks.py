@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jetson_dnn_rt.backends.registry import BackendInfo
+from jetson_dnn_rt.backends.base import BackendInfo
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import (
     PROFILE,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "DETECTOR_CLASSES", "INPUT_SIZE", "NAMES", "PAD_VALUE", "SEGMENTER_CLASSES", "BuiltinName",
+    "DETECTOR_CLASSES", "INPUT_SIZE", "NAMES", "SEGMENTER_CLASSES", "BuiltinName",
     "build", "labels", "load", "weights_path",
 ]  # fmt: skip
 
@@ -34,7 +34,6 @@ BuiltinName = Literal["detector", "segmenter"]
 NAMES: tuple[BuiltinName, ...] = ("detector", "segmenter")
 INPUT_SIZE: dict[str, tuple[int, int]] = {"detector": (240, 320), "segmenter": (240, 320)}
 """(height, width) of each network's input in pixels."""
-PAD_VALUE = 114.0 / 255.0
 
 _LARGEST_FILE = 8 << 20  # bytes; the shipped files are below 4 MiB
 

@@ -1,1 +1,1 @@
-"""What runs: sources, preprocessing, decoders, labels, built-in models."""
+"""Networks: their sources, inputs, heads and graphs."""

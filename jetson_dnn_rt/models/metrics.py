@@ -110,15 +110,13 @@ class DetectionMetric:
 class SegmentationMetric:
     """Intersection over union per class, of the pixels of many images together.
 
-    Pixels whose true class is `ignore` do not count. `confusion` counts pixels by true class
-    (row) and found class (column).
+    `confusion` counts pixels by true class (row) and found class (column).
     """
 
-    def __init__(self, classes: int, ignore: int | None = None) -> None:
+    def __init__(self, classes: int) -> None:
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes = classes
-        self.ignore = ignore
         self.confusion: Integers = np.zeros((classes, classes), np.int64)
 
     def add(self, mask: npt.NDArray[np.uint8], true_mask: npt.NDArray[np.uint8]) -> None:
@@ -129,9 +127,6 @@ class SegmentationMetric:
         if mask.shape != true_mask.shape:
             raise ValueError(f"masks must be of one shape, got {mask.shape}, {true_mask.shape}")
         found, true = mask.ravel(), true_mask.ravel()
-        if self.ignore is not None:
-            counted = true != self.ignore
-            found, true = found[counted], true[counted]
         if found.size and max(found.max(), true.max()) >= self.classes:
             raise ValueError(f"masks must hold classes below {self.classes}")
         pairs = true.astype(np.int64) * self.classes + found

@@ -1,4 +1,4 @@
-"""A loaded model: what a task runs, before it is decided how."""
+"""A loaded model: what a task runs, whatever the back end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Model:
         return self.origin.onnx_model()
 
     def create_decoder(self) -> Decoder:
-        """Make a decoder of one's own for the outputs."""
+        """Make a decoder for the outputs: one per pipeline."""
         return self.head.create_decoder(self.input_size)
 
 

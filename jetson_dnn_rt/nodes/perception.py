@@ -51,8 +51,6 @@ class PerceptionNode(ManagedNode):
         Sees every job that ends, on the delivery thread.
     on_camera_ended : callable
         Called on a camera's thread when its stream ends.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import BackendInfo
+from jetson_dnn_rt.backends.base import BackendInfo
 from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.tvm.compile import find_linker
 from jetson_dnn_rt.tvm.target import (

@@ -80,7 +80,7 @@ class TuningDatabase:
             )
         if version != tvm.__version__:
             raise DatabaseError(
-                f"the tuning database is of TVM {version}, here is {tvm.__version__}: tune anew"
+                f"the tuning database is of TVM {version}, here is {tvm.__version__}: tune again"
             )
         checked = {
             WORKLOADS: check_workloads(files[WORKLOADS]),

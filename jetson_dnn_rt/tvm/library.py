@@ -113,7 +113,7 @@ class TvmVariant(PreparedVariant):
             try:
                 return self._load(part, entry.files[_CODE])
             except ModelError as error:
-                logger.warning("library entry %s: %s; it is compiled anew", entry.path, error)
+                logger.warning("library entry %s: %s; it is compiled again", entry.path, error)
         if build:
             self.tune([part])
         elif tvm_compile.find_linker():
@@ -272,7 +272,7 @@ class TvmVariant(PreparedVariant):
             self.target,
             database,
             TuningBudget(trials, left_s / 60 if minutes else 0.0),
-            progress=_count_anew(progress, part.name, minutes),
+            progress=_count_again(progress, part.name, minutes),
             rpc=self.tuning.rpc,
             stop=interrupted.is_set,
             checkpoint=self.store_database,
@@ -397,7 +397,7 @@ def _describe_rest(part: Part, state: TuningState) -> str:
     )
 
 
-def _count_anew(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
+def _count_again(progress: Progress, name: str, minutes: float) -> Callable[[str, int, int], None]:
     """Report the trials of this time: what is left is reckoned from when a phase began."""
     phase = f"tuning {name}" + (f" for at most {minutes:g} min" if minutes else "")
     begin: list[int] = []

@@ -1,9 +1,9 @@
 """Candidates of a kernel, compiled and timed: here, or on a board over TVM's RPC.
 
-MetaSchedule's own builder starts its processes anew for every batch, 14 s of each 16 trials on two
-cores. Here a candidate is compiled by LLVM in this process, on as many threads as there are cores,
-and run from memory: 0.3 s a trial. `jetson-dnn-rt build` is a process of its own, which is what a
-candidate could take with it.
+MetaSchedule's own builder starts its processes again for every batch, 14 s of each 16 trials on
+two cores. Here a candidate is compiled by LLVM in this process, on as many threads as there are
+cores, and run from memory: 0.3 s a trial. `jetson-dnn-rt build` is a process of its own, which is
+what a candidate could take with it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A record is a list of instructions that TVM applies to a kernel before it compiles it. Some carry
 code: the annotation ``pragma_import_llvm`` links a module of the record's choice into the library,
 an index map may call functions. So instructions, annotations and index maps are allow-listed, and
-what TVM reads is written anew from what was checked. A scheduled kernel is compared with the one
+what TVM reads is written again from what was checked. A scheduled kernel is compared with the one
 that was lowered here: a schedule rearranges, it calls nothing and imports nothing.
 """
 
@@ -116,7 +116,7 @@ _MAX_DEPTH = 8
 
 
 def check_workloads(data: bytes) -> bytes:
-    """Read the kernels of a database and write them anew; they are compared, and never run.
+    """Read the kernels of a database and write them again; they are compared, and never run.
 
     Raises `DatabaseError` when a kernel is damaged, or holds something else than a kernel.
     """
@@ -137,7 +137,7 @@ def check_workloads(data: bytes) -> bytes:
 
 
 def check_records(data: bytes, target: tvm.target.Target) -> bytes:
-    """Read the schedules of a database, one in a line, and write them anew.
+    """Read the schedules of a database, one in a line, and write them again.
 
     Raises `DatabaseError`, which names the record and the instruction, when one is damaged, for
     another target, or could do more than rearrange a kernel.
@@ -159,7 +159,7 @@ def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
     Raises `DatabaseError`, which names the kernel, when a schedule added a call, an import or a
     function.
     """
-    before, after = _list_kernels(lowered), _list_kernels(scheduled)
+    before, after = list_kernels(lowered), list_kernels(scheduled)
     if set(before) != set(after):
         names = ", ".join(sorted(set(before) ^ set(after)))
         raise DatabaseError(f"the tuning database is refused: schedules changed kernels: {names}")
@@ -179,11 +179,12 @@ def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
             if items:
                 raise DatabaseError(
                     f"the tuning database is refused: its record for the kernel {name} adds "
-                    f"{what} {min(items)!r:.100}; a schedule only rearranges: tune anew"
+                    f"{what} {min(items)!r:.100}; a schedule only rearranges: tune again"
                 )
 
 
-def _list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+def list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+    """TIR functions of a lowered network, by name."""
     from tvm import tirx
 
     return {

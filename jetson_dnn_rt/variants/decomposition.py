@@ -292,7 +292,7 @@ def load_reduced(model: Model, spec: DecompositionSpec, library: Library) -> fx.
         return _restore(graph, entry)
     except (ModelError, KeyError, ValueError) as error:
         logger.warning(
-            "library entry %s does not fit %s: %s; it must be built anew",
+            "library entry %s does not fit %s: %s; it must be built again",
             entry.path, model.source, error,
         )  # fmt: skip
         return None

@@ -6,8 +6,6 @@ import ctypes
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -80,16 +78,8 @@ def run_both(
 )
 @settings(max_examples=80, deadline=None)
 def test_the_device_gives_what_the_cpu_gives(
-    function: Any,
-    encoding: str,
-    half_height: int,
-    half_width: int,
-    padding: int,
-    size: tuple[int, int],
-    resize: Any,
-    color: Any,
-    seed: int,
-) -> None:
+    function, encoding, half_height, half_width, padding, size, resize, color, seed
+):
     expected = Preprocessing(*size, resize=resize, color=color, scale=1.0)
     frame = make_frame(encoding, 2 * half_height, 2 * half_width, padding, seed)
     there, here = run_both(frame, expected, HostKernel(function))
@@ -101,9 +91,7 @@ def test_the_device_gives_what_the_cpu_gives(
 
 @pytest.mark.parametrize("encoding", EXACT)
 @pytest.mark.parametrize("size", [(720, 1280), (481, 641), (208, 208), (416, 416)])
-def test_sizes_of_cameras_come_out_the_same_to_the_bit(
-    kernel: HostKernel, encoding: str, size: tuple[int, int]
-) -> None:
+def test_sizes_of_cameras_come_out_the_same_to_the_bit(kernel, encoding, size):
     expected = Preprocessing(
         416, 416, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="letterbox_center"
     )
@@ -112,9 +100,7 @@ def test_sizes_of_cameras_come_out_the_same_to_the_bit(
 
 
 @pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - set(EXACT)))
-def test_pictures_of_yuv_and_bayer_are_the_same_within_a_step(
-    kernel: HostKernel, encoding: str
-) -> None:
+def test_pictures_of_yuv_and_bayer_are_the_same_within_a_step(kernel, encoding):
     picture = cv2.GaussianBlur(
         np.random.default_rng(3).integers(0, 256, (360, 640, 3), np.uint8), (0, 0), 4.0
     )
@@ -126,7 +112,7 @@ def test_pictures_of_yuv_and_bayer_are_the_same_within_a_step(
     assert (difference > 0).mean() < 0.05
 
 
-def test_a_fetched_frame_gives_the_same(kernel: HostKernel) -> None:
+def test_a_fetched_frame_gives_the_same(kernel):
     frame = make_frame("bgr8", 48, 64, 0, 5)
     expected = Preprocessing(32, 32)
     fetched, _ = run_both(frame, expected, kernel, fetched=True)
@@ -143,7 +129,7 @@ def make_device(kernel: HostKernel, *, fetched: bool) -> tuple[DevicePreprocesso
     )
 
 
-def test_what_is_written_is_counted(kernel: HostKernel) -> None:
+def test_what_is_written_is_counted(kernel):
     frame = make_frame("bgr8", 48, 64, 0, 5)
     for fetched, bytes_of_the_frame in ((False, 0), (True, 48 * 64 * 3)):
         device, _ = make_device(kernel, fetched=fetched)
@@ -151,7 +137,7 @@ def test_what_is_written_is_counted(kernel: HostKernel) -> None:
         assert device.written_bytes == 3 * 32 * 32 * 4 + bytes_of_the_frame
 
 
-def test_a_second_frame_of_a_size_takes_no_table_anew(kernel: HostKernel) -> None:
+def test_a_second_frame_of_a_size_takes_no_table_anew(kernel):
     device, cuda = make_device(kernel, fetched=True)
     device.write(make_frame("bgr8", 48, 64, 0, 5))
     cuda.calls.clear()
@@ -161,7 +147,7 @@ def test_a_second_frame_of_a_size_takes_no_table_anew(kernel: HostKernel) -> Non
     assert cuda.calls.count("copy") == 4  # frame of before, two tables, this frame
 
 
-def test_frames_out_of_reach_are_not_read(kernel: HostKernel) -> None:
+def test_frames_out_of_reach_are_not_read(kernel):
     frame, padded = make_frame("bgr8", 48, 64, 0, 5), make_frame("bgr8", 48, 64, 3, 5)
     in_place, _ = make_device(kernel, fetched=False)
     fetching, _ = make_device(kernel, fetched=True)
@@ -173,7 +159,7 @@ def test_frames_out_of_reach_are_not_read(kernel: HostKernel) -> None:
     assert not in_place.can_read(frame)
 
 
-def test_a_bad_frame_is_refused_before_anything_is_queued(kernel: HostKernel) -> None:
+def test_a_bad_frame_is_refused_before_anything_is_queued(kernel):
     device, cuda = make_device(kernel, fetched=False)
     bad = Frame(np.zeros((4, 4, 2), np.uint8), "bgr8", 0, 0, device_address=1)
     with pytest.raises(FrameError, match="needs 3 channels"):
@@ -181,7 +167,7 @@ def test_a_bad_frame_is_refused_before_anything_is_queued(kernel: HostKernel) ->
     assert not cuda.calls
 
 
-def test_an_input_with_its_channels_last(kernel: HostKernel) -> None:
+def test_an_input_with_its_channels_last(kernel):
     frame, expected = make_frame("bgr8", 48, 64, 0, 5), Preprocessing(32, 40)
     memory = np.zeros((1, 32, 40, 3), np.float32)
     device = FakeArray(memory.transpose(0, 3, 1, 2))
@@ -190,13 +176,13 @@ def test_an_input_with_its_channels_last(kernel: HostKernel) -> None:
     np.testing.assert_array_equal(device.memory, here)
 
 
-def test_it_is_queued_on_the_stream_of_its_thread_and_deadline_class(kernel: HostKernel) -> None:
+def test_it_is_queued_on_the_stream_of_its_thread_and_deadline_class(kernel):
     device, cuda = make_device(kernel, fetched=True)
     device.write(make_frame("bgr8", 48, 64, 0, 5), urgency=2)
     assert cuda.used == [None, (threading.get_ident(), 2)]  # tables come on a stream of their own
 
 
-def test_another_input_is_written_with_the_same_tables(kernel: HostKernel) -> None:
+def test_another_input_is_written_with_the_same_tables(kernel):
     device, cuda = make_device(kernel, fetched=False)
     frame = make_frame("bgr8", 48, 64, 0, 5)
     device.write(frame)
@@ -211,7 +197,7 @@ def test_another_input_is_written_with_the_same_tables(kernel: HostKernel) -> No
         device.move(cuda.allocate((1, 3, 32, 31), np.float32))
 
 
-def test_an_input_of_another_shape_is_refused(kernel: HostKernel) -> None:
+def test_an_input_of_another_shape_is_refused(kernel):
     with pytest.raises(ValueError, match="destination must be float32"):
         DevicePreprocessor(
             Preprocessing(32, 32),
@@ -224,7 +210,7 @@ def test_an_input_of_another_shape_is_refused(kernel: HostKernel) -> None:
 
 @given(source=st.integers(1, 3000), target=st.integers(1, 700), columns=st.booleans())
 @settings(deadline=None)
-def test_taps_lie_in_the_picture(source: int, target: int, columns: bool) -> None:
+def test_taps_lie_in_the_picture(source, target, columns):
     taps = make_taps(source, target, columns=columns)
     assert taps.dtype == np.int32
     assert taps[:, :2].min() >= 0
@@ -234,7 +220,7 @@ def test_taps_lie_in_the_picture(source: int, target: int, columns: bool) -> Non
     assert (np.diff(taps[:, 0]) >= 0).all()
 
 
-def test_nvcc_compiles_it_for_xavier_orin_and_hopper(tmp_path: Path) -> None:
+def test_nvcc_compiles_it_for_xavier_orin_and_hopper(tmp_path):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("there is no nvcc")
@@ -250,7 +236,7 @@ def test_nvcc_compiles_it_for_xavier_orin_and_hopper(tmp_path: Path) -> None:
     assert binary.stat().st_size > 0
 
 
-def test_structures_are_those_of_the_source(function: Callable[..., None]) -> None:
+def test_structures_are_those_of_the_source(function):
     """A field that the host misplaces would be read as another: sizes and offsets, by g++."""
     del function  # skips where there is no compiler
     checks = []

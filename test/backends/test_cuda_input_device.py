@@ -39,7 +39,7 @@ def make_frame(cuda: Cuda, encoding: str, height: int, width: int) -> Frame:
 
 @pytest.mark.parametrize("fetched", [False, True], ids=["in_place", "fetched"])
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
-def test_the_device_gives_what_the_cpu_gives(cuda: Cuda, encoding: str, fetched: bool) -> None:
+def test_the_device_gives_what_the_cpu_gives(cuda, encoding, fetched):
     expected = Preprocessing(*SHAPE[2:], resize="letterbox_center", scale=1.0)
     frame = make_frame(cuda, encoding, 360, 640)
     here = np.zeros(SHAPE, np.float32)
@@ -58,7 +58,7 @@ def test_the_device_gives_what_the_cpu_gives(cuda: Cuda, encoding: str, fetched:
         assert np.abs(result - here).max() <= 1.0
 
 
-def test_the_device_writes_into_mapped_memory(cuda: Cuda) -> None:
+def test_the_device_writes_into_mapped_memory(cuda):
     frame, expected = make_frame(cuda, "bgr8", 120, 160), Preprocessing(*SHAPE[2:])
     host = cuda.allocate_mapped(SHAPE, np.float32)
     there = cuda.view(regions.find(host), SHAPE, np.float32)

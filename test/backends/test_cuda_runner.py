@@ -30,13 +30,13 @@ def make_image(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random((1, 3, 16, 24), np.float32)
 
 
-def test_the_device_chooses_the_memory() -> None:
+def test_the_device_chooses_the_memory():
     assert create(IntegratedCuda()).memory == "mapped"
     assert create(FakeCuda()).memory == "pinned"
     assert create(IntegratedCuda(), "pageable").memory == "pageable"
 
 
-def test_mapped_memory_is_refused_where_there_is_none() -> None:
+def test_mapped_memory_is_refused_where_there_is_none():
     cuda = FakeCuda()
     cuda.device = DeviceProperties(integrated=False, maps_host_memory=False, capability=(5, 0))  # type: ignore[misc]
     with pytest.raises(ConfigurationError, match="use pinned"):
@@ -44,7 +44,7 @@ def test_mapped_memory_is_refused_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inputs_are_allocated_in_that_memory(kind: str) -> None:
+def test_inputs_are_allocated_in_that_memory(kind):
     runner = create(IntegratedCuda(), kind)
     image, three = runner.allocate_input(), runner.allocate_input(3)
     assert (image.shape, three.shape) == ((1, 3, 16, 24), (3, 3, 16, 24))
@@ -61,7 +61,7 @@ def run(runner: TensorRtRunner, image: np.ndarray) -> tuple[Any, int]:
     return [output.copy() for output in outputs], cuda.calls.count("copy") - OUTPUT_COPIES
 
 
-def test_every_memory_gives_the_same_to_the_bit() -> None:
+def test_every_memory_gives_the_same_to_the_bit():
     results = []
     for kind in KINDS:
         runner = create(IntegratedCuda(), kind)
@@ -76,7 +76,7 @@ def test_every_memory_gives_the_same_to_the_bit() -> None:
     np.testing.assert_array_equal(results[0], results[2])
 
 
-def test_an_adopted_input_is_read_anew_in_every_run() -> None:
+def test_an_adopted_input_is_read_anew_in_every_run():
     runner, reference = create(IntegratedCuda(), "mapped"), create(IntegratedCuda(), "pageable")
     image = runner.allocate_input()
     runner.adopt_input(0, image)
@@ -88,7 +88,7 @@ def test_an_adopted_input_is_read_anew_in_every_run() -> None:
         np.testing.assert_array_equal(scores, run(reference, make_image(seed))[0][0])
 
 
-def test_a_view_is_adopted_by_its_address() -> None:
+def test_a_view_is_adopted_by_its_address():
     runner, reference = create(IntegratedCuda(), "mapped"), create(IntegratedCuda(), "pageable")
     slots = runner.allocate_input(4)
     runner.adopt_input(0, slots[2:3])
@@ -98,7 +98,7 @@ def test_a_view_is_adopted_by_its_address() -> None:
     np.testing.assert_array_equal(scores, run(reference, make_image())[0][0])
 
 
-def test_adopting_the_same_again_captures_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adopting_the_same_again_captures_nothing_anew(monkeypatch):
     runner = create(IntegratedCuda(), "mapped")
     image = runner.allocate_input()
     runner.adopt_input(0, image)
@@ -106,14 +106,14 @@ def test_adopting_the_same_again_captures_nothing_anew(monkeypatch: pytest.Monke
     runner.adopt_input(0, image[:])
 
 
-def test_what_is_not_mapped_is_copied() -> None:
+def test_what_is_not_mapped_is_copied():
     runner = create(IntegratedCuda(), "mapped")
     plain = make_image()
     runner.adopt_input(0, plain)
     assert run(runner, plain)[1] == 1
 
 
-def test_a_slot_that_is_not_aligned_is_copied() -> None:
+def test_a_slot_that_is_not_aligned_is_copied():
     runner = create(IntegratedCuda(), "mapped")
     memory = runner.allocate_input(2).reshape(-1)
     odd = memory[1 : 1 + 3 * 16 * 24].reshape(1, 3, 16, 24)
@@ -124,9 +124,7 @@ def test_a_slot_that_is_not_aligned_is_copied() -> None:
     np.testing.assert_array_equal(scores, run(create(FakeCuda()), make_image())[0][0])
 
 
-def test_mapped_memory_that_the_part_cannot_read_is_copied_and_that_is_said(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapped_memory_that_the_part_cannot_read_is_copied_and_that_is_said(caplog, monkeypatch):
     runner = create(IntegratedCuda(), "mapped")
     image = runner.allocate_input()
 
@@ -143,9 +141,7 @@ def test_mapped_memory_that_the_part_cannot_read_is_copied_and_that_is_said(
     np.testing.assert_array_equal(scores, run(create(FakeCuda()), make_image())[0][0])
 
 
-def test_other_memory_than_the_adopted_is_copied_and_the_adopted_left_alone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_other_memory_than_the_adopted_is_copied_and_the_adopted_left_alone(caplog):
     runner = create(IntegratedCuda(), "mapped")
     image, other = runner.allocate_input(), make_image(7)
     runner.adopt_input(0, image)
@@ -160,14 +156,14 @@ def test_other_memory_than_the_adopted_is_copied_and_the_adopted_left_alone(
     assert not caplog.text
 
 
-def test_parts_of_an_input_are_put_side_by_side() -> None:
+def test_parts_of_an_input_are_put_side_by_side():
     runner = create(FakeCuda())
     image = make_image()
     assert run(runner, Parts([image]))[1] == 1  # type: ignore[arg-type]
     np.testing.assert_array_equal(runner.device_input(0).memory, image)
 
 
-def test_two_inputs_of_which_one_is_adopted() -> None:
+def test_two_inputs_of_which_one_is_adopted():
     part = make_join()
     shape = part.input_shapes[0]
     runner = TensorRtRunner(part, "fp32", cuda=IntegratedCuda(), module=make_tensorrt("10.3.0"))
@@ -181,7 +177,7 @@ def test_two_inputs_of_which_one_is_adopted() -> None:
     assert runner.copied_bytes == right.nbytes + joined.nbytes
 
 
-def test_what_lies_in_the_devices_buffer_is_not_copied() -> None:
+def test_what_lies_in_the_devices_buffer_is_not_copied():
     runner = create(FakeCuda())
     there = runner.device_input(0)
     there.memory[:] = make_image()

@@ -61,16 +61,14 @@ def make_runtime(status: int = 0, *, shared: bool = False, driver: bool = True) 
         ("cuda.cudart", make_runtime(driver=False), 100),
     ],
 )
-def test_by_hand(
-    resident: int, name: str, module: Any, expected_mib: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_hand(resident, name, module, expected_mib, monkeypatch):
     monkeypatch.setattr(memory, "open_cuda", FakeCuda)
     monkeypatch.setitem(sys.modules, name, module)
     assert memory.used_bytes() == resident
     assert memory.used_bytes("cuda") == expected_mib * MIB
 
 
-def test_without_a_device_the_host_counts(resident: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_device_the_host_counts(resident, monkeypatch):
     def fail() -> None:
         raise BackendUnavailableError("no CUDA device")
 
@@ -78,7 +76,7 @@ def test_without_a_device_the_host_counts(resident: int, monkeypatch: pytest.Mon
     assert memory.used_bytes("cuda") == resident
 
 
-def test_what_this_process_takes_is_seen() -> None:
+def test_what_this_process_takes_is_seen():
     before = memory.used_bytes()
     block = np.ones(64 * MIB, np.uint8)
     assert memory.used_bytes() - before > 32 * MIB

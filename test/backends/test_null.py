@@ -28,7 +28,7 @@ class CountingClock(SteadyClock):
         self.time_ns = max(self.time_ns, time_ns)
 
 
-def test_times_are_taken_in_turn() -> None:
+def test_times_are_taken_in_turn():
     clock = CountingClock()
     runner = create_runner(
         load_model("null:10/20/30").part, "null", "fp32", threads=1, clock=clock
@@ -41,7 +41,7 @@ def test_times_are_taken_in_turn() -> None:
     assert ends == [10, 20, 30, 10, 20]
 
 
-def test_spinning_burns_time_without_sleeping() -> None:
+def test_spinning_burns_time_without_sleeping():
     clock = CountingClock()
     runner = create_runner(
         load_model("null:0.01,spin").part, "null", "fp32", threads=1, clock=clock
@@ -59,14 +59,14 @@ def test_spinning_burns_time_without_sleeping() -> None:
         ("classification", [(1, 2)]),
     ],
 )
-def test_outputs_are_zeros_of_the_task(kind: str, shapes: list[tuple[int, ...]]) -> None:
+def test_outputs_are_zeros_of_the_task(kind, shapes):
     runner = create_runner(load_model(f"null:0,{kind}").part, "null", "fp32", threads=1)
     outputs = runner.run([])
     assert [output.shape for output in outputs] == shapes
     assert not any(np.any(output) for output in outputs)
 
 
-def test_null_model_and_null_back_end_belong_together() -> None:
+def test_null_model_and_null_back_end_belong_together():
     with pytest.raises(BackendUnavailableError, match="null: models only"):
         create_runner(make_model(Classifier(), (8, 8)).part, "null", "fp32", threads=1)
     for backend in ("torch", "onnxruntime", "openvino"):

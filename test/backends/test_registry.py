@@ -17,12 +17,7 @@ from networks import Classifier, make_model
 
 from jetson_dnn_rt.backends import openvino as openvino_backend
 from jetson_dnn_rt.backends import torch as torch_backend
-from jetson_dnn_rt.backends.registry import (
-    BACKENDS,
-    create_runner,
-    inspect_backend,
-    list_backends,
-)
+from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, inspect_backend, list_backends
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 from jetson_dnn_rt.tvm.target import TVM_FIX
 
@@ -37,7 +32,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return hide
 
 
-def test_every_back_end_is_listed_with_what_to_do() -> None:
+def test_every_back_end_is_listed_with_what_to_do():
     infos = {info.name: info for info in list_backends()}
     missing_cores = {"tensorrt_dla0", "tensorrt_dla1"} - set(infos)
     assert tuple(infos) == tuple(name for name in BACKENDS if name not in missing_cores)
@@ -51,7 +46,7 @@ def test_every_back_end_is_listed_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "tensorrt", "tvm"])
-def test_missing_library(hide: Callable[[str], None], name: str) -> None:
+def test_missing_library(hide, name):
     model = make_model(Classifier(), (8, 8))
     hide(name)
     info = next(info for info in list_backends() if info.name == name)
@@ -62,7 +57,7 @@ def test_missing_library(hide: Callable[[str], None], name: str) -> None:
         create_runner(model, name, "fp32", threads=1)
 
 
-def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_library(monkeypatch):
     real = importlib.import_module
 
     def fail(name: str, package: str | None = None) -> object:
@@ -76,7 +71,7 @@ def test_broken_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "libtbb.so.12" in info.reason
 
 
-def test_untuned_tvm_is_never_run() -> None:
+def test_untuned_tvm_is_never_run():
     pytest.importorskip("tvm")
     part = make_model(Classifier(), (8, 8)).part
     for precision in ("fp32", "fp16"):
@@ -86,7 +81,7 @@ def test_untuned_tvm_is_never_run() -> None:
         create_runner(part, "tvm", "bf16", threads=1)
 
 
-def test_the_install_line_of_tvm_is_what_the_extra_holds() -> None:
+def test_the_install_line_of_tvm_is_what_the_extra_holds():
     file = Path(__file__).resolve().parents[2] / "requirements" / "tvm.txt"
     lines = [line for line in file.read_text().splitlines() if line and line[0] != "#"]
     assert TVM_FIX.startswith(f"pip install {' '.join(lines)} ")
@@ -101,9 +96,7 @@ def test_the_install_line_of_tvm_is_what_the_extra_holds() -> None:
         ("0.27.0", "0.1.14", ""),
     ],
 )
-def test_releases_of_tvm_that_do_not_hold_together(
-    version: str, runtime: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_of_tvm_that_do_not_hold_together(version, runtime, words, monkeypatch):
     monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace(__version__=version))  # type: ignore[misc]
     monkeypatch.setitem(sys.modules, "tvm_ffi", SimpleNamespace(__version__=runtime))  # type: ignore[misc]
     info = inspect_backend("tvm")
@@ -112,7 +105,7 @@ def test_releases_of_tvm_that_do_not_hold_together(
     assert info.fix == (TVM_FIX if words else "")
 
 
-def test_what_tvm_runs_without_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tvm_runs_without_is_said(monkeypatch):
     pytest.importorskip("tvm")
     real = importlib.util.find_spec
     monkeypatch.setattr(
@@ -125,9 +118,7 @@ def test_what_tvm_runs_without_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sudo apt install g++" in info.reason
 
 
-def test_tensorrt_without_a_device(
-    hide: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorrt_without_a_device(hide, monkeypatch):
     """The library alone is of no use; both who could own memory on a device are named."""
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("8.6.1"))
     for name in ("torch", "cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
@@ -139,7 +130,7 @@ def test_tensorrt_without_a_device(
     assert "pip install torch" in info.fix
 
 
-def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dla_cores_are_back_ends_of_their_own(monkeypatch):
     """Of two, one is there, say on a Jetson Orin NX 8GB."""
     trt = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", trt)
@@ -160,7 +151,7 @@ def test_dla_cores_are_back_ends_of_their_own(monkeypatch: pytest.MonkeyPatch) -
         create_runner(part, "tensorrt_dla0", "fp32", threads=1)
 
 
-def test_tensorrt_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorrt_with_a_device(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     monkeypatch.setattr("jetson_dnn_rt.backends.cuda.owners.open_cuda", FakeCuda)
     monkeypatch.setattr("jetson_dnn_rt.backends.tensorrt.runner.open_cuda", FakeCuda)
@@ -173,7 +164,7 @@ def test_tensorrt_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         create_runner(model.part, "tensorrt", "bf16", threads=1)
 
 
-def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_without_the_instructions_is_refused(monkeypatch):
     """Both libraries would run all the same: emulated, or in fp32 without a word."""
     model = make_model(Classifier(), (8, 8))
     for backend, module in (("torch", torch_backend), ("openvino", openvino_backend)):
@@ -187,10 +178,9 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("backend", "precision"),
-    [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")],
+    ("backend", "precision"), [("onnxruntime", "bf16"), ("openvino", "fp16"), ("null", "int8")]
 )
-def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None:
+def test_precision_that_a_back_end_has_not(backend, precision):
     with pytest.raises(BackendUnavailableError, match="computes in fp32"):
         create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=1)
 
@@ -203,12 +193,12 @@ def test_precision_that_a_back_end_has_not(backend: str, precision: str) -> None
         ("torch", "fp32", 0, "threads must be >= 1"),
     ],
 )
-def test_bad_arguments(backend: str, precision: str, threads: int, words: str) -> None:
+def test_bad_arguments(backend, precision, threads, words):
     with pytest.raises(ConfigurationError, match=words):
         create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=threads)
 
 
-def test_no_library_is_imported_before_it_is_needed() -> None:
+def test_no_library_is_imported_before_it_is_needed():
     """A robot without OpenVINO must be able to import everything of ours."""
     code = """
 import importlib, pkgutil, sys

@@ -1,6 +1,10 @@
-"""Every back end against torch on small networks, and what they promise about their memory."""
+"""Every back end against torch on small networks, and what they promise."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,8 +15,10 @@ from jetson_dnn_rt.backends.base import Runner, RunnerClosedError
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.models.sources.registry import load_model
 
 SIZE = (32, 48)
+
 VARIANTS = [
     ("torch", "fp32"),
     ("torch", "bf16"),
@@ -37,7 +43,7 @@ def make_image(seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
 @pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
-def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precision: str) -> None:
+def test_agrees_with_torch(network, backend, precision):
     model = make_model(network(), SIZE)
     module = model.torch_module()
     runner = create(model, backend, precision)
@@ -62,7 +68,7 @@ def test_agrees_with_torch(network: type[torch.nn.Module], backend: str, precisi
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_short_types_are_really_used(backend: str, precision: str) -> None:
+def test_short_types_are_really_used(backend, precision):
     model = make_model(Classifier(), SIZE)
     runner = create(model, backend, precision)
     with torch.inference_mode():
@@ -72,7 +78,7 @@ def test_short_types_are_really_used(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_inputs_are_not_changed(backend: str, precision: str) -> None:
+def test_inputs_are_not_changed(backend, precision):
     runner = create(make_model(Classifier(), SIZE), backend, precision)
     buffer = runner.allocate_input()
     buffer[:] = make_image(1)
@@ -84,7 +90,7 @@ def test_inputs_are_not_changed(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), [v for v in VARIANTS if v[0] != "torch"])
-def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
+def test_fixed_outputs_are_one_buffer(backend, precision):
     """No copy: the library reads our input and writes our outputs."""
     runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     addresses = []
@@ -94,7 +100,7 @@ def test_fixed_outputs_are_one_buffer(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_either_memory_layout_and_changing_buffers(backend: str, precision: str) -> None:
+def test_either_memory_layout_and_changing_buffers(backend, precision):
     """Boundary tensors come from other back ends: in C order or channels last, anywhere."""
     runner = create(make_model(BoxesAndScores(), SIZE), backend, precision)
     for seed in range(3):
@@ -108,7 +114,7 @@ def test_either_memory_layout_and_changing_buffers(backend: str, precision: str)
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
+def test_outputs_whose_length_changes(backend, precision):
     runner = create(make_model(BrightColumns(), SIZE), backend, precision)
     image = runner.allocate_input()
     for count in (3, 0, 7, 48):
@@ -122,7 +128,7 @@ def test_outputs_whose_length_changes(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_closed_is_closed(backend: str, precision: str) -> None:
+def test_closed_is_closed(backend, precision):
     runner = create(make_model(Classifier(), SIZE), backend, precision)
     runner.run([make_image(0)])
     runner.close()
@@ -132,7 +138,7 @@ def test_closed_is_closed(backend: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision"), VARIANTS)
-def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision: str) -> None:
+def test_runners_of_one_model_share_nothing_that_changes(backend, precision):
     model = make_model(Classifier(), SIZE)
     one, other = create(model, backend, precision), create(model, backend, precision)
     first = one.run([make_image(1)])[0]
@@ -145,7 +151,7 @@ def test_runners_of_one_model_share_nothing_that_changes(backend: str, precision
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
-def test_two_threads_compute_the_same(backend: str) -> None:
+def test_two_threads_compute_the_same(backend):
     model = make_model(Classifier(), SIZE)
     results = []
     before = torch.get_num_threads()
@@ -166,8 +172,51 @@ class DamagedOrigin:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-def test_a_network_that_the_library_refuses(backend: str) -> None:
+def test_a_network_that_the_library_refuses(backend):
     model = make_model(Classifier(), SIZE)
     object.__setattr__(model, "origin", DamagedOrigin())
     with pytest.raises(ModelError, match=f"cannot be loaded by {backend}"):
         create(model, backend, "fp32")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
+def test_one_thread_is_the_calling_thread(backend):
+    pytest.importorskip(backend)
+    model = load_model("builtin:detector")
+    runner = create_runner(model.part, backend, "fp32", threads=1)
+    image = np.zeros(model.input_shape, np.float32)
+    runner.run([image])
+    own_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
+    for _ in range(5):
+        runner.run([image])
+    own_ns, all_ns = time.thread_time_ns() - own_ns, time.process_time_ns() - all_ns
+    # Of the processor's time, not of the clock's: what other programs do is not in it.
+    assert own_ns > 0.8 * all_ns
+    runner.close()
+
+
+SIGNAL_AFTER_RUNNERS = """
+import os, signal
+from jetson_dnn_rt.backends.openvino import OpenVinoRunner, supports_bf16
+from jetson_dnn_rt.models.sources.registry import load_model
+
+supports_bf16()
+part = load_model("builtin:detector").part
+first, second = (OpenVinoRunner(part, "fp32", 1) for _ in range(2))
+first.close()
+second.close()
+del first, second
+seen = []
+signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+for _ in range(3):
+    os.kill(os.getpid(), signal.SIGINT)
+print(len(seen))
+"""
+
+
+def test_a_signal_after_closed_runners_is_handled():
+    """Ctrl-C in `build`: it ends in order, and not with a segmentation fault."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    command = [sys.executable, "-c", SIGNAL_AFTER_RUNNERS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

@@ -49,14 +49,14 @@ def compute(part: OnnxPart, *values: np.ndarray) -> list[np.ndarray]:
 # ---- the build -------------------------------------------------------------------------------
 
 
-def test_batch_is_explicit(trt: Any) -> None:
+def test_batch_is_explicit(trt):
     """On 8.x the flag decides whether ONNX can be read at all."""
     build_engine(make_classifier(), "fp32", module=trt)
     network, _ = trt.builds[-1]
     assert network.explicit
 
 
-def test_fp32_is_ieee(trt: Any) -> None:
+def test_fp32_is_ieee(trt):
     build_engine(make_classifier(), "fp32", module=trt)
     network, config = trt.builds[-1]
     assert config.set == set()  # TF32 is on by default
@@ -64,7 +64,7 @@ def test_fp32_is_ieee(trt: Any) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[:3])
-def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version: str) -> None:
+def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version):
     trt = make_tensorrt(version)
     build_engine(make_classifier(), "fp16", module=trt)
     network, config = trt.builds[-1]
@@ -78,7 +78,7 @@ def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version: str) -> None:
         assert layer.types == expected
 
 
-def test_fp16_from_11_on_is_written_in_the_network() -> None:
+def test_fp16_from_11_on_is_written_in_the_network():
     trt = make_tensorrt("11.1.0")
     build_engine(make_classifier(), "fp16", module=trt)
     network, config = trt.builds[-1]
@@ -93,12 +93,12 @@ def test_fp16_from_11_on_is_written_in_the_network() -> None:
     assert network.inputs[0].dtype is trt.DataType.FLOAT
 
 
-def test_workspace(trt: Any) -> None:
+def test_workspace(trt):
     build_engine(make_classifier(), "fp32", BuildOptions(workspace_mib=64), module=trt)
     assert trt.builds[-1][1].pools == {trt.MemoryPoolType.WORKSPACE: 64 << 20}
 
 
-def test_timing_cache_goes_round(trt: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_timing_cache_goes_round(trt, caplog):
     first = build_engine(make_classifier(), "fp32", module=trt)
     assert first.timing_cache
     options = BuildOptions(timing_cache=first.timing_cache)
@@ -108,9 +108,7 @@ def test_timing_cache_goes_round(trt: Any, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("damage", ["other version", "no cache"])
-def test_a_timing_cache_that_does_not_fit(
-    trt: Any, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_timing_cache_that_does_not_fit(trt, damage, caplog):
     cache = b"garbage"
     if damage == "other version":
         other = make_tensorrt("10.9.0")
@@ -121,7 +119,7 @@ def test_a_timing_cache_that_does_not_fit(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_dla(version: str) -> None:
+def test_dla(version):
     trt = make_tensorrt(version, dla_cores=2)
     options = BuildOptions(dla_core=1)
     runner = create(make_classifier(), "fp16", trt, options=options)
@@ -138,7 +136,7 @@ def test_dla(version: str) -> None:
         build_engine(make_classifier(), "fp32", options, module=trt)
 
 
-def test_without_dla_the_gpu_is_the_device(trt: Any) -> None:
+def test_without_dla_the_gpu_is_the_device(trt):
     build_engine(make_classifier(), "fp16", module=trt)
     config = trt.builds[-1][1]
     assert config.default_device_type is trt.DeviceType.GPU
@@ -146,7 +144,7 @@ def test_without_dla_the_gpu_is_the_device(trt: Any) -> None:
 
 
 @pytest.mark.parametrize("values", [{"workspace_mib": 0}, {"dla_core": -1}])
-def test_bad_options(values: dict[str, int]) -> None:
+def test_bad_options(values):
     with pytest.raises(ConfigurationError, match=next(iter(values))):
         BuildOptions(**values)
 
@@ -164,12 +162,12 @@ def test_bad_options(values: dict[str, int]) -> None:
         ("ONNXTRT_ShapeTensor", ""),
     ],
 )
-def test_layers_find_their_nodes(layer: str, node: str) -> None:
+def test_layers_find_their_nodes(layer, node):
     assert find_node(layer, {"/Exp", "/Exp_1", "/Conv_0", "scores"}) == node
 
 
 @pytest.mark.parametrize("version", VERSIONS[:3])
-def test_nodes_without_names_are_pinned_as_well(version: str) -> None:
+def test_nodes_without_names_are_pinned_as_well(version):
     trt, part = make_tensorrt(version), make_classifier()
     model = onnx.load_model_from_string(part.data)
     for entry in model.graph.node:
@@ -183,7 +181,7 @@ def test_nodes_without_names_are_pinned_as_well(version: str) -> None:
 # ---- errors ----------------------------------------------------------------------------------
 
 
-def test_an_operator_that_tensorrt_lacks(trt: Any) -> None:
+def test_an_operator_that_tensorrt_lacks(trt):
     trt.unsupported = {"Softmax"}
     with pytest.raises(ModelError) as caught:
         build_engine(make_classifier(), "fp32", module=trt)
@@ -205,7 +203,7 @@ def test_an_operator_that_tensorrt_lacks(trt: Any) -> None:
         ),
     ],
 )
-def test_a_build_that_fails(trt: Any, said: str, fix: str) -> None:
+def test_a_build_that_fails(trt, said, fix):
     trt.refuse = said
     with pytest.raises(ModelError, match="cannot be built by TensorRT") as caught:
         build_engine(make_classifier(), "fp16", module=trt)
@@ -214,7 +212,7 @@ def test_a_build_that_fails(trt: Any, said: str, fix: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_driver(version: str) -> None:
+def test_no_driver(version):
     """TensorRT warns, and its constructors raise a TypeError without a reason."""
     trt = make_tensorrt(version, driver=False)
     with pytest.raises(BackendUnavailableError) as caught:
@@ -225,18 +223,18 @@ def test_no_driver(version: str) -> None:
         create(make_classifier(), "fp32", trt, engine=b"any")
 
 
-def test_a_message_without_a_known_fix_stays_as_it_is() -> None:
+def test_a_message_without_a_known_fix_stays_as_it_is():
     assert find_fix("an error that nobody has seen") == ""
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_precisions(trt: Any, precision: str) -> None:
+def test_precisions(trt, precision):
     for make in (create, lambda *args: build_engine(args[0], args[1], module=args[2])):
         with pytest.raises(BackendUnavailableError, match=f"fp32, fp16, not in {precision}"):
             make(make_classifier(), precision, trt)
 
 
-def test_outputs_without_a_fixed_shape(trt: Any) -> None:
+def test_outputs_without_a_fixed_shape(trt):
     with pytest.raises(ModelError, match=r"output found has the open shape .* list of boxes"):
         create(make_list(), "fp32", trt)
 
@@ -245,7 +243,7 @@ def test_outputs_without_a_fixed_shape(trt: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_results(trt: Any, precision: str) -> None:
+def test_results(trt, precision):
     part = make_classifier()
     runner = create(part, precision, trt)
     assert (runner.backend, runner.precision, runner.device) == ("tensorrt", precision, "cuda")
@@ -263,7 +261,7 @@ def test_results(trt: Any, precision: str) -> None:
         assert best.dtype == (np.int32 if trt.__version__.startswith("8") else np.int64)
 
 
-def test_an_engine_is_stored_and_taken_again(trt: Any) -> None:
+def test_an_engine_is_stored_and_taken_again(trt):
     part = make_classifier()
     built = build_engine(part, "fp16", module=trt)
     assert built.build_ms > 0
@@ -274,13 +272,13 @@ def test_an_engine_is_stored_and_taken_again(trt: Any) -> None:
     np.testing.assert_allclose(outputs[0], compute(part, make_image(part))[0], atol=2e-3)
 
 
-def test_an_engine_of_another_version(trt: Any) -> None:
+def test_an_engine_of_another_version(trt):
     engine = build_engine(make_classifier(), "fp32", module=make_tensorrt("10.9.0")).engine
     with pytest.raises(EngineError, match=r"Version tag does not match.*build it again here"):
         create(make_classifier(), "fp32", trt, engine=engine)
 
 
-def test_an_engine_of_another_part(trt: Any) -> None:
+def test_an_engine_of_another_part(trt):
     engine = build_engine(make_exponential(), "fp32", module=trt).engine
     with pytest.raises(
         EngineError, match=r"takes \[\(1, 3, 4, 4\)\], needed is \[\(1, 3, 16, 24\)"
@@ -288,7 +286,7 @@ def test_an_engine_of_another_part(trt: Any) -> None:
         create(make_classifier(), "fp32", trt, engine=engine)
 
 
-def test_two_inputs_keep_their_order(trt: Any) -> None:
+def test_two_inputs_keep_their_order(trt):
     part = make_join()
     left, right = (
         np.random.default_rng(seed).standard_normal(part.input_shapes[0]).astype(np.float32)
@@ -300,7 +298,7 @@ def test_two_inputs_keep_their_order(trt: Any) -> None:
         np.testing.assert_allclose(joined, compute(part, *values)[0], atol=1e-6)
 
 
-def test_inputs_from_the_device_in_either_layout(trt: Any) -> None:
+def test_inputs_from_the_device_in_either_layout(trt):
     part = make_classifier()
     image = make_image(part)
     last = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -311,7 +309,7 @@ def test_inputs_from_the_device_in_either_layout(trt: Any) -> None:
         np.testing.assert_allclose(runner.to_host(outputs)[0], expected, atol=1e-6)
 
 
-def test_one_stage_hands_device_arrays_to_the_next(trt: Any) -> None:
+def test_one_stage_hands_device_arrays_to_the_next(trt):
     first, second = make_exponential(), make_tail()
     image = make_image(first)
     one, other = create(first, "fp32", trt), create(second, "fp32", trt)
@@ -322,7 +320,7 @@ def test_one_stage_hands_device_arrays_to_the_next(trt: Any) -> None:
     assert kept is image  # what a stage on the CPU has left is on the host already
 
 
-def test_values_of_another_shape_or_number(trt: Any) -> None:
+def test_values_of_another_shape_or_number(trt):
     part = make_join()
     runner = create(part, "fp32", trt)
     image = make_image(part)
@@ -332,7 +330,7 @@ def test_values_of_another_shape_or_number(trt: Any) -> None:
         runner.run([image, image[:, :1]])
 
 
-def test_a_frame_is_a_copy_and_a_launch(trt: Any) -> None:
+def test_a_frame_is_a_copy_and_a_launch(trt):
     cuda = FakeCuda()
     runner = create(make_classifier(), "fp16", trt, cuda=cuda)
     cuda.calls.clear()
@@ -351,9 +349,7 @@ class NoCapture(FakeCuda):
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
-def test_without_a_graph_it_is_queued_and_said_once(
-    trt: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_graph_it_is_queued_and_said_once(trt, caplog):
     part, cuda = make_classifier(), NoCapture()
     runner = create(part, "fp32", trt, cuda=cuda)
     assert not runner.cuda_graph
@@ -371,7 +367,7 @@ def test_without_a_graph_it_is_queued_and_said_once(
     assert told[0].levelno == logging.WARNING
 
 
-def test_a_graph_that_is_not_wanted(trt: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_graph_that_is_not_wanted(trt, caplog):
     cuda = FakeCuda()
     runner = create(make_classifier(), "fp32", trt, cuda=cuda, cuda_graph=False)
     cuda.calls.clear()
@@ -380,7 +376,7 @@ def test_a_graph_that_is_not_wanted(trt: Any, caplog: pytest.LogCaptureFixture) 
     assert not caplog.records
 
 
-def test_a_run_that_fails_says_why(trt: Any) -> None:
+def test_a_run_that_fails_says_why(trt):
     part = make_classifier()
     runner = create(part, "fp32", trt, cuda=FakeCuda(), cuda_graph=False)
     trt.refuse_run = "1: [runner.cpp::execute] Error Code 1: Cuda Runtime (an illegal access)"
@@ -388,7 +384,7 @@ def test_a_run_that_fails_says_why(trt: Any) -> None:
         runner.run([make_image(part)])
 
 
-def test_closed_is_closed(trt: Any) -> None:
+def test_closed_is_closed(trt):
     part, cuda = make_classifier(), FakeCuda()
     runner = create(part, "fp32", trt, cuda=cuda)
     runner.run([make_image(part)])
@@ -402,7 +398,7 @@ def test_closed_is_closed(trt: Any) -> None:
 # ---- the library itself ----------------------------------------------------------------------
 
 
-def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
         api.import_tensorrt()
@@ -411,7 +407,7 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("version", "works"), [("8.4.1.5", False), ("8.5.0", True), ("10.0", True)]
 )
-def test_oldest_version(monkeypatch: pytest.MonkeyPatch, version: str, works: bool) -> None:
+def test_oldest_version(monkeypatch, version, works):
     module = ModuleType("tensorrt")
     module.__version__ = version  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tensorrt", module)
@@ -422,19 +418,19 @@ def test_oldest_version(monkeypatch: pytest.MonkeyPatch, version: str, works: bo
         api.import_tensorrt()
 
 
-def test_an_installation_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_of_nothing(monkeypatch):
     """What `pip install tensorrt` leaves where the libraries could not be fetched."""
     monkeypatch.setitem(sys.modules, "tensorrt", ModuleType("tensorrt"))
     with pytest.raises(BackendUnavailableError, match="cannot be imported"):
         api.import_tensorrt()
 
 
-def test_one_logger_for_the_process(trt: Any) -> None:
+def test_one_logger_for_the_process(trt):
     """TensorRT takes the first one it is given, and warns of each other."""
     assert api.log_of(trt).logger is api.log_of(trt).logger
 
 
-def test_messages_are_heard_while_listening(trt: Any) -> None:
+def test_messages_are_heard_while_listening(trt):
     messages = api.log_of(trt)
     severity = trt.ILogger.Severity
     with messages.listen() as heard:

@@ -26,7 +26,7 @@ def import_real() -> Any:
         pytest.skip(str(error))
 
 
-def test_the_real_one_complains_where_it_has_no_device() -> None:
+def test_the_real_one_complains_where_it_has_no_device():
     """Its constructors, and the logger that it accepts."""
     import_real()
     try:
@@ -44,11 +44,9 @@ def public(kind: type) -> dict[str, Any]:
 
 
 def needed(name: str, trt: Any) -> set[str]:
-    """What the protocol of a class asks for, in this version."""
-    protocol = api.CLASSES[name]
-    names = {key for key in public(protocol) if key != "parse"} | set(protocol.__annotations__)
+    """What is used of a class, in this version."""
     late = api.ONLY_BEFORE_11.get(name, ()) if api.is_strongly_typed(trt) else ()
-    return names - set(late)
+    return set(api.CLASSES[name]) - set(late)
 
 
 def has(kind: type, name: str) -> bool:
@@ -59,7 +57,7 @@ def has(kind: type, name: str) -> bool:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_fake_has_what_is_used(version: str) -> None:
+def test_the_fake_has_what_is_used(version):
     trt = make_tensorrt(version)
     for name in api.CLASSES:
         for member in needed(name, trt):
@@ -72,7 +70,7 @@ def test_the_fake_has_what_is_used(version: str) -> None:
             assert hasattr(getattr(trt, name), member) != version.startswith("11")
 
 
-def test_the_real_one_has_what_is_used() -> None:
+def test_the_real_one_has_what_is_used():
     trt = import_real()
     for name in api.CLASSES:
         for member in needed(name, trt):
@@ -86,7 +84,7 @@ def test_the_real_one_has_what_is_used() -> None:
                 assert hasattr(getattr(trt, name), member), f"{name}.{member}"
 
 
-def test_the_fake_is_like_the_real_one() -> None:
+def test_the_fake_is_like_the_real_one():
     """Everything the fake has, the real module of that version has, with the same parameters."""
     real = import_real()
     fake = make_tensorrt(real.__version__)
@@ -136,7 +134,7 @@ def read_parameters(text: str | None, name: str) -> list[list[str]]:
     return [[part.split(":")[0].strip() for part in line.split(",")] for line in plain]
 
 
-def test_the_reader_of_signatures() -> None:
+def test_the_reader_of_signatures():
     text = "parse(self: tensorrt.OnnxParser, model: buffer, path: str = None) -> bool\n\nmore"
     assert read_parameters(text, "parse") == [["self", "model", "path"]]
     text = "f(*args, **kwargs)\nOverloaded function.\n\n1. f(self: X, a: Tuple[int, int]) -> None"

@@ -61,7 +61,7 @@ def compute(part: OnnxPart, *values: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("cuda_graph", [True, False])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
-def test_results(create: Any, precision: str, tolerance: float, cuda_graph: bool) -> None:
+def test_results(create, precision, tolerance, cuda_graph):
     part = make_classifier()
     runner = create(part, precision, cuda_graph=cuda_graph)
     assert runner.cuda_graph == cuda_graph
@@ -74,7 +74,7 @@ def test_results(create: Any, precision: str, tolerance: float, cuda_graph: bool
         np.testing.assert_array_equal(best, number)
 
 
-def test_the_exponential_is_not_fp16(create: Any) -> None:
+def test_the_exponential_is_not_fp16(create):
     """exp(11) and more is beyond 65504: in fp16 it would be infinite."""
     part = make_exponential()
     image = np.full(part.input_shapes[0], 8.0, np.float32)  # 0.5 * 3 * 8 = 12
@@ -83,7 +83,7 @@ def test_the_exponential_is_not_fp16(create: Any) -> None:
     np.testing.assert_allclose(found, np.exp(12.0), rtol=1e-2)
 
 
-def test_an_engine_is_stored_and_taken_again(create: Any) -> None:
+def test_an_engine_is_stored_and_taken_again(create):
     part = make_classifier()
     built = build_engine(part, "fp16")
     assert built.engine
@@ -95,7 +95,7 @@ def test_an_engine_is_stored_and_taken_again(create: Any) -> None:
     assert again.engine
 
 
-def test_damaged_engines(create: Any) -> None:
+def test_damaged_engines(create):
     part = make_classifier()
     engine = build_engine(part, "fp32").engine
     with pytest.raises(EngineError, match="cannot be loaded"):
@@ -104,7 +104,7 @@ def test_damaged_engines(create: Any) -> None:
         create(make_exponential(), "fp32", engine=engine)
 
 
-def test_two_inputs_keep_their_order(create: Any) -> None:
+def test_two_inputs_keep_their_order(create):
     part = make_join()
     values = [make_image(part, seed) - 0.5 for seed in (1, 2)]
     runner = create(part, "fp32")
@@ -113,7 +113,7 @@ def test_two_inputs_keep_their_order(create: Any) -> None:
         np.testing.assert_allclose(joined, compute(part, *given)[0], atol=1e-6)
 
 
-def test_one_stage_hands_device_arrays_to_the_next(create: Any) -> None:
+def test_one_stage_hands_device_arrays_to_the_next(create):
     first, second = make_exponential(), make_tail()
     one, other = create(first, "fp16"), create(second, "fp16")
     for seed in range(3):
@@ -122,11 +122,11 @@ def test_one_stage_hands_device_arrays_to_the_next(create: Any) -> None:
         np.testing.assert_allclose(found, compute(second, *compute(first, image))[0], rtol=1e-2)
 
 
-def test_outputs_without_a_fixed_shape(create: Any) -> None:
+def test_outputs_without_a_fixed_shape(create):
     with pytest.raises(ModelError):
         create(make_list(), "fp32")
 
 
-def test_a_dla_core_that_is_not_there(create: Any) -> None:
+def test_a_dla_core_that_is_not_there(create):
     with pytest.raises(BackendUnavailableError, match="dla_core 9 is not there"):
         create(make_classifier(), "fp16", options=BuildOptions(dla_core=9))

@@ -49,7 +49,7 @@ def make_image(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random((1, 3, *SIZE), np.float32)
 
 
-def test_without_a_device_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_device_the_reason_is_said(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BackendUnavailableError, match=r"torch .* has none"):
         TorchCuda()
@@ -57,13 +57,13 @@ def test_without_a_device_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) ->
         TorchCudaRunner(ModulePart(Classifier()), "fp32")
 
 
-def test_without_torch_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_reason_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(BackendUnavailableError, match="torch cannot be imported"):
         TorchCuda()
 
 
-def test_precisions() -> None:
+def test_precisions():
     with pytest.raises(BackendUnavailableError, match="fp32, fp16, not in bf16"):
         TorchCudaRunner(ModulePart(Classifier()), "bf16")
 
@@ -73,7 +73,7 @@ class Untraceable(torch.nn.Module):
         return image if image.sum() > 0 else -image
 
 
-def test_batch_norms_are_folded() -> None:
+def test_batch_norms_are_folded():
     whole = Classifier().eval()
     with torch.no_grad():
         whole.layers[1].running_mean.uniform_(-1, 1)
@@ -89,7 +89,7 @@ def test_batch_norms_are_folded() -> None:
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_module_that_cannot_be_traced_stays() -> None:
+def test_a_module_that_cannot_be_traced_stays():
     module = Untraceable().eval()
     assert fold_norms(module) is module
 
@@ -100,9 +100,7 @@ class TestOnDevice:
     @pytest.mark.parametrize("cuda_graph", [True, False])
     @pytest.mark.parametrize("precision", PRECISIONS)
     @pytest.mark.parametrize("network", [Classifier, BoxesAndScores])
-    def test_agrees_with_the_cpu(
-        self, network: type[torch.nn.Module], precision: str, cuda_graph: bool
-    ) -> None:
+    def test_agrees_with_the_cpu(self, network, precision, cuda_graph):
         part = ModulePart(network())
         runner = TorchCudaRunner(part, precision, cuda_graph=cuda_graph)
         reference = TorchRunner(part, "fp32", 1)
@@ -119,16 +117,14 @@ class TestOnDevice:
                 tolerance = 1e-4 if precision == "fp32" else 1e-2
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=tolerance)
 
-    def test_fp16_is_really_used(self) -> None:
+    def test_fp16_is_really_used(self):
         part = ModulePart(Classifier())
         exact = TorchRunner(part, "fp32", 1).run([make_image(0)])[0]
         runner = TorchCudaRunner(part, "fp16")
         error = np.abs(runner.to_host(runner.run([make_image(0)]))[0] - exact).max()
         assert error > 1e-5
 
-    def test_lists_run_without_a_graph_which_is_said_once(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_lists_run_without_a_graph_which_is_said_once(self, caplog):
         runner = TorchCudaRunner(ModulePart(BrightColumns()), "fp16")
         assert not runner.cuda_graph
         told = [r for r in caplog.records if "without a CUDA graph" in r.getMessage()]
@@ -146,7 +142,7 @@ class TestOnDevice:
         assert after.cuda_graph
         after.run([make_image(0)])
 
-    def test_a_stage_takes_what_another_left_on_the_device(self) -> None:
+    def test_a_stage_takes_what_another_left_on_the_device(self):
         torch.manual_seed(5)
         first = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.ReLU())
         whole = torch.nn.Sequential(first, first)
@@ -163,16 +159,16 @@ class TestOnDevice:
                 expected = whole(torch.from_numpy(image)).numpy()
             np.testing.assert_allclose(found, expected, atol=1e-2)
 
-    def test_outputs_stay_in_place(self) -> None:
+    def test_outputs_stay_in_place(self):
         runner = TorchCudaRunner(ModulePart(Classifier()), "fp16")
         places = {runner.run([make_image(seed)])[0].data_ptr() for seed in range(3)}
         assert len(places) == 1
 
-    def test_input_memory_is_page_locked(self) -> None:
+    def test_input_memory_is_page_locked(self):
         runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
         assert torch.from_numpy(runner.allocate_input()).is_pinned()
 
-    def test_two_runners_on_two_threads(self) -> None:
+    def test_two_runners_on_two_threads(self):
         part = ModulePart(Classifier())
         runners = [TorchCudaRunner(part, "fp16") for _ in range(2)]
         expected = [r.to_host(r.run([make_image(i)]))[0].copy() for i, r in enumerate(runners)]
@@ -191,7 +187,7 @@ class TestOnDevice:
             thread.join()
         assert not wrong
 
-    def test_a_network_that_fails(self) -> None:
+    def test_a_network_that_fails(self):
         class Stubborn(torch.nn.Module):
             def forward(self, image: torch.Tensor) -> torch.Tensor:
                 return image + torch.ones(image.shape)  # on the CPU, whatever the image
@@ -199,7 +195,7 @@ class TestOnDevice:
         with pytest.raises(ModelError, match="cannot be run on a CUDA device"):
             TorchCudaRunner(ModulePart(Stubborn()), "fp32")
 
-    def test_closed_is_closed(self) -> None:
+    def test_closed_is_closed(self):
         runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
         runner.run([make_image(0)])
         runner.close()
@@ -210,7 +206,7 @@ class TestOnDevice:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-def test_mapped_pinned_and_pageable_give_the_same_to_the_bit() -> None:
+def test_mapped_pinned_and_pageable_give_the_same_to_the_bit():
     runner = TorchCudaRunner(ModulePart(Classifier()), "fp32")
     outputs = []
     for kind in ("mapped", "pinned", "pageable"):
@@ -239,7 +235,7 @@ class WithoutDevice(TorchCuda):
         return array
 
 
-def test_mapped_memory_of_torch_is_where_the_driver_says() -> None:
+def test_mapped_memory_of_torch_is_where_the_driver_says():
     cuda = WithoutDevice(FakeDriver())
     assert cuda.properties() == DeviceProperties(True, True, (8, 7))
     image = cuda.allocate_mapped((4, 6, 3), np.uint8)

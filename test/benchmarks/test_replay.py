@@ -12,8 +12,8 @@ from traced_jobs import METADATA, make_record
 
 from benchmarks.bag_writer import read_frames, write_bag
 from benchmarks.replay import PRESSURE, choose_deadlines, compare_misses
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
-from jetson_dnn_rt.lab.evaluate.bags import BagImage, open_image_bag
 from jetson_dnn_rt.lab.evaluate.simulated import read_recorded
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.writer import TraceWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jetson_dnn_rt.backends.registry import BackendInfo
+from jetson_dnn_rt.backends.base import BackendInfo
 from jetson_dnn_rt.cli import checks
 from jetson_dnn_rt.cli.environment import PROFILE, find_shared_file, profile_variable
 

@@ -14,7 +14,6 @@ from jetson_dnn_rt.demo.scenes import (
     SceneGenerator,
     held_out_seed,
     random_scene,
-    scene_stream,
     training_seed,
 )
 from jetson_dnn_rt.demo.scenes.plan import MASK_OF, SMALLEST_BOX_PX, Kind, Surface
@@ -175,11 +174,6 @@ def test_the_drive_goes_on_for_hours():
     late = generator.render(4 * 3600 * 1_000_000_000)
     assert set(np.unique(late.mask)) > {Surface.ROAD, Surface.SKY}
     assert digest(late) == digest(SceneGenerator(5).render(4 * 3600 * 1_000_000_000))
-
-
-def test_stream_yields_random_scenes():
-    streamed = [digest(scene) for scene in scene_stream(range(3), (120, 160))]
-    assert streamed == [digest(random_scene(seed, (120, 160))) for seed in range(3)]
 
 
 def test_training_and_held_out_seeds_are_apart():

@@ -1,12 +1,20 @@
-"""How a layout is told from the shapes of the outputs."""
+"""Heads: recognised by shapes, decoded from outputs written by hand, masks pixel by pixel."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.models.heads.registry import LAYOUTS, recognise_head
+from jetson_dnn_rt.models.heads.base import DecoderSettings, count_cells
+from jetson_dnn_rt.models.heads.logits import MaskDecoder
+from jetson_dnn_rt.models.heads.registry import LAYOUTS, Head, recognise_head
+from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.results import Classification, Detections
 
 
 def zeros(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -49,16 +57,14 @@ LISTS = [np.zeros((7, 4), np.float32), np.zeros(7, np.int64), np.zeros(7, np.flo
         (zeros((1, 1000)), (224, 224), "classification", 1000),
     ],
 )
-def test_recognised(
-    outputs: list[np.ndarray], size: tuple[int, int], name: str, classes: int
-) -> None:
+def test_recognised(outputs, size, name, classes):
     head = recognise_head(outputs, size)
     assert (head.name, head.classes) == (name, classes)
     assert head.reason
     assert recognise_head(outputs, size, name, LAYOUTS[name].kind).name == name
 
 
-def test_raw_or_decoded_can_be_settled_by_name() -> None:
+def test_raw_or_decoded_can_be_settled_by_name():
     outputs = yolox(3549, raw=True)
     assert recognise_head(outputs, (416, 416), "yolox_decoded").name == "yolox_decoded"
 
@@ -78,7 +84,7 @@ def test_raw_or_decoded_can_be_settled_by_name() -> None:
         [],
     ],
 )
-def test_unknown_lists_the_known(outputs: list[np.ndarray]) -> None:
+def test_unknown_lists_the_known(outputs):
     with pytest.raises(ModelError, match="fit no known head") as raised:
         recognise_head(outputs, (640, 640))
     for name, layout in LAYOUTS.items():
@@ -86,13 +92,322 @@ def test_unknown_lists_the_known(outputs: list[np.ndarray]) -> None:
         assert layout.form in str(raised.value)
 
 
-def test_wrong_task_is_named() -> None:
+def test_wrong_task_is_named():
     with pytest.raises(ModelError, match="model for detection, this one is for classification"):
         recognise_head(zeros((1, 1000)), (224, 224), kind="detection")
 
 
-def test_head_that_does_not_fit_is_named() -> None:
+def test_head_that_does_not_fit_is_named():
     with pytest.raises(ModelError, match=r"'yolov8' needs .*look like 'yolov5'"):
         recognise_head(zeros((1, 25200, 85)), (640, 640), "yolov8")
     with pytest.raises(ModelError, match="'yolo' is unknown, known are auto, yolox"):
         recognise_head(zeros((1, 25200, 85)), (640, 640), "yolo")
+
+
+SIZE = (128, 160)
+
+# In pixels of the input; the source is twice as large, so nothing is padded.
+BOXES = np.array([[20, 30, 60, 90], [100, 40, 140, 60], [8, 8, 24, 24]], np.float32)
+
+CLASSES = np.array([2, 0, 1])
+
+SCORES = np.array([0.9, 0.8, 0.5], np.float32)
+
+GEOMETRY = Geometry.of(Preprocessing(*SIZE), SIZE[0] * 2, SIZE[1] * 2)
+
+N_CLASSES = 3
+
+
+def to_centers(boxes: np.ndarray) -> np.ndarray:
+    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], 1)
+
+
+def make_rows(rows: int, indices: list[int]) -> np.ndarray:
+    """[1, N, 5+C] with objectness 0.95 at `indices`, and low noise elsewhere."""
+    output = np.zeros((1, rows, 5 + N_CLASSES), np.float32)
+    output[0, :, 4] = 0.01
+    for index, box, label, score in zip(indices, to_centers(BOXES), CLASSES, SCORES, strict=True):
+        output[0, index, :4] = box
+        output[0, index, 4] = 0.95
+        output[0, index, 5 + label] = score / 0.95
+    return output
+
+
+def make_yolox_raw() -> list[np.ndarray]:
+    output = np.zeros((1, count_cells(*SIZE, (8, 16, 32)), 5 + N_CLASSES), np.float32)
+    levels = [(8, 0), (16, 16 * 20), (32, 16 * 20 + 8 * 10)]
+    for i, box in enumerate(to_centers(BOXES)):
+        stride, start = levels[i % 3]
+        column, row = int(box[0] // stride), int(box[1] // stride)
+        index = start + row * (SIZE[1] // stride) + column
+        output[0, index, :2] = box[:2] / stride - (column, row)
+        output[0, index, 2:4] = np.log(box[2:] / stride)
+        output[0, index, 4] = 0.95
+        output[0, index, 5 + CLASSES[i]] = SCORES[i] / 0.95
+    return [output]
+
+
+def make_boxes_scores() -> list[np.ndarray]:
+    boxes = np.zeros((1, 50, 4), np.float32)
+    scores = np.full((1, 50, N_CLASSES), 0.02, np.float32)
+    for i, index in enumerate((3, 20, 49)):
+        boxes[0, index] = BOXES[i]
+        scores[0, index, CLASSES[i]] = SCORES[i]
+    return [boxes, scores]
+
+
+def make_yolov8() -> list[np.ndarray]:
+    output = np.full((1, 4 + N_CLASSES, count_cells(*SIZE, (8, 16, 32))), 0.02, np.float32)
+    for i, index in enumerate((5, 100, 399)):
+        output[0, :4, index] = to_centers(BOXES)[i]
+        output[0, 4 + CLASSES[i], index] = SCORES[i]
+    return [output]
+
+
+CELLS = count_cells(*SIZE, (8, 16, 32))
+
+OUTPUTS = {
+    "yolox": make_yolox_raw(),
+    "yolox_decoded": [make_rows(CELLS, [0, 7, CELLS - 1])],
+    "yolov5": [make_rows(3 * CELLS, [0, 7, 3 * CELLS - 1])],
+    "yolov8": make_yolov8(),
+    "torchvision": [BOXES, CLASSES.astype(np.int64), SCORES],
+    "boxes_scores": make_boxes_scores(),
+}
+
+
+def decode(
+    name: str, outputs: list[np.ndarray], geometry: Geometry = GEOMETRY, **settings: float
+) -> Detections:
+    decoder = Head(name, N_CLASSES, "").create_decoder(SIZE)
+    result = decoder(outputs, geometry, DecoderSettings(**settings))
+    assert isinstance(result, Detections)
+    return result
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_known_boxes(name):
+    found = decode(name, OUTPUTS[name], confidence=0.3)
+    np.testing.assert_allclose(found.boxes, BOXES * 2, atol=1e-3)
+    np.testing.assert_allclose(found.scores, SCORES, rtol=1e-5)
+    np.testing.assert_array_equal(found.class_ids, CLASSES)
+    assert found.boxes.dtype == found.scores.dtype == np.float32
+    assert found.class_ids.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_confidence_cuts(name):
+    assert len(decode(name, OUTPUTS[name], confidence=0.7)) == 2
+    assert len(decode(name, OUTPUTS[name], confidence=0.95)) == 0
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_max_detections_keeps_the_best(name):
+    found = decode(name, OUTPUTS[name], max_detections=1)
+    np.testing.assert_array_equal(found.class_ids, CLASSES[:1])
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_results_do_not_share_the_runners_memory(name):
+    outputs = [output.copy() for output in OUTPUTS[name]]
+    found = decode(name, outputs)
+    before = found.boxes.copy(), found.scores.copy(), found.class_ids.copy()
+    for output in outputs:
+        output[...] = 0
+    for one, other in zip((found.boxes, found.scores, found.class_ids), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not any(np.shares_memory(one, output) for output in outputs)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_not_a_number_is_no_object(name):
+    outputs = [output.copy() for output in OUTPUTS[name]]
+    for output in outputs:
+        if np.issubdtype(output.dtype, np.floating):
+            output[...] = np.nan
+    assert len(decode(name, outputs)) == 0
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_boxes_without_end_are_dropped(name):
+    outputs = [output.copy() for output in OUTPUTS[name]]
+    if name == "yolov8":
+        outputs[0][0, 2, 5] = np.inf
+    elif name == "boxes_scores":
+        outputs[0][0, 3, 2] = np.inf
+    elif name == "torchvision":
+        outputs[0][0, 2] = np.inf
+    else:
+        best = np.argmax(outputs[0][0, :, 4] * outputs[0][0, :, 5 + 2])
+        outputs[0][0, best, 2] = np.inf
+    np.testing.assert_array_equal(decode(name, outputs).class_ids, CLASSES[1:])
+
+
+def test_score_is_objectness_times_class():
+    output = make_rows(3 * CELLS, [0, 7, 9])
+    output[0, 0, 4] = 0.5
+    found = decode("yolov5", [output], confidence=0.3)
+    np.testing.assert_allclose(sorted(found.scores), sorted([0.5 * 0.9 / 0.95, 0.8, 0.5]), 1e-5)
+
+
+def test_overlaps_of_one_class_go_and_of_two_stay():
+    near = BOXES[:1] + 2
+    boxes = np.concatenate([BOXES[:1], near, near])[None].astype(np.float32)
+    scores = np.zeros((1, 3, N_CLASSES), np.float32)
+    scores[0, 0, 0], scores[0, 1, 0], scores[0, 2, 1] = 0.9, 0.8, 0.7
+    found = decode("boxes_scores", [boxes, scores], nms_iou=0.45)
+    np.testing.assert_allclose(found.scores, [0.9, 0.7])
+    assert len(decode("boxes_scores", [boxes, scores], nms_iou=1.0)) == 3
+
+
+def test_thousands_of_boxes_are_bounded_and_the_best_survive():
+    rng = np.random.default_rng(0)
+    corners = rng.uniform(0, 100, (5000, 2)).astype(np.float32)
+    boxes = np.concatenate([corners, corners + 1], 1)[None]
+    scores = rng.uniform(0, 0.8, (1, 5000, N_CLASSES)).astype(np.float32)
+    scores[0, 4321] = (0.0, 0.99, 0.0)
+    found = decode("boxes_scores", [boxes, scores], confidence=0.0, max_detections=10)
+    assert len(found) == 10
+    assert found.scores[0] == np.float32(0.99)
+    assert np.all(np.diff(found.scores) <= 0)
+
+
+def test_clipped_to_the_source_and_nothing_in_the_padding():
+    geometry = Geometry.of(Preprocessing(*SIZE, "letterbox_topleft"), 64, 160)  # padded below
+    boxes = np.array([[[-10, -5, 20, 30], [150, 50, 200, 90], [10, 70, 50, 120]]], np.float32)
+    scores = np.full((1, 3, 1), 0.9, np.float32)
+    found = decode("boxes_scores", [boxes, scores], geometry)
+    np.testing.assert_allclose(found.boxes, [[0, 0, 20, 30], [150, 50, 160, 64]])
+
+
+def test_letterbox_center_is_undone():
+    geometry = Geometry.of(Preprocessing(*SIZE, "letterbox_center"), 64, 160)  # 32 above, below
+    boxes = np.array([[[10, 40, 50, 80]]], np.float32)
+    found = decode("boxes_scores", [boxes, np.full((1, 1, 1), 0.9, np.float32)], geometry)
+    np.testing.assert_allclose(found.boxes, [[10, 8, 50, 48]])
+
+
+def test_torchvision_outputs_in_any_order():
+    boxes, labels, scores = OUTPUTS["torchvision"]
+    for outputs in ([boxes, scores, labels], [labels, scores, boxes]):
+        found = decode("torchvision", outputs)
+        np.testing.assert_array_equal(found.class_ids, CLASSES)
+        np.testing.assert_allclose(found.scores, SCORES)
+
+
+def test_classification_is_softmax_best_first():
+    logits = np.array([[1.0, 3.0, 2.0, -50.0, 88.0]], np.float32)
+    decoder = Head("classification", 5, "").create_decoder(SIZE)
+    result = decoder([logits], GEOMETRY, DecoderSettings(top_k=3))
+    assert isinstance(result, Classification)
+    np.testing.assert_array_equal(result.class_ids, [4, 1, 2])
+    exact = np.exp(logits[0].astype(np.float64))
+    np.testing.assert_allclose(result.scores, (exact / exact.sum())[[4, 1, 2]], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("confidence", 1.01),
+        ("confidence", -0.1),
+        ("confidence", float("nan")),
+        ("nms_iou", 2.0),
+        ("max_detections", 0),
+        ("top_k", 0),
+    ],
+)
+def test_bad_settings_are_refused_and_change_nothing(name, value):
+    settings = DecoderSettings()
+    before = getattr(settings, name)
+    with pytest.raises(ValueError, match=name):
+        setattr(settings, name, value)
+    assert getattr(settings, name) == before
+    with pytest.raises(ValueError, match=name):
+        DecoderSettings(**{name: value})
+
+
+def test_settings_work_while_the_decoder_runs():
+    decoder = Head("yolov8", N_CLASSES, "").create_decoder(SIZE)
+    settings = DecoderSettings(confidence=0.3)
+    counts = []
+    for confidence in (0.3, 0.7, 0.3):
+        settings.confidence = confidence
+        result = decoder(OUTPUTS["yolov8"], GEOMETRY, settings)
+        assert isinstance(result, Detections)
+        counts.append(len(result))
+    assert counts == [3, 2, 3]
+
+
+def decode_mask(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
+    return MaskDecoder(size)([logits], geometry, DecoderSettings()).mask
+
+
+def decode_plainly(logits: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
+    classes = logits[0].argmax(axis=0)
+    mask = np.zeros((geometry.source_height, geometry.source_width), np.uint8)
+    scale_y = Fraction(geometry.resized_height, geometry.source_height)
+    scale_x = Fraction(geometry.resized_width, geometry.source_width)
+    for y in range(mask.shape[0]):
+        row = ((y + Fraction(1, 2)) * scale_y + geometry.offset_y) * classes.shape[0] / size[0]
+        for x in range(mask.shape[1]):
+            column = (x + Fraction(1, 2)) * scale_x + geometry.offset_x
+            mask[y, x] = classes[int(row), int(column * classes.shape[1] / size[1])]
+    return mask
+
+
+@settings(deadline=None)  # the plain way is slow
+@given(
+    mode=st.sampled_from(["letterbox_topleft", "letterbox_center", "stretch"]),
+    size=st.tuples(st.integers(16, 80), st.integers(16, 80)),
+    stride=st.sampled_from([1, 2, 4, 8]),
+    source=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    classes=st.integers(2, 9),
+    seed=st.integers(0, 100),
+)
+def test_every_pixel_takes_the_cell_under_its_centre(mode, size, stride, source, classes, seed):
+    cells = tuple(-(-side // stride) for side in size)
+    logits = np.random.default_rng(seed).standard_normal((1, classes, *cells), np.float32)
+    geometry = Geometry.of(Preprocessing(*size, mode), *source)
+    mask = decode_mask(logits, geometry, size)
+    assert mask.dtype == np.uint8
+    np.testing.assert_array_equal(mask, decode_plainly(logits, geometry, size))
+
+
+def test_the_padding_never_shows():
+    """Left half class 1, right half class 2, and 3 wherever the image is not."""
+    size = (64, 64)
+    for mode, rows in (("letterbox_topleft", slice(0, 8)), ("letterbox_center", slice(4, 12))):
+        logits = np.zeros((1, 4, 16, 16), np.float32)
+        logits[0, 3] = 5.0
+        logits[0, 3, rows] = 0.0
+        logits[0, 1, rows, :8] = 9.0
+        logits[0, 2, rows, 8:] = 9.0
+        mask = decode_mask(logits, Geometry.of(Preprocessing(*size, mode), 100, 200), size)
+        assert mask.shape == (100, 200)
+        assert np.all(mask[:, :100] == 1)
+        assert np.all(mask[:, 100:] == 2)
+
+
+def test_first_of_equal_logits_wins_as_in_argmax():
+    geometry = Geometry.of(Preprocessing(16, 16), 16, 16)
+    assert np.all(decode_mask(np.ones((1, 5, 16, 16), np.float32), geometry, (16, 16)) == 0)
+
+
+def test_mask_owns_its_memory_and_follows_the_source_size():
+    decoder = MaskDecoder((32, 32))
+    logits = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    first = Geometry.of(Preprocessing(32, 32), 40, 50)
+    mask = decoder([logits], first, DecoderSettings()).mask
+    before = mask.copy()
+    second = Geometry.of(Preprocessing(32, 32), 70, 20)
+    assert decoder([-logits], second, DecoderSettings()).mask.shape == (70, 20)
+    decoder([-logits], first, DecoderSettings())
+    np.testing.assert_array_equal(mask, before)
+
+
+@pytest.mark.parametrize("classes", [2, 256])
+def test_limits_of_the_number_of_classes(classes):
+    logits = np.zeros((1, classes, 4, 4), np.float32)
+    logits[0, classes - 1] = 1.0
+    geometry = Geometry.of(Preprocessing(16, 16), 16, 16)
+    assert np.all(decode_mask(logits, geometry, (16, 16)) == classes - 1)

@@ -1,16 +1,19 @@
-"""Names of classes from every place they can come from."""
+"""Names of classes, and results as values for JSON."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
+import numpy as np
 import pytest
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads import labels
+from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.results import Classification, Detections, Segmentation
 
 
-def test_data_sets_have_their_numbers() -> None:
+def test_data_sets_have_their_numbers():
     assert len(labels.COCO_80) == 80
     assert len(labels.COCO_91) == 91
     assert len(labels.VOC_21) == 21
@@ -19,7 +22,7 @@ def test_data_sets_have_their_numbers() -> None:
     assert (labels.COCO_91[3], labels.COCO_91[90]) == ("car", "toothbrush")
 
 
-def test_data_sets_equal_torchvisions() -> None:
+def test_data_sets_equal_torchvisions():
     from torchvision.models.detection import SSDLite320_MobileNet_V3_Large_Weights
     from torchvision.models.segmentation import LRASPP_MobileNet_V3_Large_Weights
 
@@ -39,12 +42,12 @@ def test_data_sets_equal_torchvisions() -> None:
         ("map.yaml", "0: car\n1: truck\n2: van\n"),
     ],
 )
-def test_files(tmp_path: Path, name: str, text: str) -> None:
+def test_files(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert labels.read_labels(tmp_path / name) == ("car", "truck", "van")
 
 
-def test_gaps_of_a_mapping_are_filled() -> None:
+def test_gaps_of_a_mapping_are_filled():
     assert labels.names_of_mapping({0: "a", 2: "c"}) == ("a", "class_1", "c")
 
 
@@ -61,18 +64,18 @@ def test_gaps_of_a_mapping_are_filled() -> None:
         ("a.txt", b"x" * (1 << 20) + b"y", "larger than"),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_bad_files(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=words):
         labels.read_labels(tmp_path / name)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
         labels.read_labels(tmp_path / "none.txt")
 
 
-def test_what_goes_before_what() -> None:
+def test_what_goes_before_what():
     resolve = labels.resolve_labels
     assert resolve(["a", "b"], ["x", "y"], "detection", 2) == ("a", "b")
     assert resolve(None, ["x", "y"], "detection", 2) == ("x", "y")
@@ -84,3 +87,48 @@ def test_what_goes_before_what() -> None:
     assert resolve("coco80", None, "detection", 80) == labels.COCO_80
     with pytest.raises(ModelError, match="2 names for a model of 3 classes"):
         resolve(["a", "b"], None, "detection", 3)
+
+
+LABELS = ("car", "truck")
+
+
+def test_boxes():
+    result = Detections(
+        np.array([[1.0, 2.125, 3.0, 4.0]], np.float32),
+        np.array([0.123456], np.float32),
+        np.array([1], np.int64),
+    )
+    assert describe_result(result, "detection", LABELS) == {
+        "boxes": [
+            {"class_id": "1", "label": "truck", "score": 0.12346, "xyxy": [1.0, 2.12, 3.0, 4.0]}
+        ]
+    }
+
+
+def test_shares_of_a_mask():
+    mask = np.array([[0, 0, 0], [1, 1, 2]], np.uint8)
+    described = describe_result(Segmentation(mask), "segmentation", LABELS)
+    assert described == {
+        "class_shares": {"car": 0.5, "truck": pytest.approx(1 / 3, 1e-5), "class_2": 0.166667}
+    }
+    json.dumps(described)
+
+
+def test_classes():
+    result = Classification(np.array([1, 0]), np.array([0.75, 0.25], np.float32))
+    assert describe_result(result, "classification", LABELS)["classes"] == [
+        {"class_id": "1", "label": "truck", "score": 0.75},
+        {"class_id": "0", "label": "car", "score": 0.25},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nothing"),
+    [
+        ("detection", {"boxes": []}),
+        ("segmentation", {"class_shares": {}}),
+        ("classification", {"classes": []}),
+    ],
+)
+def test_nothing_has_the_same_key(kind, nothing):
+    assert describe_result(None, kind, LABELS) == nothing

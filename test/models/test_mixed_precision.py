@@ -1,27 +1,32 @@
-"""Colours: what is computed in FP16, what never, and that the result is a right network."""
+"""What is computed in FP16, what never, and that the result is a right network."""
 
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import (
     ALLOW,
+    DEFAULT,
     DENY,
     FOLLOW,
+    Colours,
     MixedPrecision,
     convert_to_fp16,
     explain_unfit,
+    read_colours,
 )
 from jetson_dnn_rt.models.sources.registry import load_model
 
@@ -96,7 +101,7 @@ def make_image(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
 
 
-def test_every_operator_has_one_colour_and_exists() -> None:
+def test_every_operator_has_one_colour_and_exists():
     assert not ALLOW & FOLLOW
     assert not ALLOW & DENY
     assert not FOLLOW & DENY
@@ -104,7 +109,7 @@ def test_every_operator_has_one_colour_and_exists() -> None:
         assert onnx.defs.has(name), name
 
 
-def test_follow_takes_the_colour_of_what_reaches_it() -> None:
+def test_follow_takes_the_colour_of_what_reaches_it():
     data = make_net(
         [
             node("Relu", "x", "early"),  # of the image: fp32
@@ -125,13 +130,13 @@ def test_follow_takes_the_colour_of_what_reaches_it() -> None:
     np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
 
 
-def test_weights_are_converted_and_not_kept_twice() -> None:
+def test_weights_are_converted_and_not_kept_twice():
     mixed = check(make_net([node("Conv", "x w", "y")], {"w": weight(4, 4, 3, 3)}))
     tensors = onnx.load_model_from_string(mixed.onnx).graph.initializer
     assert [tensor.data_type for tensor in tensors] == [TensorProto.FLOAT16]
 
 
-def test_a_weight_that_both_precisions_use_is_there_in_both() -> None:
+def test_a_weight_that_both_precisions_use_is_there_in_both():
     data = make_net(
         [node("MatMul", "x w", "a"), node("Exp", "w", "b"), node("Add", "a b", "y")],
         {"w": weight(8, 8)},
@@ -141,7 +146,7 @@ def test_a_weight_that_both_precisions_use_is_there_in_both() -> None:
     assert types == {TensorProto.FLOAT, TensorProto.FLOAT16}
 
 
-def test_an_output_that_is_also_used_inside() -> None:
+def test_an_output_that_is_also_used_inside():
     data = make_net(
         [node("Conv", "x w", "y"), node("Relu", "y", "r"), node("Conv", "r w", "z")],
         {"w": weight(4, 4, 1, 1)},
@@ -162,16 +167,14 @@ def test_an_output_that_is_also_used_inside() -> None:
         ([], ""),
     ],
 )
-def test_what_fp16_cannot_hold(values: list[float], reason: str) -> None:
+def test_what_fp16_cannot_hold(values, reason):
     found = explain_unfit(np.float32(values))
     assert reason in found
     assert bool(reason) == bool(found)
 
 
 @pytest.mark.parametrize("value", [1e6, 1e-9])
-def test_weights_out_of_range_keep_their_operator_in_fp32(
-    value: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_out_of_range_keep_their_operator_in_fp32(value, caplog):
     wide = weight(4, 4, 1, 1)
     wide[...] = value
     data = make_net(
@@ -186,7 +189,7 @@ def test_weights_out_of_range_keep_their_operator_in_fp32(
 
 
 @pytest.mark.parametrize(("constant", "fp16"), [(6.0, True), (64.0, True), (320.0, False)])
-def test_arithmetic_in_pixels_stays_in_fp32(constant: float, fp16: bool) -> None:
+def test_arithmetic_in_pixels_stays_in_fp32(constant, fp16):
     data = make_net(
         [node("Conv", "x w", "a"), node("Add", "a c", "y")],
         {"w": weight(4, 4, 1, 1), "c": np.float32([constant])},
@@ -194,7 +197,7 @@ def test_arithmetic_in_pixels_stays_in_fp32(constant: float, fp16: bool) -> None
     assert ("Add_y" in check(data).fp16) == fp16
 
 
-def test_inputs_that_are_fp32_by_definition() -> None:
+def test_inputs_that_are_fp32_by_definition():
     """The scales of Resize, and the boxes of NonMaxSuppression, may not become fp16."""
     data = make_net(
         [
@@ -218,7 +221,7 @@ def test_inputs_that_are_fp32_by_definition() -> None:
     assert mixed.casts == 3
 
 
-def test_subgraphs_keep_what_they_name() -> None:
+def test_subgraphs_keep_what_they_name():
     """Both branches read ``a``, which fp16 gives, from the graph around them."""
     branches = [
         helper.make_graph(
@@ -245,7 +248,7 @@ def test_subgraphs_keep_what_they_name() -> None:
     np.testing.assert_allclose(run(mixed.onnx, image)[0], run(data, image)[0], atol=0.02)
 
 
-def test_operators_of_other_domains_get_what_they_got() -> None:
+def test_operators_of_other_domains_get_what_they_got():
     graph = helper.make_graph(
         [
             node("Conv", "x w", "a"),
@@ -271,7 +274,7 @@ def test_operators_of_other_domains_get_what_they_got() -> None:
     assert (cast.op_type, cast.attribute[0].i) == ("Cast", TensorProto.FLOAT)
 
 
-def test_no_model() -> None:
+def test_no_model():
     with pytest.raises(ModelError, match="cannot be read"):
         convert_to_fp16(b"no model")
 
@@ -314,7 +317,7 @@ def networks(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(networks(), st.integers(0, 100))
-def test_random_networks(data: bytes, seed: int) -> None:
+def test_random_networks(data, seed):
     mixed = check(data)
     image = make_image(seed)
     for one, other in zip(run(data, image), run(mixed.onnx, image), strict=True):
@@ -341,7 +344,7 @@ def compare_on_onnxruntime(data: bytes, image: np.ndarray, tolerance: float) -> 
 
 
 @pytest.mark.parametrize("name", ["detector", "segmenter"])
-def test_builtin_models(name: str) -> None:
+def test_builtin_models(name):
     model = load_model(f"builtin:{name}")
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
     data = model.onnx_model()
@@ -353,7 +356,7 @@ def test_builtin_models(name: str) -> None:
     assert {"Exp", "Softmax", "ReduceSum"}.isdisjoint(kinds[name] for name in mixed.fp16)
 
 
-def test_yolox(shared_data: Path) -> None:
+def test_yolox(shared_data):
     path = shared_data / "models" / "yolox_nano.onnx"
     if not path.is_file():
         pytest.skip(f"no {path}")
@@ -361,3 +364,110 @@ def test_yolox(shared_data: Path) -> None:
     mixed = compare_on_onnxruntime(path.read_bytes(), image, 0.05)
     assert len(mixed.fp16) > 300
     assert mixed.casts <= 4
+
+
+FILE = Path(__file__).resolve().parents[2] / "config" / "amp.yaml"
+
+GOOD = {"allow": ["Conv"], "follow": ["Relu", "Add"], "deny": ["Exp"]}
+
+
+def write(folder: Path, content: object) -> str:
+    path = folder / "amp.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(path)
+
+
+def test_the_file_in_config_holds_the_defaults():
+    assert read_colours(str(FILE)) == DEFAULT
+    assert read_colours("") is DEFAULT
+
+
+def test_every_list_comes_from_the_file(tmp_path):
+    found = read_colours(write(tmp_path, GOOD))
+    assert found == Colours(frozenset({"Conv"}), frozenset({"Relu", "Add"}), frozenset({"Exp"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"allow": ["Conv", "Convolution"]}, "'allow' has 'Convolution', which is no operator"),
+        ({"allow": ["conv"]}, "'allow' has 'conv', which is no operator: write Conv"),
+        ({"deny": ["Relu"]}, "'follow' and 'deny' both have 'Relu': leave it in one"),
+        ({"follow": ["Relu", "Add", "Relu"]}, "'follow' has 'Relu' twice"),
+        ({"allow": "Conv"}, "'allow' must be a list of operators, not 'Conv'"),
+        ({"deny": None}, "'deny' must be a list of operators, not None: write [] for none"),
+        ({"allow": [True]}, "'allow' has True, which is no name"),
+        ({"accept": []}, "'accept' is none"),
+    ],
+)
+def test_faults_are_named(tmp_path, change, said):
+    path = write(tmp_path, {**GOOD, **change})
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as error:
+        read_colours(path)
+    assert path in str(error.value)
+
+
+def test_a_list_that_is_missing_is_named(tmp_path):
+    path = write(tmp_path, {"allow": [], "deny": []})
+    with pytest.raises(ConfigurationError, match=r"'follow' is missing.*copy config/amp\.yaml"):
+        read_colours(path)
+
+
+@pytest.mark.parametrize("text", ["[Conv]", "allow: [", "!!python/object:os.system {}", ""])
+def test_what_is_no_such_file(tmp_path, text):
+    path = tmp_path / "amp.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(str(path))):
+        read_colours(str(path))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"none\.yaml"):
+        read_colours(str(tmp_path / "none.yaml"))
+
+
+def test_the_text_for_keys_says_what_is_computed():
+    assert DEFAULT.text == ""
+    fewer = Colours(DEFAULT.allow, DEFAULT.follow - {"Sigmoid"}, DEFAULT.deny)
+    assert re.fullmatch("amp-[0-9a-f]{12}", fewer.text)
+    # An operator in no list is denied.
+    named = Colours(DEFAULT.allow, DEFAULT.follow - {"Sigmoid"}, DEFAULT.deny | {"Sigmoid"})
+    assert named.text == fewer.text
+    moved = Colours(DEFAULT.allow | {"Sigmoid"}, DEFAULT.follow - {"Sigmoid"}, DEFAULT.deny)
+    assert moved.text not in ("", fewer.text)
+
+
+def make_sum() -> bytes:
+    shape = (1, 2, 4, 4)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("Exp", ["b"], ["y"], name="exp"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.full((2, 2, 1, 1), 0.5, np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx.ModelProto.SerializeToString(model)
+
+
+@pytest.mark.parametrize(
+    ("allow", "follow", "fp16"),
+    [
+        ("Conv", "Relu", ("conv", "relu")),
+        ("Conv", "", ("conv",)),
+        ("", "Conv Relu", ()),  # nothing is FP16 that could be followed
+        ("Conv Exp", "Relu", ("conv", "relu", "exp")),
+        ("Exp", "Relu", ("exp",)),
+    ],
+)
+def test_networks_are_converted_by_the_colours(allow, follow, fp16):
+    colours = Colours(frozenset(allow.split()), frozenset(follow.split()), frozenset())
+    mixed = convert_to_fp16(make_sum(), colours)
+    assert mixed.fp16 == fp16
+    assert set(mixed.fp32) == {"conv", "relu", "exp"} - set(fp16)
+    onnx.checker.check_model(onnx.load_model_from_string(mixed.onnx), full_check=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -17,7 +15,7 @@ from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.sources.registry import load_model
 
 
-def test_yolox(shared_data: Path) -> None:
+def test_yolox(shared_data):
     model = load_model(f"onnx:{shared_data}/models/yolox_nano.onnx", kind="detection")
     assert model.head.name == "yolox"
     assert "<= 0" in model.head.reason
@@ -29,13 +27,13 @@ def test_yolox(shared_data: Path) -> None:
     assert model.model_hash == ("695e750a5d5754bb5a8d5325643b59282191a7e7a564e435a415fd3c578eab14")
 
 
-def test_the_head_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_head_is_logged(tmp_path, caplog):
     caplog.set_level("INFO")
     load_model(f"onnx:{make_onnx(tmp_path / 'm.onnx')}")
     assert "head segmentation (5 maps of 8x12)" in caplog.text
 
 
-def test_truncated_onnx(shared_data: Path, tmp_path: Path) -> None:
+def test_truncated_onnx(shared_data, tmp_path):
     data = (shared_data / "models" / "yolox_nano.onnx").read_bytes()
     for share in (0.001, 0.3, 0.9, 0.999):
         path = tmp_path / "cut.onnx"
@@ -44,7 +42,7 @@ def test_truncated_onnx(shared_data: Path, tmp_path: Path) -> None:
             load_model(f"onnx:{path}")
 
 
-def test_wrong_task(tmp_path: Path) -> None:
+def test_wrong_task(tmp_path):
     path = make_onnx(tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="needs a model for detection, this one is for segmen"):
         load_model(f"onnx:{path}", kind="detection")
@@ -60,12 +58,12 @@ def test_wrong_task(tmp_path: Path) -> None:
         ({"shape": (1, 3, "h", "w")}, "input size open"),
     ],
 )
-def test_inputs_that_are_no_image(tmp_path: Path, form: dict, words: str) -> None:
+def test_inputs_that_are_no_image(tmp_path, form, words):
     with pytest.raises(ModelError, match=words):
         load_model(f"onnx:{make_onnx(tmp_path / 'm.onnx', **form)}")
 
 
-def test_open_sizes_are_fixed(tmp_path: Path) -> None:
+def test_open_sizes_are_fixed(tmp_path):
     path = make_onnx(tmp_path / "m.onnx", shape=("n", 3, "h", "w"))
     model = load_model(f"onnx:{path}", input_size=(64, 96))
     assert model.input_shape == (1, 3, 64, 96)
@@ -75,14 +73,14 @@ def test_open_sizes_are_fixed(tmp_path: Path) -> None:
     assert other.model_hash != model.model_hash
 
 
-def test_fixed_size_cannot_be_changed(tmp_path: Path) -> None:
+def test_fixed_size_cannot_be_changed(tmp_path):
     path = make_onnx(tmp_path / "m.onnx")
     assert load_model(f"onnx:{path}", input_size=(32, 48)).input_size == (32, 48)
     with pytest.raises(ModelError, match="takes 32x48, input_size says 64x64"):
         load_model(f"onnx:{path}", input_size=(64, 64))
 
 
-def test_weights_in_other_files_are_refused(tmp_path: Path) -> None:
+def test_weights_in_other_files_are_refused(tmp_path):
     model = onnx.load(str(make_onnx(tmp_path / "m.onnx", classes=40)))
     onnx.save(model, str(tmp_path / "e.onnx"), save_as_external_data=True, size_threshold=0)
     with pytest.raises(ModelError, match="single file"):
@@ -140,7 +138,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path: Path, place: str) -> None:
+def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path, place):
     """EDGES 14: no tensor of a file may lie in another one, which its hash does not cover."""
     path = make_onnx(tmp_path / "m.onnx")
     model = onnx.load(str(path))
@@ -154,9 +152,7 @@ def test_tensors_in_other_files_are_refused_wherever_they_are(tmp_path: Path, pl
         load_model(f"onnx:{path}")
 
 
-def test_a_constant_is_not_read_from_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_constant_is_not_read_from_the_working_directory(tmp_path, monkeypatch):
     """EDGES 14: a model that runs, with a Constant beside whoever starts it, is not run."""
     away = tmp_path / "away"
     away.mkdir()
@@ -189,13 +185,13 @@ def test_a_constant_is_not_read_from_the_working_directory(
         ("[1, 2", None),
     ],
 )
-def test_names_in_the_file(tmp_path: Path, names: str, labels: tuple[str, ...] | None) -> None:
+def test_names_in_the_file(tmp_path, names, labels):
     path = make_onnx(tmp_path / "m.onnx", metadata={"names": names})
     assert load_model(f"onnx:{path}").labels == (labels or tuple(f"class_{i}" for i in range(5)))
     assert load_model(f"onnx:{path}", labels=list("vwxyz")).labels == tuple("vwxyz")
 
 
-def test_onnx_as_torch_agrees(shared_data: Path) -> None:
+def test_onnx_as_torch_agrees(shared_data):
     import onnxruntime
 
     model = load_model(f"onnx:{shared_data}/models/yolox_nano.onnx")

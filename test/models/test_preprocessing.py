@@ -31,12 +31,7 @@ sides = st.integers(1, 3000)
     source_sides=st.tuples(sides, sides),
     corners=st.tuples(*[st.floats(0, 1, width=32)] * 4),
 )
-def test_a_box_comes_back_where_it_was(
-    mode: str,
-    input_sides: tuple[int, int],
-    source_sides: tuple[int, int],
-    corners: tuple[float, float, float, float],
-) -> None:
+def test_a_box_comes_back_where_it_was(mode, input_sides, source_sides, corners):
     geometry = Geometry.of(Preprocessing(*input_sides, mode), *source_sides)
     assert geometry.offset_y >= 0
     assert geometry.offset_y + geometry.resized_height <= input_sides[0]
@@ -58,16 +53,14 @@ def test_a_box_comes_back_where_it_was(
     source_sides=st.tuples(sides, sides),
     corners=st.tuples(*[st.floats(-1e4, 1e4, width=32)] * 4),
 )
-def test_boxes_are_clipped_to_the_source(
-    mode: str, source_sides: tuple[int, int], corners: tuple[float, float, float, float]
-) -> None:
+def test_boxes_are_clipped_to_the_source(mode, source_sides, corners):
     geometry = Geometry.of(Preprocessing(416, 416, mode), *source_sides)
     found = geometry.to_source(np.array([corners], np.float32))[0]
     assert np.all(found >= 0.0)
     assert np.all(found <= np.array([source_sides[1], source_sides[0]] * 2))
 
 
-def test_yolox_letterbox_of_the_dashcam() -> None:
+def test_yolox_letterbox_of_the_dashcam():
     geometry = Geometry.of(Preprocessing(416, 416), 540, 960)
     assert (geometry.resized_height, geometry.resized_width) == (234, 416)
 
@@ -83,12 +76,12 @@ def test_yolox_letterbox_of_the_dashcam() -> None:
         ({"height": 0}, "height must be in"),
     ],
 )
-def test_bad_overrides_are_named(values: dict, words: str) -> None:
+def test_bad_overrides_are_named(values, words):
     with pytest.raises(ConfigurationError, match=words):
         Preprocessing(16, 16).override(values)
 
 
-def test_overrides_replace_fields() -> None:
+def test_overrides_replace_fields():
     changed = Preprocessing(16, 16).override({"color": "bgr", "mean": [0.1, 0.2, 0.3]})
     assert changed == Preprocessing(16, 16, color="bgr", mean=(0.1, 0.2, 0.3))
 
@@ -101,7 +94,7 @@ WILD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e39, 1e-320]
     [("mean", value) for value in WILD[:-1]]  # the last is as good as zero, which is a mean
     + [(key, value) for key in ("std", "scale") for value in WILD],
 )
-def test_numbers_that_no_network_wants_are_refused(key: str, value: float) -> None:
+def test_numbers_that_no_network_wants_are_refused(key, value):
     """EDGES 21: NaN, infinity and numbers that float32 lacks are named with their range."""
     given = value if key == "scale" else [0.5, 0.5, value]
     name = key if key == "scale" else rf"{key}\[2\]"
@@ -111,7 +104,7 @@ def test_numbers_that_no_network_wants_are_refused(key: str, value: float) -> No
         Preprocessing(16, 16).override({key: given})
 
 
-def test_the_widest_values_stay_finite() -> None:
+def test_the_widest_values_stay_finite():
     """EDGES 21: within the ranges every input is finite in float32."""
     for mean in MEAN_RANGE:
         wide = Preprocessing(

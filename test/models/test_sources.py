@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from networks import make_onnx
 
@@ -16,7 +14,7 @@ from jetson_dnn_rt.models.sources.registry import load_model
 
 
 @pytest.mark.parametrize("source", ["", "yolo", "tensorflow:x", "onnx:", ":x", "onnx"])
-def test_unknown_source_lists_the_known(source: str) -> None:
+def test_unknown_source_lists_the_known(source):
     with pytest.raises(ConfigurationError, match="builtin:, onnx:, torchvision:, exported:, null"):
         load_model(source)
 
@@ -30,7 +28,7 @@ def test_unknown_source_lists_the_known(source: str) -> None:
         ({"preprocessing": {"size": 3}}, "preprocessing.size is unknown"),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict, words: str) -> None:
+def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ConfigurationError, match=words):
         load_model("null:1", **arguments)
 
@@ -45,9 +43,7 @@ def test_bad_arguments_are_named(arguments: dict, words: str) -> None:
         (b"this is no model" * 50, "damaged or no|refused"),
     ],
 )
-def test_bad_files_are_named(
-    tmp_path: Path, scheme: str, content: bytes | None, words: str
-) -> None:
+def test_bad_files_are_named(tmp_path, scheme, content, words):
     path = tmp_path / "model"
     if content is not None:
         path.write_bytes(content)
@@ -56,21 +52,19 @@ def test_bad_files_are_named(
 
 
 @pytest.mark.parametrize("scheme", ["onnx", "exported"])
-def test_a_folder_is_no_model(tmp_path: Path, scheme: str) -> None:
+def test_a_folder_is_no_model(tmp_path, scheme):
     with pytest.raises(ModelError, match="not a regular file"):
         load_model(f"{scheme}:{tmp_path}")
 
 
-def test_too_large_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MAX_MODEL_BYTES", 100)
     path = make_onnx(tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="at most 100"):
         load_model(f"onnx:{path}")
 
 
-def test_every_error_is_of_the_package() -> None:
+def test_every_error_is_of_the_package():
     for source in ("onnx:/nowhere", "exported:/nowhere", "torchvision:x", "null:x", "builtin:x"):
         with pytest.raises(JetsonDnnRtError):
             load_model(source)
@@ -79,7 +73,7 @@ def test_every_error_is_of_the_package() -> None:
 # ---- built in
 
 
-def test_builtin_names() -> None:
+def test_builtin_names():
     with pytest.raises(ConfigurationError, match="known are"):
         load_model("builtin:classifier")
     with pytest.raises(ConfigurationError, match="takes 240x320 only"):
@@ -89,7 +83,7 @@ def test_builtin_names() -> None:
 @pytest.mark.parametrize(
     ("name", "head"), [("detector", "boxes_scores"), ("segmenter", "segmentation")]
 )
-def test_builtin(monkeypatch: pytest.MonkeyPatch, name: str, head: str) -> None:
+def test_builtin(monkeypatch, name, head):
     monkeypatch.setattr(builtin, "load", lambda name: builtin.build(name).eval())
     model = load_model(f"builtin:{name}")
     assert model.head.name == head
@@ -114,7 +108,7 @@ def test_builtin(monkeypatch: pytest.MonkeyPatch, name: str, head: str) -> None:
         ),
     ],
 )
-def test_null(text: str, times: dict, spin: bool, kind: str) -> None:
+def test_null(text, times, spin, kind):
     model = load_model(f"null:{text}")
     assert isinstance(model.origin, NullOrigin)
     assert model.origin.script == NullScript(times, spin)
@@ -126,6 +120,6 @@ def test_null(text: str, times: dict, spin: bool, kind: str) -> None:
 @pytest.mark.parametrize(
     "text", ["x", "-1", "nan", "inf", "1,tracking", "layer=3", "1/", "preprocess="]
 )
-def test_bad_null(text: str) -> None:
+def test_bad_null(text):
     with pytest.raises(ConfigurationError, match="null:"):
         load_model(f"null:{text}")

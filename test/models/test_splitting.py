@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,77 +75,69 @@ def branches() -> Model:
     return make_model(Branches().eval(), SIZE, tuple("abcdef"))
 
 
+def assert_same(model: Model, found: Split, backend: str = "torch", atol: float = 0.0) -> None:
+    """Run one after the other, the stages give what the network gives on torch."""
+    image = make_image(model)
+    runner = create_runner(model.part, "torch", "fp32", threads=1)
+    outputs = run_stages(found, backend, image)
+    for one, other in zip(outputs, runner.run([image]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=atol)
+    np.testing.assert_array_equal(image, make_image(model))  # nothing wrote into it
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
-def test_stages_give_what_the_network_gives(branches: Model, stages: int) -> None:
+def test_stages_give_what_the_network_gives(branches, stages):
     found = split(branches, stages)
     assert len(found) == stages
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(image, make_image(branches))  # nothing wrote into it
+    assert_same(branches, found)
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-def test_stages_on_other_back_ends(branches: Model, backend: str) -> None:
+def test_stages_on_other_back_ends(branches, backend):
     if not inspect_backend(backend).available:
         pytest.skip(f"{backend} is not installed")
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(split(branches, 3), backend, image), whole, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("source", ["builtin:detector", "builtin:segmenter"])
-def test_builtin_networks_bit_for_bit(source: str) -> None:
-    model = load_model(source)
-    found = split(model, 8)
-    assert len(found) == 8
-    image = make_image(model)
-    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(branches, split(branches, 3), backend, 1e-5)
 
 
 @pytest.mark.parametrize(
-    "name", ["mobilenet_v3_small", "lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"]
+    ("source", "size", "stages"),
+    [
+        ("builtin:detector", None, 8),
+        ("builtin:segmenter", None, 8),
+        ("torchvision:mobilenet_v3_small", (64, 96), 4),
+        ("torchvision:lraspp_mobilenet_v3_large", (64, 96), 4),
+        ("torchvision:ssdlite320_mobilenet_v3_large", (320, 320), 4),
+    ],
 )
-def test_torchvision_bit_for_bit(name: str) -> None:
-    size = (320, 320) if name.startswith("ssd") else (64, 96)
-    model = load_model(f"torchvision:{name}", weights="none", input_size=size)
-    found = split(model, 4)
-    assert len(found) == 4
-    image = make_image(model)
-    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_known_networks_bit_for_bit(source, size, stages):
+    model = load_model(source, weights="none", input_size=size)
+    found = split(model, stages)
+    assert len(found) == stages
+    assert_same(model, found)
 
 
-def test_exported_programs_and_onnx_files_can_be_split(tmp_path: Path, branches: Model) -> None:
+def test_exported_programs_and_onnx_files_can_be_split(tmp_path, branches):
     program = torch.export.export(branches.torch_module(), (torch.zeros(1, 3, *SIZE),))
     torch.export.save(program, tmp_path / "m.pt2")
     (tmp_path / "m.onnx").write_bytes(branches.onnx_model())
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
     for source in (f"exported:{tmp_path / 'm.pt2'}", f"onnx:{tmp_path / 'm.onnx'}"):
-        model = load_model(source, labels=["a", "b", "c", "d", "e", "f"], head="boxes_scores")
+        model = load_model(source, labels=list("abcdef"), head="boxes_scores")
         found = split(model, 3)
         assert len(found) == 3
-        for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+        assert_same(model, found, atol=1e-5)
 
 
-def test_what_cannot_be_traced_says_why() -> None:
+def test_what_cannot_be_traced_says_why():
     with pytest.raises(TraceError, match="cannot be traced: TraceError"):
         trace(Branching())
 
 
-def test_fewer_cuts_than_asked_for(tmp_path: Path) -> None:
+def test_fewer_cuts_than_asked_for(tmp_path):
     model = load_model(f"onnx:{make_onnx(tmp_path / 'm.onnx')}", kind="segmentation")
     assert len(split(model, 8)) == 1  # a single convolution
 
 
-def test_cuts_keep_fused_layers_together() -> None:
+def test_cuts_keep_fused_layers_together():
     model = make_model(calibrate(Classifier(), SIZE), SIZE)
     found = split(model, 4)
     for cut in found.cuts:
@@ -154,7 +145,7 @@ def test_cuts_keep_fused_layers_together() -> None:
         assert not isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU))
 
 
-def test_given_cuts_are_taken_and_wrong_ones_refused(branches: Model) -> None:
+def test_given_cuts_are_taken_and_wrong_ones_refused(branches):
     found = split(branches, 3)
     again = split(branches, 3, found.cuts)
     assert again.cuts == found.cuts
@@ -165,7 +156,7 @@ def test_given_cuts_are_taken_and_wrong_ones_refused(branches: Model) -> None:
         split(branches, 3, found.cuts[::-1])
 
 
-def test_hashes_follow_graph_and_weights(branches: Model) -> None:
+def test_hashes_follow_graph_and_weights(branches):
     found = split(branches, 2)
     hashes = {part.graph_hash for part in found.parts}
     other = Branches()
@@ -177,7 +168,7 @@ def test_hashes_follow_graph_and_weights(branches: Model) -> None:
     assert [a.graph_hash == b.graph_hash for a, b in pairs] == [True, False]
 
 
-def test_runs_of_stages_are_parts_too(branches: Model) -> None:
+def test_runs_of_stages_are_parts_too(branches):
     found = split(branches, 4)
     image = make_image(branches)
     values = {found.image: image}
@@ -195,7 +186,7 @@ def test_runs_of_stages_are_parts_too(branches: Model) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(times=st.lists(st.integers(0, 1000), min_size=1, max_size=12), stages=st.integers(1, 6))
-def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: int) -> None:
+def test_the_longest_stage_is_as_short_as_it_can_be(times, stages):
     stages = min(stages, len(times))
     ends = [sum(times[:index]) for index in range(len(times) + 1)]
     cuts = splitting._balance(ends, [0] * len(ends), stages)
@@ -213,11 +204,11 @@ def test_the_longest_stage_is_as_short_as_it_can_be(times: list[int], stages: in
     assert longest([0, *cuts, len(times)]) <= best * splitting.IMBALANCE
 
 
-def test_of_equal_balances_the_one_that_moves_least() -> None:
+def test_of_equal_balances_the_one_that_moves_least():
     assert splitting._balance([0, 100, 101, 200], [0, 4000, 8, 0], 2) == [2]
 
 
-def test_hashes_are_the_same_in_every_process() -> None:
+def test_hashes_are_the_same_in_every_process():
     # What is kept on disk is found by them; the text of a function holds its address.
     code = (
         "import torch\n"

@@ -11,7 +11,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.torch import TorchOrigin
 
 
-def test_export_agrees_with_torch() -> None:
+def test_export_agrees_with_torch():
     import onnxruntime
 
     model = make_model(Classifier(), (32, 48))
@@ -33,7 +33,7 @@ class Branching(torch.nn.Module):
         return image.amax((2, 3)) * 2.0
 
 
-def test_export_that_differs_is_refused() -> None:
+def test_export_that_differs_is_refused():
     with pytest.raises(ModelError, match="differs from torch by"):
         TorchOrigin.of_module("branching", Branching(), (8, 8)).onnx_model()
 
@@ -51,6 +51,6 @@ class Words(torch.nn.Module):
 @pytest.mark.parametrize(
     ("module", "words"), [(Failing(), "cannot be run on.*only 7x7"), (Words(), "returns str")]
 )
-def test_modules_that_do_not_run(module: torch.nn.Module, words: str) -> None:
+def test_modules_that_do_not_run(module, words):
     with pytest.raises(ModelError, match=words):
         TorchOrigin.of_module("bad", module, (8, 8)).probe(8, 8)

@@ -54,9 +54,7 @@ def assert_same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, .
 
 
 @pytest.mark.parametrize(("name", "size"), DETECTORS.items())
-def test_one_stage_detectors_are_bit_for_bit_torchvisions(
-    name: str, size: tuple[int, int]
-) -> None:
+def test_one_stage_detectors_are_bit_for_bit_torchvisions(name, size):
     network = build(name)
     network.score_thresh = 1e-3  # random weights are sure of nothing
     original = TwoStageModule(copy.deepcopy(network))  # torchvision's own forward
@@ -74,7 +72,7 @@ def test_one_stage_detectors_are_bit_for_bit_torchvisions(
     assert len(leaves) == 1
 
 
-def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
+def test_the_last_step_of_a_detector_does_not_hold_its_weights():
     module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     assert [name for name, _ in suppression.named_buffers()] == ["anchors"]
@@ -85,7 +83,7 @@ def test_the_last_step_of_a_detector_does_not_hold_its_weights() -> None:
     assert "SSD, size=(320, 320), score_thresh=0.001, nms_thresh=0.55" in repr(suppression)
 
 
-def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
+def test_boxes_are_computed_in_fp32_whatever_the_network_gives():
     module = wrap(build("ssdlite320_mobilenet_v3_large"), "detection", (320, 320))
     suppression = module.get_submodule("suppression")
     anchors = suppression.anchors
@@ -98,7 +96,7 @@ def test_boxes_are_computed_in_fp32_whatever_the_network_gives() -> None:
     torch.testing.assert_close(found[best], anchors[700].clamp(0, 320), rtol=0, atol=1e-4)
 
 
-def test_two_stage_detectors_run_whole() -> None:
+def test_two_stage_detectors_run_whole():
     network = build("fasterrcnn_mobilenet_v3_large_320_fpn")
     module = wrap(network, "detection", (128, 192))
     assert isinstance(module, TwoStageModule)
@@ -111,7 +109,7 @@ def test_two_stage_detectors_run_whole() -> None:
 
 
 @pytest.mark.parametrize("name", ["deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"])
-def test_segmentation_is_bit_for_bit_torchvisions(name: str) -> None:
+def test_segmentation_is_bit_for_bit_torchvisions(name):
     network = build(name)
     original = copy.deepcopy(network)
     module = SegmentationModule(network, (96, 128))
@@ -122,7 +120,7 @@ def test_segmentation_is_bit_for_bit_torchvisions(name: str) -> None:
         assert torch.equal(trace(module)(image), expected)
 
 
-def test_inception_with_its_own_normalisation_is_traced() -> None:
+def test_inception_with_its_own_normalisation_is_traced():
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         network = get_model("inception_v3", weights=None, init_weights=False).eval()
@@ -134,7 +132,7 @@ def test_inception_with_its_own_normalisation_is_traced() -> None:
         assert torch.equal(trace(network)(image), expected)
 
 
-def test_an_exported_detector_finds_the_same_boxes() -> None:
+def test_an_exported_detector_finds_the_same_boxes():
     import onnxruntime
 
     network = calibrate(build("ssdlite320_mobilenet_v3_large"), (320, 320), as_list=True)

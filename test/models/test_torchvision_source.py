@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -17,7 +16,7 @@ from jetson_dnn_rt.models.heads.labels import COCO_91
 from jetson_dnn_rt.models.sources.registry import load_model
 
 
-def test_torchvision_random_weights_are_the_same_each_time() -> None:
+def test_torchvision_random_weights_are_the_same_each_time():
     state = torch.random.get_rng_state()
     one = load_model("torchvision:mobilenet_v3_small", weights="none", kind="classification")
     other = load_model("torchvision:mobilenet_v3_small", weights="none")
@@ -28,14 +27,14 @@ def test_torchvision_random_weights_are_the_same_each_time() -> None:
     assert one.preprocessing.mean == (0.485, 0.456, 0.406)
 
 
-def test_torchvision_detector() -> None:
+def test_torchvision_detector():
     model = load_model("torchvision:ssdlite320_mobilenet_v3_large", weights="none")
     assert (model.head.name, model.input_size) == ("torchvision", (320, 320))
     assert model.labels == COCO_91
     assert model.preprocessing.mean == model.preprocessing.std == (0.5, 0.5, 0.5)
 
 
-def test_torchvision_detector_is_what_torchvision_computes() -> None:
+def test_torchvision_detector_is_what_torchvision_computes():
     """Its own resize and normalisation were taken out: the boxes must be the same."""
     from torchvision.models import get_model
 
@@ -54,7 +53,7 @@ def test_torchvision_detector_is_what_torchvision_computes() -> None:
     assert torch.equal(labels, expected["labels"])
 
 
-def test_torchvision_weights_from_a_file(tmp_path: Path) -> None:
+def test_torchvision_weights_from_a_file(tmp_path):
     from torchvision.models import get_model
 
     names = ["car", "truck", "van"]
@@ -75,7 +74,7 @@ def test_torchvision_weights_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
-def test_weights_that_do_not_fit(tmp_path: Path, name: str) -> None:
+def test_weights_that_do_not_fit(tmp_path, name):
     from torchvision.models import get_model
 
     source = "torchvision:mobilenet_v3_small"
@@ -99,7 +98,7 @@ def test_weights_that_do_not_fit(tmp_path: Path, name: str) -> None:
         load_model(source, weights=str(path))
 
 
-def test_pickled_code_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_pickled_code_is_refused_and_not_run(tmp_path):
     trap = tmp_path / "trap"
     source = "torchvision:mobilenet_v3_small"
     torch.save({"weight": torch.zeros(3), "extra": Malicious(trap)}, tmp_path / "w.pth")
@@ -114,9 +113,7 @@ def test_pickled_code_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_default_weights_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_weights_without_a_network(tmp_path, monkeypatch):
     def fail(*arguments: object, **keywords: object) -> None:
         raise URLError("no route to host")
 
@@ -126,7 +123,7 @@ def test_default_weights_without_a_network(
         load_model("torchvision:mobilenet_v3_small")
 
 
-def test_default_weights_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_weights_from_the_cache(tmp_path, monkeypatch):
     from torchvision.models import MobileNet_V3_Small_Weights, get_model
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
@@ -146,6 +143,6 @@ def test_default_weights_from_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "trap").exists()
 
 
-def test_unknown_architecture_lists_the_known() -> None:
+def test_unknown_architecture_lists_the_known():
     with pytest.raises(ConfigurationError, match="ssdlite320_mobilenet_v3_large"):
         load_model("torchvision:yolov5s")

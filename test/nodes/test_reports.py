@@ -21,8 +21,8 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     processing_status,
 )
 from jetson_dnn_rt.nodes.reports.timing_topics import Window
-from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals, ArrivalSnapshot
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
+from jetson_dnn_rt.nodes.tasks.streams import Arrivals, ArrivalSnapshot
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import JobRecord, Outcome, StageRecord

@@ -124,8 +124,7 @@ def try_rights() -> None:
 
 def evaluate() -> None:
     from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest
-    from jetson_dnn_rt.lab.evaluate.local_workers import run_with_processes
-    from jetson_dnn_rt.lab.evaluate.worker import Failure
+    from jetson_dnn_rt.lab.evaluate.fleet import Failure, run_with_processes
 
     request = ChunkRequest("/none", "/image", 0, 1, ())
     (answer,) = run_with_processes([request], lack_the_model, 1)

@@ -17,7 +17,7 @@ import pytest
 from small_disk import free_bytes, mount_small_disk
 from traced_jobs import METADATA, make_record
 
-from jetson_dnn_rt.lab.evaluate.trace_parts import TraceParts
+from jetson_dnn_rt.lab.evaluate.campaign import TraceParts
 from jetson_dnn_rt.traces import part as trace_part
 from jetson_dnn_rt.traces import room as trace_room
 from jetson_dnn_rt.traces import writer as trace_writer

@@ -91,7 +91,7 @@ class Cameras:
         names: Sequence[str],
         count: int,
         stages: int = 1,
-        max_share: float = 9.0,
+        max_share: float = float("inf"),
     ) -> None:
         self.sets: dict[str, VariantSet] = {}
         for index in range(count):
@@ -115,6 +115,12 @@ class Cameras:
 
     def stages(self, slot: int, name: str):
         return list(self.sets.values())[slot].pipelines[name].stages
+
+    def run_batch(self, name: str, works: Sequence[Work], leader: int, index: int = 1) -> None:
+        """Run one stage for frames of several tasks at once."""
+        run_batch = self.stages(leader, name)[index].run_batch
+        assert run_batch is not None
+        run_batch(works)
 
     def run_alone(self, slot: int, name: str, sequence: int = 0):
         work = Work(make_frame(slot, sequence))
@@ -200,9 +206,7 @@ def test_results_are_those_of_each_alone(
     """Whoever leads and whoever is missing."""
     expected = {slot: cameras.run_alone(slot, name) for slot in slots}
     works = [cameras.work(slot, name) for slot in slots]
-    run_batch = cameras.stages(slots[0], name)[1].run_batch
-    assert run_batch is not None
-    run_batch(works)
+    cameras.run_batch(name, works, slots[0])
     for slot, work in zip(slots, works, strict=True):
         equal(cameras.decode(slot, name, work), expected[slot])
     assert len({expected[slot].mask.tobytes() for slot in slots}) == len(slots)  # frames differ
@@ -212,9 +216,7 @@ def copied(cameras: Cameras, name: str, slots: tuple[int, ...]) -> list[int]:
     """Bytes that a batch of these copies for each, besides what preprocessing writes."""
     works = [cameras.work(slot, name) for slot in slots]
     before = [work.copied_bytes for work in works]
-    run_batch = cameras.stages(slots[0], name)[1].run_batch
-    assert run_batch is not None
-    run_batch(works)
+    cameras.run_batch(name, works, slots[0])
     return [work.copied_bytes - one for work, one in zip(works, before, strict=True)]
 
 
@@ -237,11 +239,9 @@ def test_a_member_may_decode_after_the_next_batch_of_that_size(
     """Task 1 is late: tasks 0 and 2 have gone on to their next frames together."""
     late = cameras.run_alone(1, name)
     works = [cameras.work(slot, name) for slot in (0, 1)]
-    run_batch = cameras.stages(0, name)[1].run_batch
-    assert run_batch is not None
-    run_batch(works)
+    cameras.run_batch(name, works, 0)
     cameras.decode(0, name, works[0])
-    run_batch([cameras.work(slot, name, sequence=1) for slot in (0, 2)])
+    cameras.run_batch(name, [cameras.work(slot, name, sequence=1) for slot in (0, 2)], 0)
     equal(cameras.decode(1, name, works[1]), late)
 
 
@@ -255,10 +255,8 @@ def test_stages_run_together_or_alone_in_any_order(
     expected = {slot: staged.run_alone(slot, name) for slot in slots}
     works = [staged.work(slot, name) for slot in slots]
     for index, together in enumerate(batched):
-        run_batch = staged.stages(slots[0], name)[1 + index].run_batch
         if together:
-            assert run_batch is not None
-            run_batch(works)
+            staged.run_batch(name, works, slots[0], 1 + index)
         else:
             for slot, work in zip(slots, works, strict=True):
                 staged.stages(slot, name)[1 + index].run(work)
@@ -278,9 +276,7 @@ def test_what_an_early_stage_returns_reaches_the_end(
     expected = [early.run_alone(slot, name) for slot in slots]
     works = [early.work(slot, name) for slot in slots]
     for index in (1, 2):
-        run_batch = early.stages(slots[0], name)[index].run_batch
-        assert run_batch is not None
-        run_batch(works)
+        early.run_batch(name, works, slots[0], index)
     for slot, work, alone in zip(slots, works, expected, strict=True):
         result = early.decode(slot, name, work)
         assert isinstance(result, Detections)
@@ -367,15 +363,13 @@ def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model) -> None:
     """Each task's own decoder finds it first; from then on the stage to blame is named."""
     with closing(Cameras(model, [TORCH], 2)) as cameras:
         cameras.group.prepare(FRAME, 1)
-        run_batch = cameras.stages(0, TORCH)[1].run_batch
-        assert run_batch is not None
         works = [spoil(cameras), cameras.work(1, TORCH)]
-        run_batch(works)
+        cameras.run_batch(TORCH, works, 0)
         with pytest.raises(NotANumberError, match="outputs hold NaN"):
             cameras.decode(0, TORCH, works[0])
         assert cameras.decode(1, TORCH, works[1]) is not None  # its frame is as good as any
         with pytest.raises(NotANumberError, match="a batch of 2"):
-            run_batch([cameras.work(1, TORCH), spoil(cameras)])
+            cameras.run_batch(TORCH, [cameras.work(1, TORCH), spoil(cameras)], 0)
 
 
 def spoil(cameras: Cameras) -> Work:

@@ -26,7 +26,7 @@ from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
 T = TypeVar("T")
 
 ALIGNMENT = 256
-"""In bytes, of memory that a device reads a tensor from: TensorRT asks for it."""
+"""In bytes, of memory that a device reads a tensor from: TensorRT requires it."""
 
 _CACHED_SINCE = (7, 2)
 

@@ -1,8 +1,8 @@
 """The few functions of the CUDA driver that neither torch nor every cuda-python offers alike.
 
-The driver's library is on every machine with a device, whoever owns memory and streams there, and
-its functions are a stable C interface. They are called in the device's primary context, which is
-the one of the runtime, and so of torch and cuda-python.
+The driver's library is on every machine with a device, and its functions are a stable C
+interface. They are called in the device's primary context, which is the one of the runtime, and
+so of torch and cuda-python.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Launch = tuple[int, int, int]
 
 
 class CudaDriver:
-    """The driver in the primary context of one device; a `CudaError` says what it refused.
+    """The driver in the primary context of the first device; a `CudaError` says what it refused.
 
     `library` has the driver's functions, those of ``libcuda.so.1`` by default.
     `BackendUnavailableError` where there is no driver, or no device.
     """
 
-    def __init__(self, library: Any = None, device: int = 0) -> None:
+    def __init__(self, library: Any = None) -> None:
         if library is None:
             try:
                 library = ctypes.CDLL(_LIBRARY)
@@ -41,13 +41,14 @@ class CudaDriver:
         self._device = ctypes.c_int()
         self._context = ctypes.c_void_p()
         try:
-            self._call("cuInit", ctypes.c_uint(0))
-            self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(device))
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
+            self.call("cuInit", ctypes.c_uint(0))
+            self.call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
         except CudaError as error:
             raise BackendUnavailableError(f"the CUDA driver gives no device ({error})") from error
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; `CudaError` where its status says that it failed."""
         status = int(getattr(self._library, name)(*arguments))
         if status:
             text = ctypes.c_char_p()
@@ -56,7 +57,7 @@ class CudaDriver:
 
     def enter(self) -> None:
         """Make the context the calling thread's current one: a new thread has none."""
-        self._call("cuCtxSetCurrent", self._context)
+        self.call("cuCtxSetCurrent", self._context)
 
     def properties(self) -> DeviceProperties:
         """What kind of device it is."""
@@ -64,7 +65,7 @@ class CudaDriver:
         for kind in (_INTEGRATED, _CAN_MAP_HOST_MEMORY, _MAJOR, _MINOR):
             value = ctypes.c_int()
             arguments = (ctypes.byref(value), ctypes.c_int(kind), self._device)
-            self._call("cuDeviceGetAttribute", *arguments)
+            self.call("cuDeviceGetAttribute", *arguments)
             found.append(value.value)
         integrated, maps, major, minor = found
         return DeviceProperties(bool(integrated), bool(maps), (major, minor))
@@ -74,7 +75,7 @@ class CudaDriver:
         self.enter()
         found = ctypes.c_void_p()
         arguments = (ctypes.byref(found), ctypes.c_void_p(host_address), ctypes.c_uint(0))
-        self._call("cuMemHostGetDevicePointer_v2", *arguments)
+        self.call("cuMemHostGetDevicePointer_v2", *arguments)
         return int(found.value or 0)
 
     def load_kernel(self, image: bytes, name: str) -> Kernel:
@@ -85,18 +86,9 @@ class CudaDriver:
         """
         self.enter()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         return Kernel(self, function)
-
-    def launch(
-        self, function: Any, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
-    ) -> None:
-        """Queue a kernel of one argument, a structure, which is copied before this returns."""
-        self.enter()
-        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-        sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))
-        self._call("cuLaunchKernel", function, *sides, ctypes.c_void_p(stream), parameters, None)
 
 
 class Kernel:
@@ -108,5 +100,9 @@ class Kernel:
     def launch(
         self, grid: Launch, block: Launch, stream: int, arguments: ctypes.Structure
     ) -> None:
-        """Queue it on a stream; see `CudaDriver.launch`."""
-        self._driver.launch(self._function, grid, block, stream, arguments)
+        """Queue it with one argument, a structure, which is copied before this returns."""
+        self._driver.enter()
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+        sides = (ctypes.c_uint(side) for side in (*grid, *block, 0))
+        call = self._driver.call
+        call("cuLaunchKernel", self._function, *sides, ctypes.c_void_p(stream), parameters, None)

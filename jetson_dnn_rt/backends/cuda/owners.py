@@ -4,6 +4,7 @@ TensorRT brings neither. torch is taken where it sees a device; where it does no
 TensorRT alone, or a torch for the CPU) cuda-python does the same.
 """
 
+# ruff: noqa: D102 - the methods of owners are documented by `Cuda`
 from __future__ import annotations
 
 import ctypes
@@ -42,7 +43,7 @@ RUNTIMES = ("cuda.bindings.runtime", "cuda.cudart")
 
 
 def open_cuda() -> Cuda:
-    """A stream of one's own on the current device.
+    """Open a stream on the current device, on torch's memory or else cuda-python's.
 
     `BackendUnavailableError` where neither torch nor cuda-python has a device, with the reasons.
     """
@@ -72,7 +73,7 @@ def _describe(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> dict[
 class ThreadStreams(Generic[S]):
     """The calling thread's streams, made at their first use and kept as long as the thread lives.
 
-    `make` goes from an urgency, >= 0, to a stream: the higher, the earlier the device takes up its
+    `make` goes from an urgency, >= 0, to a stream: the higher, the earlier the device runs its
     work.
     """
 
@@ -96,9 +97,9 @@ POOL_SIZE = 32
 class StreamPool(Generic[S]):
     """Streams of a library that hands out the same few in turn, as torch does with 32.
 
-    Two who were given the same one would wait for each other, and work that is queued on a stream
+    Two users of the same one would wait for each other, and work that is queued on a stream
     while another thread captures a graph on it would break both. So streams that must not be
-    shared are reserved, and nobody else is given them while they live.
+    shared are reserved: while they live, they are not handed out again.
 
     `make` goes from a priority to the next stream, which must allow weak references; `handle` from
     a stream to what it is in CUDA.
@@ -110,7 +111,7 @@ class StreamPool(Generic[S]):
         self._lock = threading.Lock()
 
     def take(self, priority: int, *, reserve: bool) -> S:
-        """A stream that nobody has reserved; where there is none, one that somebody has."""
+        """A stream that is not reserved; where all are, a reserved one."""
         with self._lock:
             for _ in range(POOL_SIZE):
                 stream = self._make(priority)
@@ -188,7 +189,6 @@ class TorchCuda:
             return tensor.zero_()
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a page-locked host array, zeros."""
         kind = self._type_of(dtype)
         tensor = self._torch.zeros(tuple(shape), dtype=kind, pin_memory=True)
         array: npt.NDArray[Any] = tensor.numpy()
@@ -208,11 +208,10 @@ class TorchCuda:
         return array
 
     def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> Any:
-        """See memory at an address as a tensor; torch asks the driver whose memory it is."""
+        # torch asks the driver whose memory it is.
         return self._as_tensor(_DeviceView(address, shape, dtype))
 
     def properties(self) -> DeviceProperties:
-        """Ask the driver."""
         return self._driver.properties()
 
     @functools.cached_property
@@ -220,7 +219,6 @@ class TorchCuda:
         return CudaDriver()
 
     def copy(self, destination: Array, source: Array) -> None:
-        """Queue a copy; layouts may differ."""
         with self._torch.cuda.stream(self._stream):
             self._as_tensor(destination).copy_(self._as_tensor(source), non_blocking=True)
 
@@ -233,20 +231,17 @@ class TorchCuda:
         return torch.as_tensor(array, device="cuda")
 
     def use_thread_stream(self, urgency: int) -> None:
-        """Queue on the calling thread's stream from now on."""
         self._stream = _torch_streams.get(urgency)
 
     def use_own_stream(self) -> None:
-        """Queue on the stream that memory was allocated for."""
         self._stream = self._own
 
     def run(self, work: Callable[[int], T]) -> T:
-        """Call `work` with the stream being torch's current one."""
         with self._torch.cuda.stream(self._stream):
             return work(self._stream.cuda_stream)
 
     def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
-        """Record a graph on a stream for that alone, so that a failure leaves ours as it was."""
+        # On a stream for that alone, so that a failure leaves ours as it was.
         torch = self._torch
         # Other threads may use the device meanwhile: their tasks go on.
         parameters = inspect.signature(torch.cuda.graph).parameters
@@ -272,12 +267,10 @@ class TorchCuda:
         return launch, result
 
     def synchronize(self) -> None:
-        """Sleep until the stream is done."""
         self._done.record(self._stream)
         self._done.synchronize()
 
     def close(self) -> None:
-        """Wait for the streams; torch keeps them for the next one."""
         self._stream.synchronize()
         self._own.synchronize()
 
@@ -394,11 +387,9 @@ class PythonCuda:
         return _Stream(handle, runtime.cudaStreamDestroy)
 
     def use_thread_stream(self, urgency: int) -> None:
-        """Queue on the calling thread's stream from now on."""
         self._used = self._thread_streams.get(urgency)
 
     def use_own_stream(self) -> None:
-        """Queue on the stream that it was made with."""
         assert self._own is not None, "it was closed"
         self._used = self._own
 
@@ -417,7 +408,6 @@ class PythonCuda:
         return free
 
     def allocate(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
-        """Make a device array, zeros."""
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
         address = int(self._call("cudaMalloc", size))
         array = DeviceArray(address, shape, dtype, self._freeing("cudaFree", address))
@@ -425,11 +415,9 @@ class PythonCuda:
         return array
 
     def allocate_host(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a page-locked host array, zeros."""
         return self._allocate_host(shape, dtype, self._runtime.cudaHostAllocDefault)[1]
 
     def allocate_mapped(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Make a page-locked host array, zeros, that kernels read and write in place."""
         memory, array = self._allocate_host(shape, dtype, self._runtime.cudaHostAllocMapped)
         address = address_of(array)
         device_address = int(self._call("cudaHostGetDevicePointer", address, 0))
@@ -447,11 +435,9 @@ class PythonCuda:
         return memory, np.asarray(memory).view(dtype)[:count].reshape(tuple(shape))
 
     def view(self, address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
-        """See memory at an address."""
         return DeviceArray(address, shape, dtype)
 
     def properties(self) -> DeviceProperties:
-        """Ask the runtime."""
         names = self._runtime.cudaDeviceAttr
         kinds = (
             names.cudaDevAttrIntegrated,
@@ -479,17 +465,15 @@ class PythonCuda:
         self._call("cudaMemcpyAsync", *arguments)
 
     def run(self, work: Callable[[int], T]) -> T:
-        """Call `work` with the stream's handle."""
         return work(int(self._stream))
 
     def capture(self, work: Callable[[int], T]) -> tuple[Callable[[], None], T]:
-        """Record a graph on our own stream."""
         mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", self._stream, mode)
         try:
             result = work(int(self._stream))
         except BaseException:
-            # Ends the capture, which gives nothing now; the error above is the one to be seen.
+            # The capture must be ended; the error above is the one to report.
             self._runtime.cudaStreamEndCapture(self._stream)
             self._runtime.cudaGetLastError()
             raise
@@ -500,7 +484,6 @@ class PythonCuda:
         return lambda: self._call("cudaGraphLaunch", executable, self._stream), result
 
     def synchronize(self) -> None:
-        """Sleep until the stream is done."""
         self._call("cudaEventRecord", self._done, self._stream)
         self._call("cudaEventSynchronize", self._done)
         self._held.clear()

@@ -1,4 +1,4 @@
-"""What runners on a CUDA device have in common: buffers, a stream, a CUDA graph, a wait."""
+"""The base of runners on a CUDA device: buffers, a stream, a CUDA graph, one wait."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CudaRunner(Runner):
     inputs, the launch, and one sleep until the device is done. Where host memory is mapped, an
     input that was adopted is read in place and costs no copy.
 
-    Device memory, host buffers and graphs are there after the warm-up: a run allocates nothing.
+    The warm-up makes device memory, host buffers and graphs: a run allocates nothing.
 
     `cuda` has its stream and memory, and is closed with the runner. Without `cuda_graph`, or where
     the capture fails (logged once, with the reason), the part is queued kernel by kernel in every
@@ -113,7 +113,7 @@ class CudaRunner(Runner):
     def adopt_input(self, index: int, image: npt.NDArray[np.float32]) -> None:
         """Read an input where it lies, in mapped memory, from now on.
 
-        The graph is captured anew, with the device's address of it. Memory that is not mapped, or
+        The graph is captured again, with the device's address of it. Memory that is not mapped, or
         not aligned as the device needs it, goes on being copied; so is, with a warning, what the
         part cannot be run with. `ModelError` where it cannot be run with its own buffer either.
         """
@@ -178,8 +178,8 @@ class CudaRunner(Runner):
             if isinstance(value, np.ndarray) and address_of(value) == address_of(adopted):
                 continue
             logger.warning(
-                "%s on %s gets input %d in other memory than it adopted: it is captured anew, and "
-                "copies again", self.name, self.backend, index,
+                "%s on %s gets input %d in other memory than it adopted: captured again, it "
+                "copies from now on", self.name, self.backend, index,
             )  # fmt: skip
             self._leave_input(index)
 

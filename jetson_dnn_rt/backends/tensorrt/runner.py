@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array
+from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner, check_precision
+from jetson_dnn_rt.backends.cuda import owners
 from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.backends.tensorrt import api
-from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, check_precision
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.backends.tensorrt.build import PRECISIONS, BuildOptions, build_engine
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Part
 
 # By their names: `tensorrt.nptype` of 8.x fails on numpy >= 1.24.
@@ -20,6 +22,35 @@ _TYPES = {
     "FLOAT": np.float32, "HALF": np.float16, "INT64": np.int64, "INT32": np.int32,
     "INT8": np.int8, "UINT8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
+
+
+def inspect(name: str) -> BackendInfo:
+    """TensorRT needs a device, and torch or cuda-python for memory on it."""
+    try:
+        module = api.import_tensorrt()
+    except BackendUnavailableError as error:
+        return _miss(name, str(error), api.FIX)
+    version = str(module.__version__)
+    try:
+        open_cuda().close()
+    except BackendUnavailableError as error:
+        return _miss(name, f"TensorRT {version} is installed, {error}", owners.FIX)
+    core = api.TENSORRT[name]
+    if core is None:
+        return BackendInfo(name, version, True, PRECISIONS)
+    cores = api.count_dla_cores(module)
+    if core < cores:
+        return BackendInfo(name, version, True, ("fp16",))
+    return _miss(name, f"this machine has {cores} DLA cores", "use tensorrt, on the GPU")
+
+
+def _miss(name: str, reason: str, fix: str) -> BackendInfo:
+    return BackendInfo(name, "", False, (), reason.removesuffix(f"; {fix}"), fix)
+
+
+def create(part: Part, name: str, precision: str, threads: int, clock: Clock) -> Runner:
+    """Make a runner on the GPU, or on the DLA core of that name."""
+    return TensorRtRunner(part, precision, options=BuildOptions(dla_core=api.TENSORRT[name]))
 
 
 class EngineError(ModelError):
@@ -57,7 +88,7 @@ class TensorRtRunner(CudaRunner):
         module: Any = None,
     ) -> None:
         module = module or api.import_tensorrt()
-        check_precision(precision)
+        check_precision("tensorrt", precision, PRECISIONS)
         options = options or BuildOptions()
         if options.dla_core is not None:
             self.backend = f"tensorrt_dla{options.dla_core}"
@@ -83,7 +114,7 @@ class TensorRtRunner(CudaRunner):
 
     def _bind(self, module: Any) -> tuple[Array, ...]:
         """Give every tensor of the engine its buffer; inputs and outputs keep their order."""
-        engine: api.Engine = self._engine
+        engine = self._engine
         names: dict[Any, list[str]] = {
             mode: [] for mode in (module.TensorIOMode.INPUT, module.TensorIOMode.OUTPUT)
         }

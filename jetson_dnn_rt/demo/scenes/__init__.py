@@ -5,12 +5,11 @@ from jetson_dnn_rt.demo.scenes.generator import (
     SceneGenerator,
     held_out_seed,
     random_scene,
-    scene_stream,
     training_seed,
 )
 from jetson_dnn_rt.demo.scenes.plan import DETECTOR_CLASSES, SEGMENTER_CLASSES
 
 __all__ = [
     "DETECTOR_CLASSES", "SEGMENTER_CLASSES", "Scene", "SceneGenerator", "held_out_seed",
-    "random_scene", "scene_stream", "training_seed",
+    "random_scene", "training_seed",
 ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import cv2
@@ -274,12 +273,6 @@ def random_scene(seed: int, size: tuple[int, int] = (480, 640)) -> Scene:
     """One frame of the drive `seed`, at an instant the seed also decides."""
     t_ns = int(np.random.default_rng([seed, 1]).integers(0, _LONGEST_NS))
     return SceneGenerator(seed, size).render(t_ns)
-
-
-def scene_stream(seeds: Iterable[int], size: tuple[int, int] = (480, 640)) -> Iterator[Scene]:
-    """Yield `random_scene` of each seed."""
-    for seed in seeds:
-        yield random_scene(seed, size)
 
 
 def _check(index: int) -> int:

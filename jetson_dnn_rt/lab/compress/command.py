@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.config.task import NO_CACHE
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
@@ -33,7 +34,6 @@ HELP = "make a smaller network out of a model, with frames and without labels"
 DEFAULT_RANKS = "macs:0.5"
 DEFAULT_FRAMES = "synthetic"
 FRAMES_LIMIT = 256
-NO_CACHE = "none"
 
 REPORT, WEIGHTS, LAYERS = "report.json", "weights.safetensors", "layers.csv"
 

@@ -1,7 +1,7 @@
-"""The chunks of a sequential evaluation as one: counted, compared, written, and then forgotten.
+"""Campaign: the chunks of a sequential evaluation counted, compared, written, and then forgotten.
 
 Results come in any order and are put in the order of their requests before anything is written, so
-that a fleet leaves the same files as one machine. Memory does not grow with the frames, but for 8
+a fleet leaves the same files as one machine. Memory does not grow with the frames, except for 8
 bytes a frame and variant where repetitions are compared.
 """
 
@@ -11,23 +11,27 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage
 from jetson_dnn_rt.lab.evaluate.chunk import (
-    BadMessage,
     ChunkRequest,
     ChunkResult,
     Key,
-    TaskSpec,
     VariantChunk,
     merge_variants,
 )
+from jetson_dnn_rt.lab.evaluate.plan import TaskSpec
+from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TraceMetadata, make_schema, require_pyarrow
 
 CHUNK_FRAMES = 250
 """Long enough that ten warm-up frames cost 4 %, short enough that a lost worker costs little."""
 
 NAMED = 20
-"""So many bad messages, failed frames and differing results are named; all are counted."""
+"""How many bad messages, failed frames and differing results are named; all are counted."""
 
 _MARK_BYTES = 8
 
@@ -45,22 +49,7 @@ def split_stream(
     frames: int = CHUNK_FRAMES,
     warm_up: int = 10,
 ) -> list[ChunkRequest]:
-    """The requests that do all of a topic, `repeats` times.
-
-    Parameters
-    ----------
-    bag, topic : str
-        Which one.
-    count : int
-        Messages of the topic, or how many of them are to be done.
-    tasks : sequence of TaskSpec
-        Each sees every frame.
-    repeats : int
-        How often, >= 1.
-    frames : int
-        Messages in a chunk, >= 1.
-    warm_up : int
-        See `ChunkRequest`.
+    """Make the requests that do all messages of a topic, `repeats` times.
 
     Raises
     ------
@@ -79,7 +68,7 @@ def split_stream(
 
 @dataclass(eq=False)
 class StreamCount:
-    """What became of the messages of one topic of one bag, in one repetition."""
+    """Counts of the messages of one topic of one bag, in one repetition."""
 
     messages: int = 0
     frames: int = 0
@@ -90,27 +79,8 @@ class StreamCount:
     """What is wrong with the bag, each once."""
 
 
-class _Folded:
-    """The digests of one variant in one repetition of one stream, in the order of the frames."""
-
-    def __init__(self, marks: bytearray | None) -> None:
-        self._whole = hashlib.sha256()
-        self._marks = marks
-
-    def add(self, request: ChunkRequest, digests: dict[int, bytes]) -> None:
-        for index in sorted(digests):
-            self._whole.update(index.to_bytes(8, "little") + digests[index])
-        if self._marks is not None:
-            self._marks += _mark(request, digests)
-
-    @property
-    def digest(self) -> str:
-        """As `chunk.digest_results` of all of them."""
-        return self._whole.hexdigest()
-
-
 def _mark(request: ChunkRequest, digests: dict[int, bytes]) -> bytes:
-    """The first bytes of each frame's digest; zeros where there is none."""
+    """Return the first bytes of each frame's digest; zeros where there is none."""
     places = range(request.first, request.first + request.count)
     nothing = bytes(_MARK_BYTES)
     return b"".join(digests.get(place, nothing)[:_MARK_BYTES] for place in places)
@@ -125,20 +95,6 @@ class Campaign:
         All that will come, repetition by repetition.
     write_rows, write_lines : callable
         Take `ChunkResult.rows` and `ChunkResult.lines` in the order of the requests.
-
-    Attributes
-    ----------
-    variants : dict of (str, str) to VariantChunk
-        All streams and repetitions together, without the digests of single frames.
-    streams : dict of (str, str) to StreamCount
-        By bag and topic, of repetition 0.
-    differing : dict of (str, str) to list of (str, int)
-        For each task and variant the first `NAMED` stream and place whose result another
-        repetition did not repeat.
-    lost : int
-        Messages of all repetitions that are neither frames nor bad.
-    machines : list of dict
-        Those that did it, each once.
     """
 
     def __init__(
@@ -154,20 +110,27 @@ class Campaign:
         self._write_rows, self._write_lines = write_rows, write_lines
         self._waiting: dict[int, ChunkResult] = {}
         self._next = 0
-        self._folded: dict[tuple[int, Stream, Key], _Folded] = {}
+        self._folded: dict[tuple[int, Stream, Key], Any] = {}
+        """SHA-256 of all results of a repetition so far, in the order of the frames."""
         self._marks: dict[tuple[Stream, Key], bytearray] = {}
+        """Marks of repetition 0, which the others are compared with."""
         self._compared: Counter[tuple[int, Stream, Key]] = Counter()
         self.variants: dict[Key, VariantChunk] = {}
+        """All streams and repetitions together, without the digests of single frames."""
         self.failed: Counter[Key] = Counter()
         self.streams: dict[Stream, StreamCount] = {}
+        """By bag and topic, of repetition 0."""
         self.differing: dict[Key, list[tuple[str, int]]] = {}
+        """The first `NAMED` bags and places whose result another repetition did not repeat."""
         self.differences: Counter[Key] = Counter()
         self.lost = 0
+        """Messages of all repetitions that are neither frames nor bad."""
         self.machines: list[dict[str, Any]] = []
+        """Machines that ran chunks, each once."""
 
     @property
     def done(self) -> int:
-        """Results that were counted."""
+        """Number of results counted."""
         return self._next
 
     @property
@@ -176,16 +139,16 @@ class Campaign:
         return self._next == len(self._order)
 
     def add(self, result: ChunkResult) -> None:
-        """Take a result; what came before its turn waits.
+        """Take a result; one that comes before its turn waits.
 
         Raises
         ------
         ValueError
-            When it was not asked for, or is there already.
+            When it was not requested, or is there already.
         """
         place = self._order.get(_name(result.request), -1)
         if place < 0:
-            raise ValueError(f"nobody asked for {_name(result.request)}")
+            raise ValueError(f"{_name(result.request)} was not requested")
         if place < self._next or place in self._waiting:
             raise ValueError(f"{_name(result.request)} is there already")
         self._waiting[place] = result
@@ -194,8 +157,8 @@ class Campaign:
             self._next += 1
 
     def digest(self, stream: Stream, key: Key, repeat: int = 0) -> str:
-        """One figure for all results of a variant on a stream."""
-        return self._folded[repeat, stream, key].digest
+        """Digest all results of a variant on a stream, as `chunk.digest_results`."""
+        return str(self._folded[repeat, stream, key].hexdigest())
 
     @property
     def identical(self) -> bool | None:
@@ -203,15 +166,14 @@ class Campaign:
         if self._repeats == 1:
             return None
         return not self.differences.total() and all(
-            folded.digest == self._folded[0, stream, key].digest
+            folded.hexdigest() == self._folded[0, stream, key].hexdigest()
             for (_, stream, key), folded in self._folded.items()
         )
 
     def _count(self, result: ChunkResult) -> None:
         request = result.request
         stream = request.bag, request.topic
-        lost = request.count - result.frames - len(result.bad)
-        self.lost += lost
+        self.lost += request.count - result.frames - len(result.bad)
         if request.repeat == 0:
             count = self.streams.setdefault(stream, StreamCount())
             count.messages += request.count
@@ -235,15 +197,13 @@ class Campaign:
     def _fold(
         self, request: ChunkRequest, stream: Stream, key: Key, digests: dict[int, bytes]
     ) -> None:
-        marks = None
-        if request.repeat == 0 and self._repeats > 1:
-            marks = self._marks.setdefault((stream, key), bytearray())
-        place = request.repeat, stream, key
-        if place not in self._folded:
-            self._folded[place] = _Folded(marks)
-        self._folded[place].add(request, digests)
+        whole = self._folded.setdefault((request.repeat, stream, key), hashlib.sha256())
+        for index in sorted(digests):
+            whole.update(index.to_bytes(8, "little") + digests[index])
         if request.repeat > 0:
             self._compare(request, stream, key, digests)
+        elif self._repeats > 1:
+            self._marks.setdefault((stream, key), bytearray()).extend(_mark(request, digests))
 
     def _compare(
         self, request: ChunkRequest, stream: Stream, key: Key, digests: dict[int, bytes]
@@ -267,8 +227,83 @@ def _name(request: ChunkRequest) -> tuple[str, str, int, int, int]:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two descriptions are of one machine: load and date change from chunk to chunk."""
+    """Compare descriptions of machines without what changes from chunk to chunk."""
     passing = ("load_average_1min", "date", "command")
     return {k: v for k, v in one.items() if k not in passing} == {
         k: v for k, v in other.items() if k not in passing
     }
+
+
+class TraceParts:
+    """A job trace of packed chunks: a folder of parts, readable after a crash while it is written.
+
+    What an earlier evaluation left in the folder is removed. A part is closed and the next one
+    begun at `part_bytes`, by default those of `room`.
+
+    Raises
+    ------
+    ConfigurationError
+        When pyarrow is missing.
+    OSError
+        When the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        metadata: TraceMetadata,
+        *,
+        room: TraceRoom | None = None,
+        part_bytes: int | None = None,
+    ) -> None:
+        self._pa = require_pyarrow()
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("jobs-*.*"):
+            old.unlink()
+        self.folder = folder
+        self.written = 0
+        self._schema = make_schema(metadata)
+        self._room = room or TraceRoom(ring=False)
+        self._part_bytes = part_bytes or self._room.part_bytes
+        self._number = 0
+        self._part: StreamPart | None = None
+
+    def write(self, rows: bytes) -> None:
+        """Append `ChunkResult.rows`.
+
+        Raises
+        ------
+        OSError
+            When the disk cannot take them.
+        """
+        with self._pa.ipc.open_stream(self._pa.BufferReader(rows)) as stream:
+            for batch in stream:
+                self._append(batch)
+
+    def _append(self, batch: Any) -> None:
+        # The worker did not know the metadata of the evaluation.
+        batch = self._pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        size = self._part.size if self._part else 0
+        self._room.make(self.folder, size, StreamPart.measure(batch))
+        if self._part is None:
+            path = self.folder / f"jobs-{self._number:04d}.arrows"
+            self._part = StreamPart(path, self._schema)
+            self._number += 1
+        self._part.append(batch)
+        self.written += batch.num_rows
+        if self._part.size >= self._part_bytes:
+            self.close()
+
+    def close(self) -> None:
+        """Turn the open part into Parquet; a later `write` begins another one."""
+        if self._part is not None:
+            part, self._part = self._part, None
+            part.close()
+            path = turn_into_parquet(part.path, self._schema)
+            self._room.add(path, lambda: None)
+
+    def __enter__(self) -> TraceParts:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()

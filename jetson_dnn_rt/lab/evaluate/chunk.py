@@ -1,64 +1,63 @@
-"""A part of a bag, what is to be done with it, and what comes back: all of it can be pickled.
+"""A part of a bag, run frame by frame: every variant of every task on each, nothing waits.
 
-A chunk is evaluated wherever there is a worker, and any worker gives the same results: bit for bit
-the same detections, and times of the machine that it ran on.
+Requests and results can be pickled. A chunk depends on nothing outside its request: its first
+frames warm the variants up before all of its frames are run, so chunks can be done in any order,
+on any worker, and again, with the same results: bit for bit the same detections, and times of the
+machine that it ran on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
-from collections.abc import Mapping, Sequence
+import heapq
+import io
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from jetson_dnn_rt.cameras.bags.image_bag import BadMessage as BadMessage
+import numpy as np
+
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.clock import Clock, SteadyClock
+from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
+from jetson_dnn_rt.lab.evaluate.streams import name_stream
+from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.realtime import Realtime
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord, Work
 from jetson_dnn_rt.traces.histogram import Histogram
+from jetson_dnn_rt.traces.metadata import find_configuration
+from jetson_dnn_rt.traces.schema import (
+    TracedJob,
+    TraceMetadata,
+    make_batch,
+    make_schema,
+    require_pyarrow,
+)
 
 TAIL_SAMPLES = 256
-"""Largest times that a chunk brings back for each histogram: what a tail is looked at with."""
+"""Longest times that a chunk returns for each variant, to look at the tail."""
 
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """A task of a parameter file as a worker needs it: no ROS, nothing loaded.
-
-    Attributes
-    ----------
-    name, model : str
-        Of the task; source of its model.
-    variants : tuple of str
-        Those that are evaluated, the one that runs first in front.
-    deadline_ns, period_ns : int
-        Relative deadline, expected time between frames.
-    values : mapping
-        The task's other parameters by name (thresholds, threads, stages, engine_cache, ...).
-    """
-
-    name: str
-    model: str
-    variants: tuple[str, ...]
-    deadline_ns: int
-    period_ns: int
-    values: Mapping[str, Any] = field(default_factory=dict)
+Key = tuple[str, str]
+"""Task and variant."""
 
 
 @dataclass(frozen=True)
 class ChunkRequest:
     """Messages ``first`` to ``first + count - 1`` of a topic of a bag, for some tasks.
 
-    Attributes
-    ----------
-    bag, topic : str
-        Path as the worker sees it; name of the topic.
-    first, count : int
-        Places among the topic's messages, in the order of their recording.
-    tasks : tuple of TaskSpec
-        Each sees every frame.
-    warm_up : int
-        Frames that are run beforehand and only marked; the first of the chunk, so that a chunk
-        needs nothing of another.
-    repeat : int
-        Number of this repetition, from 0.
+    The bag's path is that which the worker sees. `warm_up` frames, the first of the chunk, are run
+    beforehand and marked. Repetitions count from 0.
     """
 
     bag: str
@@ -72,66 +71,37 @@ class ChunkRequest:
 
 @dataclass(eq=False)
 class VariantChunk:
-    """What one variant of one task did with the frames of a chunk.
-
-    Attributes
-    ----------
-    execution, stages : Histogram, dict of str to Histogram
-        Of whole jobs and of each stage, nanoseconds, without warm-up.
-    largest : list of (int, int)
-        The `TAIL_SAMPLES` longest executions and the places of their frames, falling.
-    digests : dict of int to bytes
-        SHA-256 of the result of each frame, by its place.
-    failed : dict of int to str
-        Frames on which it failed, and why.
-    """
+    """Times and results of one variant of one task on the frames of a chunk, without warm-up."""
 
     execution: Histogram = field(default_factory=Histogram)
     stages: dict[str, Histogram] = field(default_factory=dict)
     largest: list[tuple[int, int]] = field(default_factory=list)
+    """The `TAIL_SAMPLES` longest executions in ns and the places of their frames, falling."""
     digests: dict[int, bytes] = field(default_factory=dict)
+    """SHA-256 of the result of each frame, by its place."""
     failed: dict[int, str] = field(default_factory=dict)
-
-
-Key = tuple[str, str]
-"""Task and variant."""
+    """Frames on which it failed, and why."""
 
 
 @dataclass(eq=False)
 class ChunkResult:
-    """What came back.
-
-    Attributes
-    ----------
-    request : ChunkRequest
-        What was asked for.
-    frames : int
-        Messages that were frames.
-    bad : list of BadMessage
-        The others: ``frames + len(bad)`` is what could be read, ``request.count`` at best.
-    variants : dict of (str, str) to VariantChunk
-        By task and variant.
-    rows : bytes
-        The jobs as an Arrow IPC stream of `wcet.trace_schema.make_schema`.
-    machine : dict
-        That it ran on.
-    lines : bytes
-        What was found in each frame by each variant, as lines of JSON; of repetition 0 only, the
-        others find the same or differ in their digests.
-    """
+    """Result of a chunk: ``frames + len(bad)`` messages could be read, `request.count` at best."""
 
     request: ChunkRequest
     frames: int
     bad: list[BadMessage]
     variants: dict[Key, VariantChunk]
     rows: bytes = b""
+    """Jobs as an Arrow IPC stream of `traces.schema.make_schema`."""
     machine: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lines: bytes = b""
+    """Results of each frame and variant as lines of JSON; of repetition 0 only, the others find
+    the same or differ in their digests."""
 
 
 def merge_variants(parts: Sequence[VariantChunk]) -> VariantChunk:
-    """Several chunks as one; the order does not matter."""
+    """Merge chunks of a variant; the order does not matter."""
     whole = VariantChunk()
     for part in parts:
         whole.execution.merge(part.execution)
@@ -145,8 +115,260 @@ def merge_variants(parts: Sequence[VariantChunk]) -> VariantChunk:
 
 
 def digest_results(digests: Mapping[int, bytes]) -> str:
-    """One figure for all results, in the order of the frames: equal only when all are equal."""
+    """Digest all results in the order of the frames: equal only when all are equal."""
     whole = hashlib.sha256()
     for index in sorted(digests):
         whole.update(index.to_bytes(8, "little") + digests[index])
     return whole.hexdigest()
+
+
+def digest_result(result: Result) -> bytes:
+    """Compute the SHA-256 of a result: kind, shapes, types and every bit of its arrays."""
+    whole = hashlib.sha256(type(result).__name__.encode())
+    for name in ("boxes", "scores", "class_ids", "mask"):
+        array = getattr(result, name, None)
+        if array is not None:
+            whole.update(f"{name}{array.dtype.str}{array.shape}".encode())
+            whole.update(np.ascontiguousarray(array).tobytes())
+    return whole.digest()
+
+
+def run_frame(
+    task: OpenTask, variant: str, frame: Frame, index: int, clock: Clock
+) -> tuple[JobRecord, Result | None]:
+    """Run the stages of one variant on one frame.
+
+    The job is released when its first stage begins; it is late where it took longer than the
+    deadline by itself. There is no result where a stage failed; the record's reason says why.
+    """
+    work = Work(frame)
+    starts_ns: list[int] = []
+    stages: list[StageRecord] = []
+    reason = ""
+    for stage in task.pipelines[variant].stages:
+        starts_ns.append(clock.now_ns())
+        try:
+            stage.run(work)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        end_ns = clock.now_ns()
+        if reason:
+            break
+        stages.append(StageRecord(stage.name, variant, starts_ns[-1], end_ns))
+    begin_ns = starts_ns[0]
+    deadline_ns = begin_ns + task.spec.deadline_ns
+    outcome = Outcome.MET if end_ns <= deadline_ns else Outcome.LATE
+    record = JobRecord(
+        task=task.spec.name,
+        sequence=index,
+        variant=variant,
+        outcome=Outcome.FAILED if reason else outcome,
+        reason=reason,
+        capture_ns=begin_ns,
+        release_ns=begin_ns,
+        start_ns=begin_ns,
+        completion_ns=end_ns,
+        absolute_deadline_ns=deadline_ns,
+        waiting_ns=0,
+        lag_ns=deadline_ns - end_ns,
+        # No admission test: every frame runs.
+        admission=Admission.BUDGET,
+        stages=tuple(stages),
+        copied_bytes=work.copied_bytes,
+    )
+    return record, None if reason else work.result
+
+
+# -- Tasks and bag, which stay open between chunks -----------------------------------------------
+
+
+@dataclass(eq=False)
+class _Kept:
+    names: tuple[str, str]
+    specs: tuple[TaskSpec, ...]
+    bag: ImageBag
+    tasks: list[OpenTask] = field(default_factory=list)
+
+    def close_tasks(self) -> None:
+        for task in self.tasks:
+            task.close()
+        self.tasks, self.specs = [], ()
+
+
+_lock = threading.Lock()
+_kept: _Kept | None = None
+
+
+def run_chunk(request: ChunkRequest) -> ChunkResult:
+    """Run all variants of all tasks on the frames of a part of a bag.
+
+    One at a time in a process, whatever its threads: two at once would measure each other. The
+    tasks and the bag stay open for the next chunk of the same ones; `release` closes them. Every
+    message of the chunk is a frame or among the bad ones, and every frame is in each variant's
+    histogram or among its failures.
+
+    Raises
+    ------
+    SourceError
+        When the bag or its topic is not there.
+    ConfigurationError, ModelError, BackendUnavailableError
+        When a task cannot be loaded here.
+    """
+    with _lock:
+        kept = _keep(request)
+        with _without_collection():
+            return _Chunk(request, kept.tasks, SteadyClock()).run(kept.bag)
+
+
+def release() -> None:
+    """Close what `run_chunk` kept open in this process."""
+    with _lock:
+        _close_kept()
+
+
+def _close_kept() -> None:
+    global _kept
+    if _kept is not None:
+        kept, _kept = _kept, None
+        kept.close_tasks()
+        kept.bag.close()
+
+
+def _keep(request: ChunkRequest) -> _Kept:
+    """Return the bag and the tasks of a request: those of the last one, or newly opened."""
+    global _kept
+    names = request.bag, request.topic
+    if _kept is not None and _kept.names != names:
+        bag = open_image_bag(Path(request.bag), request.topic)
+        _kept.bag.close()
+        _kept.names, _kept.bag = names, bag
+    if _kept is None:
+        # Before torch or OpenVINO allocate anything; what the system refuses costs time only.
+        Realtime(RealtimeConfig()).apply_to_process()
+        _kept = _Kept(names, (), open_image_bag(Path(request.bag), request.topic))
+    if _kept.specs != request.tasks:
+        _kept.close_tasks()
+        try:
+            for spec in request.tasks:
+                _kept.tasks.append(OpenTask(spec))
+        except BaseException:
+            _close_kept()
+            raise
+        _kept.specs = request.tasks
+    return _kept
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Avoid garbage collections within a frame: a full one with torch imported takes 80 ms."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# -- One chunk -----------------------------------------------------------------------------------
+
+
+class _Chunk:
+    def __init__(self, request: ChunkRequest, tasks: Sequence[OpenTask], clock: Clock) -> None:
+        self._request, self._clock = request, clock
+        self._camera = name_stream(request.bag, request.topic)
+        with detect() as platform:
+            self._clocks = find_configuration(platform)
+        self._jobs: list[TracedJob] = []
+        self._lines: list[str] = []
+        self._bad: list[BadMessage] = []
+        self._turns = [(task, variant) for task in tasks for variant in task.pipelines]
+        self._variants: dict[Key, VariantChunk] = {
+            (task.spec.name, variant): VariantChunk() for task, variant in self._turns
+        }
+
+    def run(self, bag: ImageBag) -> ChunkResult:
+        frames = 0
+        images = self._read(bag)
+        first = list(islice(images, self._request.warm_up))
+        for image in first:
+            for task, variant in self._turns:
+                self._run(task, variant, image, warm_up=True)
+        while first:
+            self._measure(first.pop(0))
+            frames += 1
+        for image in images:
+            self._measure(image)
+            frames += 1
+        return ChunkResult(
+            self._request,
+            frames,
+            self._bad,
+            self._variants,
+            rows=pack_jobs(self._jobs),
+            machine=describe_machine(),
+            notes=list(bag.notes),
+            lines="".join(self._lines).encode(),
+        )
+
+    def _read(self, bag: ImageBag) -> Iterator[BagImage]:
+        for message in bag.read(self._request.first, self._request.count):
+            if isinstance(message, BadMessage):
+                self._bad.append(message)
+            else:
+                yield message
+
+    def _run(
+        self, task: OpenTask, variant: str, image: BagImage, *, warm_up: bool
+    ) -> tuple[JobRecord, Result | None]:
+        record, result = run_frame(task, variant, image.frame, image.index, self._clock)
+        clocks = (self._clocks,) * len(record.stages)
+        self._jobs.append(TracedJob(record, self._camera, image.frame.stamp_ns, warm_up, clocks))
+        return record, result
+
+    def _measure(self, image: BagImage) -> None:
+        # In turns, so that no variant always runs into another's cache.
+        for task, variant in self._turns if image.index % 2 == 0 else self._turns[::-1]:
+            record, result = self._run(task, variant, image, warm_up=False)
+            _count(self._variants[task.spec.name, variant], record, result)
+            if self._request.repeat:
+                continue
+            # Nothing that depends on times: whoever runs the bag again gets the same file.
+            line: dict[str, object] = {
+                "stream": self._camera,
+                "frame": image.index,
+                "stamp_ns": image.frame.stamp_ns,
+                "log_time_ns": image.log_time_ns,
+                "task": task.spec.name,
+                "variant": variant,
+                **describe_result(result, task.model.kind, task.model.labels),
+            }
+            if result is None:
+                line["failed"] = record.reason
+            self._lines.append(json.dumps(line) + "\n")
+
+
+def _count(variant: VariantChunk, record: JobRecord, result: Result | None) -> None:
+    index = record.sequence
+    if result is None:
+        variant.failed[index] = record.reason or "no result"
+        return
+    time_ns = record.execution_time_ns
+    variant.execution.record(time_ns)
+    for stage in record.stages:
+        variant.stages.setdefault(stage.name, Histogram()).record(stage.execution_time_ns)
+    variant.digests[index] = digest_result(result)
+    variant.largest.append((time_ns, index))
+    if len(variant.largest) >= 2 * TAIL_SAMPLES:
+        variant.largest = heapq.nlargest(TAIL_SAMPLES, variant.largest)
+
+
+def pack_jobs(jobs: Sequence[TracedJob]) -> bytes:
+    """Pack jobs as an Arrow IPC stream."""
+    pa = require_pyarrow()
+    schema = make_schema(TraceMetadata(source="evaluate"))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(make_batch(jobs, schema))
+    return sink.getvalue()

@@ -12,10 +12,10 @@ config/perception.param.yaml is taken. Exit code 1 when a frame is lost or repet
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from jetson_dnn_rt.cli.options import (
     add_trace_limit,
@@ -44,11 +44,11 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "seeds": (SIMULATED,),
     "block_ms": (SIMULATED,),
 }
-"""Options that mean nothing in other modes."""
+"""Options that apply to some modes only."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("bags", nargs="*", type=Path, metavar="BAG", help="folder or file of a bag")
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
@@ -149,7 +149,9 @@ def execute(args: argparse.Namespace) -> int:
         When a bag cannot be read.
     """
     _check(args)
-    summary, table = _MODES[args.mode](args)
+    # Each mode is a module, and loads large libraries.
+    mode = importlib.import_module(f"jetson_dnn_rt.lab.evaluate.{args.mode}")
+    summary, table = mode.evaluate(args)
     if args.output:
         path = args.output / "summary.json"
         try:
@@ -184,24 +186,3 @@ def _check(args: argparse.Namespace) -> None:
             args.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"cannot make {args.output}: {error.strerror}") from error
-
-
-def _sequential(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from jetson_dnn_rt.lab.evaluate.command_sequential import evaluate
-
-    return evaluate(args)
-
-
-def _realtime(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from jetson_dnn_rt.lab.evaluate.command_realtime import evaluate
-
-    return evaluate(args)
-
-
-def _simulated(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from jetson_dnn_rt.lab.evaluate.command_simulated import evaluate
-
-    return evaluate(args)
-
-
-_MODES = {SEQUENTIAL: _sequential, REALTIME: _realtime, SIMULATED: _simulated}

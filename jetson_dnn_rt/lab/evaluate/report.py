@@ -1,4 +1,4 @@
-"""What ``evaluate`` says at its end."""
+"""Summaries of evaluations, and their texts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.histogram import Histogram
+from jetson_dnn_rt.traces.summary import RunSummary
 
 _QUANTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
 
 
 def describe_times(times: Histogram) -> dict[str, float | None]:
-    """Best, mean, percentiles and high-water mark in milliseconds; None where nothing ran."""
+    """Give best, mean, percentiles and high-water mark in milliseconds; None where nothing ran."""
     if not times.count:
         return dict.fromkeys(("best", "mean", *_QUANTILES, "hwm"))
     return {
@@ -24,8 +25,9 @@ def describe_times(times: Histogram) -> dict[str, float | None]:
 
 
 def format_sequential(summary: dict[str, Any]) -> str:
-    """Execution times of every variant, what became of the messages, and the repetitions."""
-    header = ["task", "variant", "runs", "failed", "best ms", "mean ms", *_MS, "hwm ms"]
+    """Format execution times of every variant, the messages of the bags, and the repetitions."""
+    header = ["task", "variant", "runs", "failed", "best ms", "mean ms"]
+    header += [*(f"{name} ms" for name in _QUANTILES), "hwm ms"]
     rows: list[list[Cell]] = []
     for task, described in summary["tasks"].items():
         for variant, found in described["variants"].items():
@@ -37,9 +39,6 @@ def format_sequential(summary: dict[str, Any]) -> str:
     if summary["lost"]:
         lines.append(f"{summary['lost']} messages are not accounted for")
     return "\n".join(lines)
-
-
-_MS = [f"{name} ms" for name in _QUANTILES]
 
 
 def _compare(summary: dict[str, Any]) -> str:
@@ -56,7 +55,7 @@ def _compare(summary: dict[str, Any]) -> str:
 
 
 def describe_bags(summary: dict[str, Any]) -> list[str]:
-    """For each bag how many messages were frames, and why the others were not."""
+    """Say for each bag how many messages were frames, and why the others were not."""
     lines = []
     for bag in summary["bags"]:
         line = f"{bag['bag']} {bag['topic']}: {bag['frames']} of {bag['messages']} messages"
@@ -74,7 +73,7 @@ def describe_bags(summary: dict[str, Any]) -> list[str]:
 
 
 def format_replay(summary: dict[str, Any]) -> str:
-    """Outcomes and responses of every task."""
+    """Format outcomes and responses of every task."""
     outcomes = [outcome.value for outcome in Outcome]
     header = [
         *("task", "frames", *outcomes, "missed %"),
@@ -94,3 +93,22 @@ def format_replay(summary: dict[str, Any]) -> str:
             ]
         )
     return format_rows(header, rows)
+
+
+def summarize_jobs(summary: RunSummary) -> dict[str, Any]:
+    """Give each task's counts and times, with its miss ratio and why frames were not met."""
+    return {
+        name: {
+            **task.to_dict(),
+            "miss_ratio": None if task.met_ratio is None else 1.0 - task.met_ratio,
+            "reasons": dict(task.reasons),
+        }
+        for name, task in summary.tasks.items()
+    }
+
+
+def miss_ratio(summary: RunSummary) -> float | None:
+    """Return the share of all jobs that were not met; None without any."""
+    released = sum(task.released for task in summary.tasks.values())
+    met = sum(round((task.met_ratio or 0.0) * task.released) for task in summary.tasks.values())
+    return 1.0 - met / released if released else None

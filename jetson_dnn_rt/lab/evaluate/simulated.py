@@ -1,21 +1,27 @@
-"""Measured times through the simulator: what if deadlines, rates, policies or the cohort differed.
+"""``evaluate --mode simulated``: measured times through the simulator, without running a network.
 
-No net runs. The times come out of a job trace of an earlier evaluation or run: of a ``realtime``
-one with its arrivals and overheads, of a ``sequential`` one with those of the bag and no
-overheads, since nothing waited there.
+What if deadlines, rates, policies or the cohort differed. The times are those of a job trace of an
+earlier evaluation or run: of a ``realtime`` one with its arrivals and overheads, of a
+``sequential`` one with those of the bag and no overheads, since nothing waited there.
 """
 
 from __future__ import annotations
 
+import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals, Integers, plan_arrivals
+from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
+from jetson_dnn_rt.lab.evaluate.report import format_replay, miss_ratio, summarize_jobs
+from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, plan_arrivals
 from jetson_dnn_rt.lab.simulate.recording import (
     RecordedLaboratory,
     RecordedTask,
@@ -24,57 +30,42 @@ from jetson_dnn_rt.lab.simulate.recording import (
 )
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
-from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
 from jetson_dnn_rt.lab.simulate.tally import Tally
 from jetson_dnn_rt.tasks import JobRecord
-from jetson_dnn_rt.traces.reader import Trace
-from jetson_dnn_rt.traces.schema import TracedJob
+from jetson_dnn_rt.traces.metadata import describe_run
+from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TracedJob, TracedTask
+from jetson_dnn_rt.traces.summary import RunSummary
+from jetson_dnn_rt.traces.writer import TraceWriter
 
 IN_ORDER_MS = 1e12
-"""A block that is longer than any recording: every frame takes its own recorded times."""
+"""A block longer than any recording: every frame takes its own recorded times."""
 
 SEQUENTIAL = "sequential"
 
 WARM_UP = "warm_up_ns"
 """Parameter of a trace: by task and variant the times of the runs that seeded its budgets."""
+STATIC = "static"
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What differs from the recording; the defaults change nothing.
-
-    Attributes
-    ----------
-    deadlines_ns : mapping of str to int
-        By task.
-    variants : mapping of str to str
-        The variant that a task runs, unless the policy says otherwise.
-    cohort : tuple of str
-        Tasks that run, a name twice for two of the kind; empty = those recorded.
-    speed, rate_hz : float
-        See `plan_arrivals`.
-    policy : str
-        One of `simulator.session.policy_names`.
-    workers, discipline : int, str
-        Of the engine.
-    seeds : int
-        0 = once, every frame with its own times; else so many runs with the times put anew in
-        blocks.
-    block_ms : float
-        Length of those blocks.
-    budget_quantile : float
-        Of the engine's budgets, as recorded.
-    """
+    """What differs from the recording; the defaults change nothing."""
 
     deadlines_ns: Mapping[str, int] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
+    """By task the variant that it runs, unless the policy chooses another."""
     cohort: tuple[str, ...] = ()
+    """Tasks that run, a name twice for two of the kind; empty = those recorded."""
     speed: float = 1.0
     rate_hz: float = 0.0
-    policy: str = "static"
+    policy: str = STATIC
     workers: int = 1
     discipline: str = "edf"
     seeds: int = 0
+    """0 = once, every frame with its own times; else so many runs with the times drawn in blocks
+    of `block_ms`."""
     block_ms: float = 2000.0
     budget_quantile: float = 0.99
 
@@ -82,15 +73,11 @@ class WhatIf:
 def read_recorded(
     traces: Sequence[Trace], arrivals_ns: Mapping[str, Integers] | None = None
 ) -> list[RecordedTask]:
-    """The tasks of job traces, in the trace's order: among equal deadlines the first goes first.
+    """Read the tasks of job traces in the trace's order, which decides among equal deadlines.
 
-    Parameters
-    ----------
-    traces : sequence of Trace
-        Of one kind: all sequential, or none.
-    arrivals_ns : mapping of str to int64 [N], optional
-        For traces of sequential evaluations by stream (``camera``) when each message of the
-        topic was logged; without it the stamps of the frames are taken.
+    The traces are all sequential, or none is. For sequential ones `arrivals_ns` gives by stream
+    (``camera``) when each message of the topic was logged; without it the stamps of the frames are
+    used.
 
     Raises
     ------
@@ -113,17 +100,11 @@ def read_recorded(
     metadata = traces[0].metadata
     order = {name: place for place, name in enumerate(metadata.tasks)}
     tasks.sort(key=lambda task: (order.get(task.name, len(order)), task.name))
-    warm_up = metadata.parameters.get(WARM_UP, {})
-    return [
-        replace(
-            task,
-            warm_up_ns={
-                variant: [tuple(run) for run in runs]
-                for variant, runs in warm_up.get(task.name, {}).items()
-            },
-        )
-        for task in tasks
-    ]
+    runs_of = {
+        name: {variant: [tuple(run) for run in runs] for variant, runs in given.items()}
+        for name, given in metadata.parameters.get(WARM_UP, {}).items()
+    }
+    return [replace(task, warm_up_ns=runs_of.get(task.name, {})) for task in tasks]
 
 
 def _read_played(records: Sequence[JobRecord]) -> list[RecordedTask]:
@@ -142,7 +123,7 @@ def _read_sequential(
     seen = set()
     for job in jobs:
         record = job.record
-        # Of repetitions the first: the others are the same frames again.
+        # Only the first repetition: the others are the same frames again.
         place = record.task, record.variant, job.camera, record.sequence
         if not job.warm_up and place not in seen:
             seen.add(place)
@@ -155,7 +136,7 @@ def _join_variants(
     timeline: Timeline,
     arrivals_ns: Mapping[str, Integers],
 ) -> RecordedTask:
-    """One task of its variants: every frame deviates from the usual as in the first of them."""
+    """Join a task's variants: every frame deviates from the usual as in the first of them."""
     tasks = [read_task([job.record for job in jobs], timeline) for jobs in variants.values()]
     first, jobs = tasks[0], next(iter(variants.values()))
     if any(task.stages != first.stages for task in tasks):
@@ -183,40 +164,39 @@ def _arrived(jobs: Iterable[TracedJob], arrivals_ns: Mapping[str, Integers]) -> 
         known = arrivals_ns.get(job.camera)
         time_ns = job.stamp_ns if known is None else int(known[job.record.sequence])
         if time_ns is None:
-            raise ValueError("the trace says no time of its frames: give the bag, too")
+            raise ValueError("the trace has no times of its frames: give the bag, too")
         times.append(time_ns)
     return times
 
 
 def change(tasks: Sequence[RecordedTask], what_if: WhatIf) -> list[RecordedTask]:
-    """The recorded tasks as they would be.
+    """Change the recorded tasks.
 
     Raises
     ------
     ConfigurationError
-        When a task or a variant that is named was not recorded, or the arrivals cannot be had.
+        When a task or a variant that is named was not recorded, or there is no period.
     """
     by_name = {task.name: task for task in tasks}
     cohort = what_if.cohort or tuple(by_name)
-    _check_names("cohort", cohort, by_name)
-    _check_names("deadline", what_if.deadlines_ns, by_name)
-    _check_names("variant", what_if.variants, by_name)
+    for option, names in (
+        ("cohort", cohort),
+        ("deadline", what_if.deadlines_ns),
+        ("variant", what_if.variants),
+    ):
+        for name in names:
+            if name not in by_name:
+                raise ConfigurationError(
+                    f"{option}: task {name!r} was not recorded, but {', '.join(by_name)}"
+                )
     return [
         replace(_change_task(by_name[name], what_if), name=title)
         for name, title in zip(cohort, _number(cohort), strict=True)
     ]
 
 
-def _check_names(option: str, names: Iterable[str], known: Mapping[str, object]) -> None:
-    for name in names:
-        if name not in known:
-            raise ConfigurationError(
-                f"{option}: task {name!r} was not recorded, but {', '.join(known)}"
-            )
-
-
 def _number(names: Sequence[str]) -> list[str]:
-    """Names that come more than once get numbers: ``detector``, ``detector-2``."""
+    """Number names that come more than once: ``detector``, ``detector-2``."""
     titles = []
     for place, name in enumerate(names):
         before = names[:place].count(name)
@@ -231,7 +211,7 @@ def _change_task(task: RecordedTask, what_if: WhatIf) -> RecordedTask:
     if what_if.speed == 1.0 and not what_if.rate_hz:
         return replace(task, deadline_ns=deadline_ns)
     origin_ns = task.releases_ns[0]
-    arrivals: Arrivals = plan_arrivals(
+    arrivals = plan_arrivals(
         task.releases_ns - origin_ns,
         speed=what_if.speed,
         rate_hz=what_if.rate_hz,
@@ -265,31 +245,15 @@ def simulate_recorded(
     what_if: WhatIf,
     observer: Callable[[JobRecord], None],
 ) -> list[Tally]:
-    """Run the engine on recorded tasks, changed or not.
+    """Run the engine on recorded tasks, changed or not; return a tally for each seed.
 
-    Parameters
-    ----------
-    tasks : sequence of RecordedTask
-        As `read_recorded` has them.
-    what_if : WhatIf
-        What differs.
-    observer : callable
-        Sees the record of every job, of all seeds.
-
-    Returns
-    -------
-    list of Tally
-        One for each seed.
+    The observer sees the record of every job, of all seeds.
 
     Raises
     ------
     ConfigurationError
         See `change`; or there is no such policy.
     """
-
-    def observe(frame: SimulatedFrame) -> None:
-        observer(frame.record)
-
     block_ms = what_if.block_ms if what_if.seeds else IN_ORDER_MS
     scenario = record_scenario(
         Path("evaluation"),
@@ -302,6 +266,160 @@ def simulate_recorded(
     laboratory = RecordedLaboratory(scenario, changed)
     warm_up_ns = {task.name: task.warm_up_ns for task in changed}
     return [
-        simulate(laboratory, what_if.policy, seed=seed, observer=observe, warm_up_ns=warm_up_ns)
+        simulate(
+            laboratory,
+            what_if.policy,
+            seed=seed,
+            observer=lambda frame: observer(frame.record),
+            warm_up_ns=warm_up_ns,
+        )
         for seed in range(max(1, what_if.seeds))
     ]
+
+
+# -- The command ---------------------------------------------------------------------------------
+
+
+def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Simulate; return the summary, and a text for people."""
+    begin_s = time.monotonic()
+    for option in ("task", "set", "params"):
+        if getattr(args, option):
+            raise ConfigurationError(
+                f"--{option}: tasks of --mode simulated are those of the trace: see --cohort, "
+                "--variant and --deadline"
+            )
+    traces, bags = _sort_out(args)
+    arrivals: dict[str, Integers] = {}
+    if bags:
+        args.bags = bags
+        arrivals = {stream.name: stream.log_times_ns for stream in inspect_bags(args)}
+    recorded = read_recorded(traces, arrivals)
+    what_if = read_what_if(args, traces)
+    summary = RunSummary()
+    with ExitStack() as stack:
+        writer = _open_writer(args, recorded, traces, what_if, stack)
+
+        def observe(record: JobRecord) -> None:
+            summary.add(record)
+            if writer is not None:
+                writer.write(record, warm_up=False, wait=True)
+
+        tallies = simulate_recorded(recorded, what_if, observe)
+    if writer is not None and (writer.lost or writer.error):
+        raise SourceError(f"the trace is incomplete: {writer.lost} jobs lost, {writer.error}")
+    result = _summarize(args, traces, what_if, summary, tallies)
+    result["seconds"] = round(time.monotonic() - begin_s, 1)
+    return result, _format(result)
+
+
+def read_what_if(args: argparse.Namespace, traces: Sequence[Trace]) -> WhatIf:
+    """Read what the options change; workers, discipline and policy default to the trace's."""
+    parameters = traces[0].metadata.parameters
+    # Traces of `run` and the nodes have a node's parameters under its name.
+    decided = parameters.get(COORDINATOR, {}).get("policy", STATIC)
+    recorded = {"policy": decided, **parameters.get(PERCEPTION, {}), **parameters}
+    # The highest where the recorded tasks differ.
+    quantiles = [
+        float(values["budget_quantile"])
+        for values in parameters.values()
+        if isinstance(values, Mapping) and "budget_quantile" in values
+    ]
+    return WhatIf(
+        deadlines_ns={task: int(ms * 1e6) for task, ms in args.deadline},
+        variants=dict(args.variant),
+        cohort=tuple(name for name in (args.cohort or "").split(",") if name),
+        speed=args.speed or 1.0,
+        rate_hz=args.rate or 0.0,
+        policy=args.policy or str(recorded["policy"]),
+        workers=args.workers or int(recorded.get("workers", 1)),
+        discipline=args.discipline or str(recorded.get("discipline", "edf")),
+        seeds=args.seeds or 0,
+        block_ms=args.block_ms or 2000.0,
+        budget_quantile=max(quantiles, default=WhatIf.budget_quantile),
+    )
+
+
+def _sort_out(args: argparse.Namespace) -> tuple[list[Trace], list[Path]]:
+    """Return traces and bags: without ``--trace`` the positional arguments are the traces."""
+    try:
+        if args.trace:
+            return [open_trace(path.expanduser()) for path in args.trace], args.bags
+        return [open_trace(path.expanduser()) for path in args.bags], []
+    except ValueError as error:
+        hint = "" if args.trace else "; a bag needs --trace, which has the measured times"
+        raise ConfigurationError(f"{error}{hint}") from error
+
+
+def _open_writer(
+    args: argparse.Namespace,
+    recorded: Sequence[RecordedTask],
+    traces: Sequence[Trace],
+    what_if: WhatIf,
+    stack: ExitStack,
+) -> TraceWriter | None:
+    if not args.output:
+        return None
+    tasks = {
+        task.name: TracedTask(
+            variants=task.variants,
+            stages=task.stages,
+            deadline_ns=what_if.deadlines_ns.get(task.name, task.deadline_ns),
+            period_ns=task.period_ns,
+        )
+        for task in recorded
+    }
+    metadata = describe_run(
+        "evaluate", tasks, parameters={"mode": args.mode, **_describe(traces, what_if)}
+    )
+    try:
+        room = TraceRoom(args.trace_limit_mb, ring=False)
+        return stack.enter_context(
+            TraceWriter(args.output / TRACE, metadata, room=room, replace=True)
+        )
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _describe(traces: Sequence[Trace], what_if: WhatIf) -> dict[str, Any]:
+    return {
+        "traces": [str(trace.path) for trace in traces],
+        "policy": what_if.policy,
+        "workers": what_if.workers,
+        "discipline": what_if.discipline,
+        "cohort": list(what_if.cohort),
+        "speed": what_if.speed,
+        "rate_hz": what_if.rate_hz,
+        "seeds": what_if.seeds,
+        "block_ms": what_if.block_ms if what_if.seeds else None,
+    }
+
+
+def _summarize(
+    args: argparse.Namespace,
+    traces: Sequence[Trace],
+    what_if: WhatIf,
+    summary: RunSummary,
+    tallies: Sequence[Tally],
+) -> dict[str, Any]:
+    return {
+        "mode": args.mode,
+        **_describe(traces, what_if),
+        "frames": max((task.released for task in summary.tasks.values()), default=0),
+        "tasks": summarize_jobs(summary),
+        "miss_ratio": miss_ratio(summary),
+        "miss_ratios": [tally.miss_ratio for tally in tallies],
+        "switches": sum(tally.switches for tally in tallies),
+        "passed": bool(summary.tasks),
+    }
+
+
+def _format(result: dict[str, Any]) -> str:
+    line = (
+        f"{result['policy']}, {result['workers']} worker{'s' if result['workers'] > 1 else ''}, "
+        f"{result['discipline']}: {100 * (result['miss_ratio'] or 0.0):.2f} % missed"
+    )
+    if len(result["miss_ratios"]) > 1:
+        low, high = min(result["miss_ratios"]), max(result["miss_ratios"])
+        line += f" ({100 * low:.2f} to {100 * high:.2f} in {len(result['miss_ratios'])} runs)"
+    return f"{format_replay(result)}\n{line}"

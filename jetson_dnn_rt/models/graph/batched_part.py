@@ -106,13 +106,13 @@ def _find_constants(graph: onnx.GraphProto) -> dict[str, Any]:
 def _rewrite_shape(
     graph: onnx.GraphProto, node: onnx.NodeProto, at: int, constants: dict[str, Any], size: int
 ) -> None:
-    """Give a node a shape of its own that begins with `size`, where its constant one says 1."""
+    """Give a node its own shape constant that begins with `size`, where the old one says 1."""
     from onnx import numpy_helper
 
     shape = constants.get(node.input[at])
     if shape is None or len(shape) < 2 or shape[0] != 1:
         return
-    # A constant of its own: another node may read the old one for something else.
+    # Its own constant: another node may read the old one for something else.
     name = f"{node.input[at]}_of_{node.output[0]}_x{size}"
     changed = shape.copy()
     changed[0] = size

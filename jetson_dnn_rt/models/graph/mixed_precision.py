@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.sources.files import import_onnx
 from jetson_dnn_rt.safety import small_files, yaml_files
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ DENY = frozenset(
         *("NonMaxSuppression", "Range", "RoiAlign", "TopK"),
     }
 )
-"""Named for the reader: whatever is in neither other set is denied as well."""
+"""Listed for the reader: what is in neither other set is denied as well."""
 
 _LIMIT_BYTES = 100_000
 
@@ -172,12 +173,7 @@ def _read_list(name: str, values: object) -> frozenset[str]:
 
 
 def _list_operators() -> frozenset[str]:
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"operators are checked with the package onnx ({error}): pip install onnx"
-        ) from error
+    onnx = import_onnx("checking the names of operators")
     schemas: list[Any] = onnx.defs.get_all_schemas()
     return frozenset(str(schema.name) for schema in schemas if schema.domain == "")
 
@@ -189,7 +185,7 @@ _LARGEST_ERROR = 2.0**-10
 """Relative error (2-norm) of weights in FP16; rounding alone gives at most 2^-11."""
 
 _INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
-"""They take either type, and their result has nothing of it."""
+"""They take either type, which does not decide that of their result."""
 
 # Numbers of onnx.TensorProto, which is imported on use.
 _FLOAT, _FLOAT16 = 1, 10
@@ -213,12 +209,7 @@ def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
     Doing it again changes nothing. `ModelError` where it cannot be read,
     `BackendUnavailableError` where the package onnx is missing.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"FP16 is written with the package onnx ({error}): pip install onnx"
-        ) from error
+    onnx = import_onnx("writing FP16")
     try:
         model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
     except Exception as error:  # protobuf's DecodeError, and what onnx's own code raises
@@ -264,7 +255,7 @@ class _Converter:
         self._types = {  # 0 for what is no tensor
             value.name: int(value.type.tensor_type.elem_type) for value in values
         }
-        # Types change now; what was inferred of them does not hold any more.
+        # Types change now: what was inferred no longer holds.
         del model.graph.value_info[:]
         self._constants = _gather_constants(model.graph)
         self._types |= {name: tensor.data_type for name, tensor in self._constants.items()}
@@ -444,7 +435,7 @@ def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _captured_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """Every name that a subgraph mentions; names of its own among them do no harm."""
+    """Every name that a subgraph mentions; its own names among them are harmless."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):

@@ -29,7 +29,7 @@ class _Tracer(fx.Tracer):
 
 
 def trace(module: torch.nn.Module) -> fx.GraphModule:
-    """Give the graph of a module in evaluation mode, with weights of its own.
+    """The graph of a module in evaluation mode, with its own copy of the weights.
 
     The module is of one image, ``[1, 3, H, W]``, to a tensor or a tuple of tensors. A graph is
     copied as it is; a module that wraps one has it in an attribute ``static_graph``. `TraceError`
@@ -132,7 +132,7 @@ def fold_shapes(graph: fx.GraphModule, image: torch.Tensor) -> None:
         is_static = _reads_shape(node, graph) or all(n in static for n in node.all_input_nodes)
         if not is_static or not _is_constant(values[node]):
             continue
-        # What the network returns stays a value of its own.
+        # What the network returns stays a node.
         if not any(user.op == "output" for user in node.users):
             static.add(node)
     for node in [n for n in graph.graph.nodes if n in static and n.op != "get_attr"]:

@@ -1,1 +1,1 @@
-"""From raw outputs to boxes and masks."""
+"""Layouts of outputs, their decoders, and names of classes."""

@@ -1,1 +1,1 @@
-"""From a picture to the input tensor, in one pass."""
+"""The input of a network: encodings of frames, preprocessing, the pass that fills it."""

@@ -1,1 +1,1 @@
-"""Where networks come from: built-in, ONNX, torchvision, exported programs, null."""
+"""Sources of networks: built-in, ONNX, torchvision, exported programs, null."""

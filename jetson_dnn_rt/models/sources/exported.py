@@ -98,7 +98,7 @@ def open_source(name: str, options: SourceOptions) -> Opened:
             program = torch.export.load(io.BytesIO(data))
     except Exception as error:  # a program of another torch fails in many ways
         raise ModelError(
-            f"{path} cannot be read by torch {torch.__version__}: {error}; export it anew with "
+            f"{path} cannot be read by torch {torch.__version__}: {error}; export it again with "
             "this version"
         ) from error
     size = find_input_size(path, program)
@@ -123,7 +123,7 @@ def _try_in_child(path: Path, data: bytes) -> None:
     except SandboxError as error:
         raise ModelError(
             f"{path} cannot be run by torch {torch.__version__} in a process without rights: "
-            f"{error}; export it anew with this version"
+            f"{error}; export it again with this version"
         ) from error
     logger.debug("%s was run in a child first: %s", path, ", ".join(guards))
     _tried.add(digest)
@@ -144,7 +144,7 @@ def check_archive(path: Path, data: bytes) -> None:
             if sum(member.file_size for member in members) > MAX_MODEL_BYTES:
                 raise ModelError(f"{path} unpacks to more than {MAX_MODEL_BYTES} bytes")
             if len({member.filename for member in members}) != len(members):
-                raise ModelError(f"{path} is refused: a member is there twice")
+                raise ModelError(f"{path} is refused: it holds a member twice")
             for member in members:
                 _check_member(path, member.filename, archive.read(member))
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:

@@ -26,7 +26,7 @@ with contextlib.suppress(ImportError):
 def load_and_run(data: bytes) -> int:
     """Load a program as `jetson_dnn_rt.models.sources.exported` does, run it on an image.
 
-    What takes too long, or too much memory, comes to light here, under the limits of a child. The
+    What takes too long, or too much memory, shows here, under the limits of a child. The
     result is the number of its nodes.
     """
     with warnings.catch_warnings():

@@ -82,7 +82,7 @@ class TorchOrigin:
         return TorchOrigin(name, lambda: copy.deepcopy(module), input_size)
 
     def torch_module(self) -> torch.nn.Module:
-        """A module of one's own."""
+        """A module of the caller's own."""
         return self._make_module()
 
     def onnx_model(self) -> bytes:
@@ -130,7 +130,7 @@ def export_onnx(
     export: Any = torch.onnx.export
     buffer = io.BytesIO()
     try:
-        # The exporter warns of every Python branch it traces through; the result is compared.
+        # The exporter warns of every Python branch it traces through; the results are compared.
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
             program = export(module, values, buffer, **keywords)
@@ -161,8 +161,8 @@ def _check_export(
     found = run_onnx(data, noise, f"{name} exported to ONNX")
     expected = run_module(module, noise, name)
     if any(output.ndim == 1 for output in expected):
-        # Lists of boxes, already thinned out: with noise for a picture their order and length
-        # depend on rounding. That they can be run is all that can be asked here.
+        # Lists of boxes after suppression: on noise their order and length depend on rounding.
+        # All that can be checked here is that they run.
         return
     for one, other in zip(expected, found, strict=True):
         gap = float(np.abs(one - other).max()) if one.shape == other.shape else np.inf

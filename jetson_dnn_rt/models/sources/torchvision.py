@@ -91,8 +91,8 @@ def _build(name: str, kind: Kind, options: SourceOptions) -> torch.nn.Module:
 def _check_cache(url: str) -> None:
     """Fetch the weights into torchvision's cache where they are not, and check the file.
 
-    torchvision reads its cache with a full unpickler; so what is there is read once with the
-    restricted one before.
+    torchvision reads its cache with a full unpickler; so the file is first read once with
+    the restricted one.
     """
     import torch
 

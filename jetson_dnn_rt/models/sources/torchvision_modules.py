@@ -19,7 +19,7 @@ from jetson_dnn_rt.models.heads.base import Kind
 
 Detection = dict[str, torch.Tensor]
 
-# In this order the outputs of a head are handed to the leaf; only FCOS has the third.
+# The order in which the leaf takes the outputs of a head; only FCOS has the third.
 _HEAD_OUTPUTS = ("bbox_regression", "cls_logits", "bbox_ctrness")
 
 
@@ -27,7 +27,7 @@ class OneStageModule(torch.nn.Module):
     """SSD, RetinaNet or FCOS: ``[1, 3, H, W]``, normalised, to boxes, labels and scores.
 
     The same bits as torchvision's own module, whose parts are taken over and which computes its
-    anchors anew in every frame. `size` is the height and width of the input in pixels.
+    anchors in every frame. `size` is the height and width of the input in pixels.
     """
 
     def __init__(self, network: torch.nn.Module, size: tuple[int, int]) -> None:
@@ -69,7 +69,7 @@ class _Suppression(torch.nn.Module):
         # The detector without its layers: its thresholds, and the method that goes with them.
         shell = copy.copy(detector)
         shell._modules, shell._parameters, shell._buffers = {}, {}, {}
-        self._rules = [shell]  # in a list, lest it be taken for a part of the network
+        self._rules = [shell]  # in a list: an attribute would make it a part of the network
         self._levels = levels
         self._size = size
         self.register_buffer("anchors", anchors.clone(), persistent=False)

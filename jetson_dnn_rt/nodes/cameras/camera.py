@@ -20,11 +20,11 @@ from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
-from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
-from jetson_dnn_rt.nodes.tasks.fanout import Fanout
 from jetson_dnn_rt.nodes.tasks.host import Host
+from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
+from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.runtime.realtime import Realtime
 
 PUBLISH_SLOTS = 4

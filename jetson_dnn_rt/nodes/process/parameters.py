@@ -66,21 +66,16 @@ class ParameterSet(Generic[Values]):
     node : Node
         Where they are declared.
     declaration : type
-        A frozen dataclass whose fields are made by `parameter`; its ``__post_init__`` raises
+        A frozen dataclass as `config.declaration` has it; its ``__post_init__`` raises
         `ConfigurationError` for combinations that cannot be used.
     defaults : mapping, optional
-        Defaults of this node that differ from the dataclass'.
+        Defaults of this node by field, and the values of fields that are no parameters.
     is_fixed : callable
         Whether parameters that are not dynamic may not change now.
     on_change : callable
         Called with the value before and the new one, once all parameters of a request have been
         checked. It raises `ConfigurationError` to refuse the new value before it has changed
         anything; after any other error it is called the other way round, to undo what it did.
-
-    Raises
-    ------
-    ConfigurationError
-        When the configuration holds a value that cannot be used.
     """
 
     def __init__(
@@ -113,17 +108,8 @@ class ParameterSet(Generic[Values]):
     def check(self, parameters: Sequence[Parameter], locked: bool) -> Values:
         """The value with these parameters, those of other sets left out; changes nothing.
 
-        Parameters
-        ----------
-        parameters : sequence of Parameter
-            What is to be set.
-        locked : bool
-            Whether only dynamic ones may change.
-
-        Raises
-        ------
-        ConfigurationError, ValueError
-            When one of them, or all together, cannot be used.
+        When `locked`, only dynamic ones may change. ConfigurationError or ValueError when one of
+        them, or all together, cannot be used.
         """
         changes: dict[str, Any] = {}
         for changed in parameters:
@@ -148,17 +134,8 @@ class ParameterGate:
 
     rclpy asks one callback after the other and applies nothing when one refuses, so a callback
     that has already acted on its part would be left with what ROS never took over. Here one
-    callback has everything checked first, then lets everything take effect.
-
-    Parameters
-    ----------
-    node : Node
-        Whose parameters they are.
-
-    Attributes
-    ----------
-    locked : bool
-        Parameters that are not dynamic keep the values that the node was started with.
+    callback has everything checked first, then lets everything take effect. While `locked`,
+    parameters that are not dynamic keep the values that the node was started with.
     """
 
     def __init__(self, node: Node) -> None:

@@ -16,7 +16,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
 from jetson_dnn_rt.nodes.process.guard import describe
-from jetson_dnn_rt.nodes.tasks.arrivals import STALE_PERIODS, ArrivalSnapshot
+from jetson_dnn_rt.nodes.tasks.streams import STALE_PERIODS, ArrivalSnapshot
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:

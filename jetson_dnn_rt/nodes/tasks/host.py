@@ -100,14 +100,9 @@ class Host:
             self.executor.add_observer(self._trace.observe)
 
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
-        """Drop all subscriptions and stop the session; a host that is not started stays so.
+        """Drop all subscriptions and stop the session; stages that still run get `timeout_s`.
 
-        Parameters
-        ----------
-        timeout_s : float
-            For stages that still run.
-        quickly : bool
-            The process ends: leave the trace as it is on disk.
+        `quickly`: the process ends, leave the trace as it is on disk.
         """
         for key in list(self._inputs):
             self._inputs.pop(key).close()

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.tvm.compile import schedule
 from jetson_dnn_rt.tvm.export_c.program import Program, make_program
-from jetson_dnn_rt.tvm.export_c.selftest import check_reference, make_reference, write_selftest
 from jetson_dnn_rt.tvm.export_c.sources import (
     find_compiler_flag,
-    write_cmake,
+    write_build_files,
     write_driver,
     write_header,
     write_kernel_header,
     write_kernels,
-    write_makefile,
+    write_selftest,
     write_weights,
 )
 from jetson_dnn_rt.tvm.guesses import find_vector_unit
@@ -35,6 +37,8 @@ BLOB, ARRAY = WEIGHTS = ("blob", "array")
 """Weights as a file that the caller loads, or as constant arrays that are compiled."""
 
 PRECISIONS = ("fp32",)
+
+_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,7 @@ def write_files(
         f"{name}_kernels.c": write_kernels(program, vectors=False),
         f"{name}_kernels_gnu.c": write_kernels(program, vectors=True),
         f"{name}_selftest.c": write_selftest(program, array=array),
-        "Makefile": write_makefile(name, flag, array=array),
-        "CMakeLists.txt": write_cmake(name, flag, array=array),
+        **write_build_files(name, flag, array=array),
     }
     if array:
         files[f"{name}_weights.h"], files[f"{name}_weights.c"] = write_weights(program)
@@ -148,3 +151,44 @@ def write_files(
     except OSError as error:
         raise ConfigurationError(f"cannot write to {folder}: {error.strerror or error}") from error
     return tuple(folder / file for file in files)
+
+
+def make_reference(
+    part: Part,
+) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
+    """Draw inputs, and let torch give their outputs, in float32.
+
+    Returns
+    -------
+    inputs, outputs : list of ndarray
+        Inputs are uniform in [0, 1), the range of an image.
+    """
+    import torch
+
+    draw = np.random.default_rng(_SEED)
+    inputs = [draw.random(shape, dtype=np.float32) for shape in part.input_shapes]
+    module = part.torch_module()
+    with torch.inference_mode():
+        found = module(*(torch.from_numpy(each) for each in inputs))
+    given = found if isinstance(found, (tuple, list)) else (found,)
+    return inputs, [np.ascontiguousarray(each.float().numpy()) for each in given]
+
+
+def check_reference(
+    program: Program, inputs: list[npt.NDArray[np.float32]], outputs: list[npt.NDArray[np.float32]]
+) -> None:
+    """See that torch's inputs and outputs are those of the program.
+
+    Raises
+    ------
+    ModelError
+        When the shapes differ.
+    """
+    for side, values, names in (
+        ("inputs", inputs, program.network.inputs),
+        ("outputs", outputs, program.network.outputs),
+    ):
+        wanted = [program.tensor(name).shape for name in names]
+        found = [value.shape for value in values]
+        if wanted != found:
+            raise ModelError(f"{side} have the shapes {found} in torch, {wanted} in TVM")

@@ -13,6 +13,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT, Kernel, write_kernel
 from jetson_dnn_rt.tvm.export_c.network import Call, Network, Tensor, read_network
 from jetson_dnn_rt.tvm.export_c.planner import Block, MemoryPlan, plan_memory, round_up, sum_in_use
+from jetson_dnn_rt.tvm.records import list_kernels
 
 if TYPE_CHECKING:
     import tvm
@@ -159,9 +160,8 @@ def lower_kernels(module: tvm.IRModule) -> dict[str, Any]:
     from tvm import tirx
 
     kernels = {
-        variable.name_hint: function.with_attr("global_symbol", variable.name_hint)
-        for variable, function in module.functions.items()
-        if isinstance(function, tirx.PrimFunc)
+        name: function.with_attr("global_symbol", name)
+        for name, function in list_kernels(module).items()
     }
     target = tvm.target.Target({"kind": "c"})
     passes = [tirx.transform.BindTarget(target.with_host(target)), *_list_passes()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 from jetson_dnn_rt.tvm.export_c.expressions import SCALARS, format_number
 from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT
@@ -11,6 +12,12 @@ from jetson_dnn_rt.tvm.export_c.network import Tensor
 from jetson_dnn_rt.tvm.export_c.planner import round_up
 from jetson_dnn_rt.tvm.export_c.program import Program
 from jetson_dnn_rt.tvm.target import TvmTarget
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_WEIGHT_ARGUMENTS = "const void *weights, size_t weights_bytes, "
+
+TOLERANCE = 1e-4
+"""Of the largest value of an output: what the self-test allows between the C code and torch."""
 
 _INCLUDES = """\
 #include <math.h>
@@ -29,6 +36,13 @@ _VECTOR_HELPERS = """
 #define V_MAX(type, a, b) V_SELECT(type, a, b, >)
 #define V_MIN(type, a, b) V_SELECT(type, a, b, <)
 """
+
+
+def _fill(file: str, array: bool, **values: object) -> str:
+    """Fill in a template: ``@name@`` is a value, ``@if blob@`` begins what arrays leave out."""
+    text = (_TEMPLATES / file).read_text(encoding="utf-8")
+    text = re.sub(r"@if blob@\n(.*?)@end@\n", "" if array else r"\1", text, flags=re.DOTALL)
+    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), text)
 
 
 def make_identifier(text: str) -> str:
@@ -87,69 +101,26 @@ def write_header(program: Program, model: str, *, array: bool) -> str:
         for number, each in enumerate(names)
     ]
     weights = "Weights are compiled in." if array else f"Weights are the file {name}_weights.bin."
-    init = "" if array else "const void *weights, size_t weights_bytes, "
-    body = f"""\
-#include <stddef.h>
-#include <stdint.h>
-
-/*
- * {model}
- *
- * {weights} Nothing is allocated: the caller gives one arena. Nothing is static but constants, so
- * a program may run several of them at once, each with its own arena. A run has no branches that
- * depend on how memory is laid out, and gives the same bits for the same input.
- */
-
-/* Bytes of the arena. No plan of these buffers needs less than {upper}_ARENA_BOUND_BYTES. */
-#define {upper}_ARENA_BYTES {program.plan.arena_bytes}u
-#define {upper}_ARENA_BOUND_BYTES {program.plan.bound_bytes}u
-/* Bytes of local arrays of the kernel that has the most; compilers add spilled registers. */
-#define {upper}_STACK_ARRAY_BYTES {program.stack_bytes}u
-/* Arena and weights begin at a multiple of it. */
-#define {upper}_ALIGNMENT {ALIGNMENT}u
-#define {upper}_WEIGHTS_BYTES {len(program.weight_blob)}u
-/* CRC-32 (IEEE 802.3) of the weights. */
-#define {upper}_WEIGHTS_CRC32 UINT32_C({program.weight_sum})
-/* Operators of one run, and the products of one run that are added to something. */
-#define {upper}_STEPS {len(program.network.calls)}u
-#define {upper}_MACS UINT64_C({program.macs})
-{chr(10).join(sizes)}
-
-/* What functions return. */
-enum {{
-    {upper}_OK = 0,
-    {upper}_ERROR_NULL = 1,      /* a pointer is NULL */
-    {upper}_ERROR_SIZE = 2,      /* the arena or the weights have another size */
-    {upper}_ERROR_ALIGNMENT = 3, /* one of them is not aligned */
-    {upper}_ERROR_WEIGHTS = 4,   /* other weights, or damaged, or a big-endian machine */
-    {upper}_ERROR_STEP = 5       /* there is no such step */
-}};
-
-/* The network, ready to run. The caller owns what it points to, and its members are private. */
-typedef struct {name}_net {{
-    const unsigned char *weights;
-    unsigned char *arena;
-}} {name}_net;
-
-/* Inputs and outputs of a run, in C order; they must not overlap each other or the arena. */
-typedef struct {name}_io {{
-{chr(10).join(members)}
-}} {name}_io;
-
-/* Make a network ready. The arena's content does not matter; it must hold still as long as the
- * network is used{"" if array else ", and so must the weights, which are checked"}. */
-int {name}_init({name}_net *net, {init}void *arena, size_t arena_bytes);
-
-/* Run the network once. */
-int {name}_run(const {name}_net *net, const {name}_io *io);
-
-/* Run one operator, 0 to {upper}_STEPS - 1. All of them in order are a run: for programs that stop
- * between operators, and to measure them. */
-int {name}_step(const {name}_net *net, const {name}_io *io, unsigned step);
-
-/* Name of the C function of an operator; NULL where there is no such step. */
-const char *{name}_step_name(unsigned step);
-"""
+    body = _fill(
+        "network.h",
+        array,
+        name=name,
+        NAME=upper,
+        model=model,
+        weights=weights,
+        arena_bytes=program.plan.arena_bytes,
+        bound_bytes=program.plan.bound_bytes,
+        stack_bytes=program.stack_bytes,
+        alignment=ALIGNMENT,
+        weights_bytes=len(program.weight_blob),
+        weight_sum=program.weight_sum,
+        steps=len(program.network.calls),
+        macs=program.macs,
+        sizes="\n".join(sizes),
+        members="\n".join(members),
+        held="" if array else ", and so must the weights, which are checked",
+        arguments="" if array else _WEIGHT_ARGUMENTS,
+    )
     return make_note(program, f"{model}: interface.") + _guard(name, body)
 
 
@@ -168,123 +139,23 @@ def write_driver(program: Program, *, array: bool) -> str:
     extra = _list_copies(program, array)
     pointers = [f"io->input_{number} == NULL" for number in range(len(program.network.inputs))]
     pointers += [f"io->output_{number} == NULL" for number in range(len(program.network.outputs))]
-    arguments = "" if array else "const void *weights, size_t weights_bytes, "
-    checks = "" if array else _WEIGHT_CHECKS.replace("NAME", upper)
     unused = "    (void)net;\n" if not any("net->" in case for case in (*cases, *extra)) else ""
-    return f"""\
-{make_note(program, f"{name}: the operators in order.")}\
-#include "{name}.h"
-
-#include <string.h>
-
-#include "{name}_kernels.h"
-{f'#include "{name}_weights.h"' if array else ""}
-
-#define WEIGHT(type, offset) ((const type *)(const void *)(net->weights + (offset)))
-#define VALUE(type, offset) ((type *)(void *)(net->arena + (offset)))
-
-static const char *const step_names[] = {{
-{chr(10).join(names)}
-}};
-{"" if array else _CRC}
-int {name}_init({name}_net *net, {arguments}void *arena, size_t arena_bytes)
-{{
-    if (net == NULL || arena == NULL{"" if array else " || weights == NULL"}) {{
-        return {upper}_ERROR_NULL;
-    }}
-    if (arena_bytes < {upper}_ARENA_BYTES) {{
-        return {upper}_ERROR_SIZE;
-    }}
-    if ((uintptr_t)arena % {upper}_ALIGNMENT != 0) {{
-        return {upper}_ERROR_ALIGNMENT;
-    }}
-{checks}\
-    net->weights = {"NULL" if array else "(const unsigned char *)weights"};
-    net->arena = (unsigned char *)arena;
-    return {upper}_OK;
-}}
-
-static void run_step(const {name}_net *net, const {name}_io *io, unsigned step)
-{{
-{unused}\
-    switch (step) {{
-{chr(10).join(cases)}
-    default:
-        break;
-    }}
-{_copy_block(program, extra)}\
-}}
-
-int {name}_step(const {name}_net *net, const {name}_io *io, unsigned step)
-{{
-    if (net == NULL || io == NULL || net->arena == NULL) {{
-        return {upper}_ERROR_NULL;
-    }}
-    if ({" || ".join(pointers)}) {{
-        return {upper}_ERROR_NULL;
-    }}
-    if (step >= {upper}_STEPS) {{
-        return {upper}_ERROR_STEP;
-    }}
-    run_step(net, io, step);
-    return {upper}_OK;
-}}
-
-int {name}_run(const {name}_net *net, const {name}_io *io)
-{{
-    int state = {upper}_OK;
-    unsigned step;
-    for (step = 0; step < {upper}_STEPS && state == {upper}_OK; ++step) {{
-        state = {name}_step(net, io, step);
-    }}
-    return state;
-}}
-
-const char *{name}_step_name(unsigned step)
-{{
-    return step < {upper}_STEPS ? step_names[step] : NULL;
-}}
-"""
-
-
-_WEIGHT_CHECKS = """\
-    if (weights_bytes != NAME_WEIGHTS_BYTES) {
-        return NAME_ERROR_SIZE;
-    }
-    if ((uintptr_t)weights % NAME_ALIGNMENT != 0) {
-        return NAME_ERROR_ALIGNMENT;
-    }
-    {
-        /* The bytes are little-endian, and kernels read them as they are. */
-        const uint32_t one = 1;
-        unsigned char first;
-        memcpy(&first, &one, 1);
-        if (first != 1 || sum_bytes((const unsigned char *)weights, weights_bytes)
-                != NAME_WEIGHTS_CRC32) {
-            return NAME_ERROR_WEIGHTS;
-        }
-    }
-"""
-
-_CRC = """
-/* CRC-32 (IEEE 802.3), four bits at a time. */
-static uint32_t sum_bytes(const unsigned char *bytes, size_t count)
-{
-    static const uint32_t table[16] = {
-        0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
-        0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
-        0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu,
-    };
-    uint32_t sum = 0xffffffffu;
-    size_t i;
-    for (i = 0; i < count; ++i) {
-        sum ^= bytes[i];
-        sum = (sum >> 4) ^ table[sum & 15u];
-        sum = (sum >> 4) ^ table[sum & 15u];
-    }
-    return ~sum;
-}
-"""
+    return _fill(
+        "network.c",
+        array,
+        note=make_note(program, f"{name}: the operators in order."),
+        name=name,
+        NAME=upper,
+        include=f'#include "{name}_weights.h"' if array else "",
+        step_names="\n".join(names),
+        arguments="" if array else _WEIGHT_ARGUMENTS,
+        or_no_weights="" if array else " || weights == NULL",
+        weights="NULL" if array else "(const unsigned char *)weights",
+        unused=unused,
+        cases="\n".join(cases),
+        copies=_copy_block(program, extra),
+        no_pointers=" || ".join(pointers),
+    )
 
 
 def place_workspaces(program: Program, step: int) -> list[tuple[str, int]]:
@@ -405,78 +276,61 @@ def find_compiler_flag(target: TvmTarget, local: bool) -> str:
     return f"{option}={target.cpu}"
 
 
-def write_makefile(name: str, flag: str, *, array: bool) -> str:
-    """``Makefile``: library, self-test, ``make test``."""
-    weights = f" {name}_weights.o" if array else ""
-    return f"""\
-# Written by jetson-dnn-rt export-c.
-#   make                      {name}_selftest and lib{name}.a
-#   make test                 runs the self-test
-#   make KERNELS=iso          kernels without vectors of GNU C, for other compilers; slower
-#   make CC=aarch64-linux-gnu-gcc ARCH=-mcpu=cortex-a78ae
-CC = gcc
-AR = ar
-ARCH = {flag}
-KERNELS = gnu
-OPT = -O3
-CFLAGS = -std=c99 -Wall -Wextra -Werror $(OPT) $(ARCH) -ffp-contract=fast $(CFLAGS_EXTRA)
-
-SUFFIX_gnu = _gnu
-OBJECTS = {name}.o {name}_kernels$(SUFFIX_$(KERNELS)).o{weights}
-
-all: lib{name}.a {name}_selftest
-
-lib{name}.a: $(OBJECTS)
-	rm -f $@
-	$(AR) rcs $@ $(OBJECTS)
-
-{name}_selftest: {name}_selftest.o lib{name}.a
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ {name}_selftest.o lib{name}.a -lm
-
-%.o: %.c {name}.h {name}_kernels.h Makefile
-	$(CC) $(CFLAGS) -c -o $@ $<
-
-test: {name}_selftest
-	./{name}_selftest .
-
-clean:
-	rm -f *.o lib{name}.a {name}_selftest
-
-.PHONY: all test clean
-"""
+def write_build_files(name: str, flag: str, *, array: bool) -> dict[str, str]:
+    """``Makefile`` (library, self-test, ``make test``) and ``CMakeLists.txt``, by name."""
+    return {
+        file: _fill(file, array, name=name, flag=flag, weights=f" {name}_weights.{end}" * array)
+        for file, end in (("Makefile", "o"), ("CMakeLists.txt", "c"))
+    }
 
 
-def write_cmake(name: str, flag: str, *, array: bool) -> str:
-    """``CMakeLists.txt``: the same."""
-    weights = f" {name}_weights.c" if array else ""
-    return f"""\
-# Written by jetson-dnn-rt export-c.
-cmake_minimum_required(VERSION 3.10)
-project({name} C)
+def write_selftest(program: Program, *, array: bool) -> str:
+    """``NAME_selftest.c``.
 
-set(ARCH "{flag}" CACHE STRING "what tells the compiler about the processor")
-set(KERNELS "gnu" CACHE STRING "gnu: with vectors of GNU C; iso: plain C99, slower")
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-set(CMAKE_C_STANDARD 99)
-set(CMAKE_C_STANDARD_REQUIRED ON)
-set(CMAKE_C_EXTENSIONS OFF)
-if(KERNELS STREQUAL "gnu")
-  set(kernels {name}_kernels_gnu.c)
-else()
-  set(kernels {name}_kernels.c)
-endif()
-
-add_library({name} STATIC {name}.c ${{kernels}}{weights})
-target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_compile_options({name} PRIVATE -Wall -Wextra -Werror -ffp-contract=fast ${{ARCH}})
-target_link_libraries({name} PUBLIC m)
-
-add_executable({name}_selftest {name}_selftest.c)
-target_compile_options({name}_selftest PRIVATE -Wall -Wextra -Werror)
-target_link_libraries({name}_selftest {name})
-
-enable_testing()
-add_test(NAME {name}_selftest COMMAND {name}_selftest ${{CMAKE_CURRENT_SOURCE_DIR}})
-"""
+    It reads its files from the folder that is its first argument. A second argument N asks for the
+    time of every operator, the least of N.
+    """
+    name, upper = program.name, program.name.upper()
+    inputs = [program.tensor(each) for each in program.network.inputs]
+    outputs = [program.tensor(each) for each in program.network.outputs]
+    declared, reads, members, compares, again = [], [], [], [], []
+    for number, tensor in enumerate(inputs):
+        kind = SCALARS[tensor.scalar]
+        declared.append(f"static {kind} input_{number}[{upper}_INPUT_{number}_ELEMENTS];")
+        reads.append(
+            f'read_file("{name}_input_{number}.bin", input_{number}, sizeof input_{number})'
+        )
+        members.append(f"    io.input_{number} = input_{number};")
+    for number, tensor in enumerate(outputs):
+        kind, count = SCALARS[tensor.scalar], f"{upper}_OUTPUT_{number}_ELEMENTS"
+        for what in ("output", "first", "expected"):
+            declared.append(f"static {kind} {what}_{number}[{count}];")
+        reads.append(
+            f'read_file("{name}_output_{number}.bin", expected_{number}, sizeof expected_{number})'
+        )
+        members.append(f"    io.output_{number} = output_{number};")
+        compares.append(
+            f"    bad |= compare({number}, output_{number}, expected_{number}, {count});\n"
+            f"    memcpy(first_{number}, output_{number}, sizeof first_{number});"
+        )
+        again.append(f"memcmp(first_{number}, output_{number}, sizeof first_{number}) != 0")
+    if not array:
+        declared.append(
+            f"static unsigned char weights[{upper}_WEIGHTS_BYTES + {upper}_ALIGNMENT];"
+        )
+        reads.append(f'read_file("{name}_weights.bin", align(weights), {upper}_WEIGHTS_BYTES)')
+    given = "" if array else f"align(weights), {upper}_WEIGHTS_BYTES, "
+    return _fill(
+        "selftest.c",
+        array,
+        note=make_note(program, f"{name}: self-test."),
+        name=name,
+        NAME=upper,
+        declared="\n".join(declared),
+        reads="\n            || ".join(f"!{read}" for read in reads),
+        members="\n".join(members),
+        compares="\n".join(compares),
+        again="\n            || ".join(again),
+        given=given,
+        tolerance=f"{TOLERANCE:g}",
+    )

@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -51,7 +52,8 @@ def make_root(path: Path) -> None:
             folder.mkdir(_FOLDER_MODE)
 
 
-def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> int:
+@contextlib.contextmanager
+def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[int]:
     """Open a folder below the root; no link on the way is followed, and every level is checked.
 
     Raises
@@ -71,10 +73,9 @@ def open_below(root: Path, parts: tuple[str, ...], *, create: bool = False) -> i
             os.close(folder)
             folder, root = inner, root / part
             check_open(folder, root)
-    except BaseException:
+        yield folder
+    finally:
         os.close(folder)
-        raise
-    return folder
 
 
 def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
@@ -83,15 +84,12 @@ def list_names(root: Path, parts: tuple[str, ...] = ()) -> list[str]:
     Raises `PermissionError` when it cannot be read, or others may write to a level of it.
     """
     try:
-        fd = open_below(root, parts)
+        with open_below(root, parts) as folder:
+            return sorted(os.listdir(folder))
     except PermissionError:
         raise
     except OSError:
         return []
-    try:
-        return sorted(os.listdir(fd))
-    finally:
-        os.close(fd)
 
 
 def write_file(folder: int, name: str, data: bytes) -> None:

@@ -108,7 +108,8 @@ class Library:
         self._reported: set[str] = set()
         try:
             self.root = self.root.expanduser().resolve()
-            os.close(open_below(self.root, ()))
+            with open_below(self.root, ()):
+                pass
         except FileNotFoundError:
             return
         except NotADirectoryError as error:
@@ -136,42 +137,35 @@ class Library:
         next `store` of its key replaces it. One of another version of the back end or another
         device is logged too.
         """
-        for parts in self._candidates(key):
+        for model in self._model_folders(key):
+            parts = (model, key.variant, key.digest)
             path = self.root.joinpath(*parts)
             try:
-                entry = self._read(path, parts)
+                return self._read(path, parts)
+            except FileNotFoundError:
+                pass
             except (DamagedEntryError, OtherSchemaError, OSError) as error:
-                self._report_error(path, error, "it is not used and will be built anew")
-                continue
-            if entry is not None:
-                return entry
+                self._report_error(path, error, "it is not used and will be built again")
         self._report_outdated(key)
         return None
-
-    def _candidates(self, key: EntryKey) -> list[tuple[str, str, str]]:
-        return [(model, key.variant, key.digest) for model in self._model_folders(key)]
 
     def _model_folders(self, key: EntryKey) -> list[str]:
         """Folders of the key's model: one, but for two names or two processes at once."""
         start = key.model_hash[:12]
-        return [name for name in self._names() if _MODEL.fullmatch(name) and _ends(name, start)]
+        names = filter(_MODEL.fullmatch, self._names())
+        return [name for name in names if name == start or name.endswith(f"-{start}")]
 
-    def _read(self, path: Path, parts: tuple[str, ...]) -> Entry | None:
+    def _read(self, path: Path, parts: tuple[str, ...]) -> Entry:
         for attempt in range(_ATTEMPTS):
-            try:
-                folder = open_below(self.root, parts)
-            except FileNotFoundError:
-                return None
-            try:
-                entry = read_entry(folder, path)
-                touch(folder)
-                return entry
-            except (DamagedEntryError, OSError):
-                # Perhaps another process put a new entry into the place of this one meanwhile.
-                if attempt == _ATTEMPTS - 1 or not self._was_replaced(folder, parts):
-                    raise
-            finally:
-                os.close(folder)
+            with open_below(self.root, parts) as folder:
+                try:
+                    entry = read_entry(folder, path)
+                    touch(folder)
+                    return entry
+                except (DamagedEntryError, OSError):
+                    # Perhaps another process put a new entry into its place meanwhile.
+                    if attempt == _ATTEMPTS - 1 or not self._was_replaced(folder, parts):
+                        raise
         raise AssertionError("unreachable")
 
     def _was_replaced(self, folder: int, parts: tuple[str, ...]) -> bool:
@@ -196,7 +190,7 @@ class Library:
                         f"{field} {there} there, {here} here"
                         for field, (there, here) in differences.items()
                     )
-                    self._report(listing.path, f"{text}; it is not used and will be built anew")
+                    self._report(listing.path, f"{text}; it is not used and will be built again")
 
     def _names(self, *parts: str) -> list[str]:
         """Names in a folder; one that is not trusted is logged once and passed over."""
@@ -270,13 +264,10 @@ class Library:
     def _write(self, header: Header, files: Mapping[str, bytes]) -> Path:
         temporary = self._make_temporary()
         try:
-            folder = open_below(self.root, (_TEMPORARY, temporary.name))
-            try:
+            with open_below(self.root, (_TEMPORARY, temporary.name)) as folder:
                 for name, data in files.items():
                     write_file(folder, name, data)
                 os.fsync(folder)
-            finally:
-                os.close(folder)
             existing = self._model_folders(header.key)
             model = existing[0] if existing else _name_model(header)
             return self._put(temporary, (model, header.key.variant, header.key.digest))
@@ -286,19 +277,17 @@ class Library:
 
     def _put(self, temporary: Path, parts: tuple[str, str, str]) -> Path:
         for _ in range(_ATTEMPTS):
-            parent = open_below(self.root, parts[:-1], create=True)
-            try:
-                os.rename(temporary, parts[-1], dst_dir_fd=parent)
-                os.fsync(parent)
-                return self.root.joinpath(*parts)
-            except FileNotFoundError:
-                continue  # somebody pruned the empty folder between the two steps
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                    raise
-                self._move_away(parts)
-            finally:
-                os.close(parent)
+            with open_below(self.root, parts[:-1], create=True) as parent:
+                try:
+                    os.rename(temporary, parts[-1], dst_dir_fd=parent)
+                    os.fsync(parent)
+                    return self.root.joinpath(*parts)
+                except FileNotFoundError:
+                    continue  # somebody pruned the empty folder between the two steps
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                        raise
+                    self._move_away(parts)
         raise OSError(errno.EBUSY, "others keep changing the same entry")
 
     def _move_away(self, parts: tuple[str, str, str]) -> None:
@@ -319,11 +308,8 @@ class Library:
     def _make_temporary(self) -> Path:
         make_root(self.root)
         name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        folder = open_below(self.root, (_TEMPORARY,), create=True)
-        try:
+        with open_below(self.root, (_TEMPORARY,), create=True) as folder:
             os.mkdir(name, 0o755, dir_fd=folder)
-        finally:
-            os.close(folder)
         return self.root / _TEMPORARY / name
 
     # -- look and prune ------------------------------------------------------------------------
@@ -406,18 +392,12 @@ class Library:
         path = self.root.joinpath(*parts)
         try:
             for attempt in range(_ATTEMPTS):
-                folder = open_below(self.root, parts)
-                try:
+                with open_below(self.root, parts) as folder:
                     listing = describe_entry(folder, path)
                     # What looks damaged is perhaps being removed by another process.
-                    if (
-                        not listing.problem
-                        or attempt == _ATTEMPTS - 1
-                        or not self._was_replaced(folder, parts)
-                    ):
+                    is_last = attempt == _ATTEMPTS - 1
+                    if not listing.problem or is_last or not self._was_replaced(folder, parts):
                         return listing
-                finally:
-                    os.close(folder)
             raise AssertionError("unreachable")
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
@@ -440,11 +420,8 @@ class Library:
         """Take an entry away in one step, then its files."""
         grave = self._make_temporary()
         try:
-            parent = open_below(self.root, parts[:-1])
-            try:
+            with open_below(self.root, parts[:-1]) as parent:
                 os.rename(parts[-1], grave, src_dir_fd=parent)
-            finally:
-                os.close(parent)
         except FileNotFoundError:
             pass  # another process was first
         finally:
@@ -460,10 +437,6 @@ class Library:
 
 def _tell(error: Exception) -> str:
     return make_printable((isinstance(error, OSError) and error.strerror) or str(error))
-
-
-def _ends(name: str, start_of_hash: str) -> bool:
-    return name == start_of_hash or name.endswith(f"-{start_of_hash}")
 
 
 def _name_model(header: Header) -> str:

@@ -115,7 +115,7 @@ def read_measurement(library: Library, key: EntryKey) -> Measurement | None:
     try:
         return Measurement.from_json(entry.facts)
     except ValueError as error:
-        logger.warning("library entry %s: %s; it is measured anew", entry.path, error)
+        logger.warning("library entry %s: %s; it is measured again", entry.path, error)
         return None
 
 

@@ -63,7 +63,7 @@ def open_frames(source: str, limit: int) -> Iterator[Frame]:
     }
     if kind not in openers or (colon and not rest) or (kind != "synthetic" and not rest):
         raise ConfigurationError(
-            f"frames {source!r} are not to be had: give video:PATH, images:DIR, bag:PATH or "
+            f"frames {source!r} are not known; fix: give video:PATH, images:DIR, bag:PATH or "
             "synthetic[:SEED]"
         )
     return openers[kind](rest, limit)

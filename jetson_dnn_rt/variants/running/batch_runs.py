@@ -14,7 +14,7 @@ counted in `Work.copied_bytes`:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,29 +27,20 @@ from jetson_dnn_rt.variants.running.frame_processor import (
     ROWS,
     SLOT,
     VALUES,
-    FrameProcessor,
     Row,
     holds_nan,
 )
-from jetson_dnn_rt.variants.running.network import Piece
-
-
-class Members(NamedTuple):
-    """The tasks of a group, in the order of their slots, for one variant.
-
-    `runners` are for each task those of its segments, with which it runs alone.
-    """
-
-    runners: tuple[tuple[Runner, ...], ...]
-    processors: tuple[FrameProcessor, ...]
+from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 
 class BatchRuns:
-    """Runs batches of the tasks of a group in the variant `name`; one batch at a time."""
+    """Runs batches of tasks in one variant, one batch at a time; `pipelines` are in slot order."""
 
-    def __init__(self, pieces: Sequence[Piece], members: Members, name: str) -> None:
-        self.pieces = tuple(pieces)
-        self._members, self._name = members, name
+    def __init__(self, pipelines: Sequence[Pipeline]) -> None:
+        self.pieces = tuple(segment.piece for segment in pipelines[0].segments)
+        self._own = [[segment.runner for segment in p.segments] for p in pipelines]
+        self._processors = [pipeline.processor for pipeline in pipelines]
+        self._name = str(pipelines[0].spec)
         self._runners: dict[int, tuple[Runner, ...] | None] = {}
         self._joined: dict[tuple[int, int, int], npt.NDArray[Any]] = {}
         self._kept: dict[tuple[int, int, int], npt.NDArray[Any]] = {}
@@ -96,7 +87,7 @@ class BatchRuns:
         works = sorted(works, key=lambda work: cast(int, work.scratch[SLOT]))
         slots = [cast(int, work.scratch[SLOT]) for work in works]
         runners = self._runners[len(works)]
-        runner = (self._members.runners[leader] if runners is None else runners)[index]
+        runner = (self._own[leader] if runners is None else runners)[index]
         piece = self.pieces[index]
         inputs = [
             self._join(runner, (index, position, len(works)), name, works)
@@ -106,7 +97,7 @@ class BatchRuns:
             for name in piece.dead:
                 _values(work).pop(name)
                 _rows(work).pop(name, None)
-        suspicious = any(self._members.processors[slot].suspicious for slot in slots)
+        suspicious = any(self._processors[slot].suspicious for slot in slots)
         runner.urgency = urgency
         # The outputs are waited for where they are brought to the host.
         given = runner.queue(inputs) if piece.is_last and not suspicious else runner.run(inputs)
@@ -116,7 +107,7 @@ class BatchRuns:
                 piece.part.name,
             )
         # Arrays of their own are not written over; see the module's docstring for full batches.
-        stays = runners is None or len(works) == len(self._members.processors)
+        stays = runners is None or len(works) == len(self._processors)
         # What the last one gives nobody reads but the decoder.
         boundary = () if piece.results else piece.outputs
         for position, (name, whole) in enumerate(zip(boundary, given)):  # noqa: B905
@@ -162,10 +153,10 @@ class BatchRuns:
     def _view(self, whole: Array, first: int, count: int) -> Array:
         if first == 0 and count == whole.shape[0]:
             return whole
-        image = self._members.processors[0].whole_image
+        image = self._processors[0].whole_image
         if image is None or whole is not image:
             return whole[first : first + count]
-        # The same object each time: runners need not bind it anew.
+        # The same object each time: runners need not bind it again.
         if (first, count) not in self._views:
             self._views[first, count] = image[first : first + count]
         return self._views[first, count]

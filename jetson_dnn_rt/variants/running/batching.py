@@ -29,9 +29,8 @@ from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.machine import device_of
-from jetson_dnn_rt.variants.running.batch_runs import BatchRuns, Members
+from jetson_dnn_rt.variants.running.batch_runs import BatchRuns
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
-from jetson_dnn_rt.variants.running.network import Piece
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
@@ -153,23 +152,21 @@ class BatchGroup:
         runs: int,
         room_bytes: int | None,
     ) -> None:
-        pieces = [segment.piece for segment in pipelines[0].segments]
-        layouts = [[_layout(segment.piece) for segment in p.segments] for p in pipelines]
+        pieces = [[segment.piece for segment in p.segments] for p in pipelines]
+        layouts = [
+            [(p.first, p.span, p.inputs, p.outputs, p.results) for p in own] for own in pieces
+        ]
         if any(layout != layouts[0] for layout in layouts):
             refusal = "the tasks cut the network at different places, or run it in other pieces"
             self.reports.append(BatchReport(name, len(pipelines), refusal))
             return
-        members = Members(
-            tuple(tuple(s.runner for s in p.segments) for p in pipelines),
-            tuple(p.processor for p in pipelines),
-        )
-        batches = self._runs[name] = BatchRuns(pieces, members, name)
+        batches = self._runs[name] = BatchRuns(pipelines)
         for pipeline in pipelines:
-            pipeline.join(batches)
+            pipeline.join(batches.run)
         useless = 0
         for size in range(2, min(MAX_BATCH, len(pipelines)) + 1):
             on_device = pipelines[0].segments[0].runner.device != "cpu"
-            if on_device and len(pieces) > 1 and size < len(pipelines):
+            if on_device and len(batches.pieces) > 1 and size < len(pipelines):
                 continue  # boundary values of the others would be written over on the device
             trial = _Trial(self._sets[0], name, pipelines[:size], batches, self._clock)
             room = None if room_bytes is None else room_bytes - self.memory_bytes
@@ -253,7 +250,9 @@ class _Trial:
             expected.append([np.array(output) for output in outputs])
         works = self._preprocess_all(frames)
         try:
-            self._run_batch(works)
+            for stage in _network(self._pipelines[0]):
+                assert stage.run_batch is not None
+                stage.run_batch(works)
         except JetsonDnnRtError:
             raise
         except Exception as error:  # libraries raise their own
@@ -309,11 +308,6 @@ class _Trial:
                     break
         return times_ns[_COLD_RUNS:], singles_ns[_COLD_RUNS:]
 
-    def _run_batch(self, works: Sequence[Work]) -> None:
-        for stage in _network(self._pipelines[0]):
-            assert stage.run_batch is not None
-            stage.run_batch(works)
-
     def _preprocess(self, pipeline: Pipeline, frame: Frame) -> Work:
         work = Work(frame)
         pipeline.processor.preprocess(work)
@@ -321,11 +315,6 @@ class _Trial:
 
     def _preprocess_all(self, frames: Sequence[Frame]) -> list[Work]:
         return [self._preprocess(p, f) for p, f in zip(self._pipelines, frames, strict=True)]
-
-
-def _layout(piece: Piece) -> tuple[object, ...]:
-    """What two tasks' pieces must have in common."""
-    return (piece.first, piece.span, piece.inputs, piece.outputs, piece.results)
 
 
 def _network(pipeline: Pipeline) -> tuple[Stage, ...]:

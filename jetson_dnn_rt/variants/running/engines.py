@@ -162,7 +162,7 @@ class _TensorRtVariant(PreparedVariant):
             try:
                 return TensorRtRunner(part, spec.precision, engine=engine, options=options)
             except EngineError as error:
-                logger.warning("library entry %s: %s; it is built anew", entry.path, error)
+                logger.warning("library entry %s: %s; it is built again", entry.path, error)
         if not build:
             raise NotBuiltError(
                 f"the engine of {part.name} for {spec} is not in the library: run jetson-dnn-rt "

@@ -54,7 +54,7 @@ class FrameProcessor:
     """The first and the last stage of a task: a frame into the input buffer, outputs to a result.
 
     One frame at a time: the input buffer `image`, float32 [1, 3, H, W], is written over by the
-    next one. Settings are read anew for every frame.
+    next one. Settings are read again for every frame.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from jetson_dnn_rt.backends.base import Array
 from jetson_dnn_rt.backends.null import NullRunner
@@ -20,8 +20,8 @@ from jetson_dnn_rt.variants.running.frame_processor import (
 from jetson_dnn_rt.variants.running.network import Segment, run_piece
 from jetson_dnn_rt.variants.spec import VariantSpec
 
-if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.running.batch_runs import BatchRuns
+RunBatch = Callable[[int, Sequence[Work]], None]
+"""Runs a segment, by its number, for frames of several tasks."""
 
 
 def name_stages(count: int) -> tuple[str, ...]:
@@ -57,15 +57,15 @@ class Pipeline:
         self._names = tuple(names)
         self.stages = self._make_stages(None)
 
-    def join(self, batches: BatchRuns) -> None:
+    def join(self, run_batch: RunBatch) -> None:
         """Let the stages of the network run as batches too; replaces `stages`."""
-        self.stages = self._make_stages(batches)
+        self.stages = self._make_stages(run_batch)
 
-    def _make_stages(self, batches: BatchRuns | None) -> tuple[Stage, ...]:
+    def _make_stages(self, run_batch: RunBatch | None) -> tuple[Stage, ...]:
         return (
             Stage("preprocess", self._run_preprocess),
             *(
-                self._make_stage(segment, None if batches is None else partial(batches.run, index))
+                self._make_stage(segment, run_batch and partial(run_batch, index))
                 for index, segment in enumerate(self.segments)
             ),
             Stage("decode", self._run_decode),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.arrivals import (
+from jetson_dnn_rt.lab.evaluate.streams import (
     LONGEST_PAUSE_NS,
     find_period_ns,
     plan_arrivals,
@@ -17,23 +17,16 @@ from jetson_dnn_rt.lab.evaluate.arrivals import (
 MS = 1_000_000
 
 
-def test_as_recorded() -> None:
+def test_as_recorded_faster_or_at_a_rate() -> None:
     plan = plan_arrivals([100 * MS, 140 * MS, 179 * MS, 260 * MS])
     assert plan.times_ns.tolist() == [0, 40 * MS, 79 * MS, 160 * MS]
-    assert plan.period_ns == 40 * MS
-    assert plan.jumps == 0
-
-
-def test_twice_as_fast() -> None:
-    plan = plan_arrivals([0, 40 * MS, 80 * MS], speed=2.0)
-    assert plan.times_ns.tolist() == [0, 20 * MS, 40 * MS]
-    assert plan.period_ns == 20 * MS
-
-
-def test_at_a_rate_of_its_own() -> None:
-    plan = plan_arrivals([5, 5, 3, 10**18], rate_hz=50.0)
-    assert plan.times_ns.tolist() == [0, 20 * MS, 40 * MS, 60 * MS]
-    assert (plan.period_ns, plan.jumps) == (20 * MS, 0)
+    assert (plan.period_ns, plan.jumps) == (40 * MS, 0)
+    double = plan_arrivals([0, 40 * MS, 80 * MS], speed=2.0)
+    assert double.times_ns.tolist() == [0, 20 * MS, 40 * MS]
+    assert double.period_ns == 20 * MS
+    even = plan_arrivals([5, 5, 3, 10**18], rate_hz=50.0)
+    assert even.times_ns.tolist() == [0, 20 * MS, 40 * MS, 60 * MS]
+    assert (even.period_ns, even.jumps) == (20 * MS, 0)
 
 
 def test_steps_of_the_clock_are_no_pauses() -> None:
@@ -42,12 +35,9 @@ def test_steps_of_the_clock_are_no_pauses() -> None:
     plan = plan_arrivals(recorded)
     assert plan.times_ns.tolist() == [40 * MS * place for place in range(6)]
     assert plan.jumps == 2
-
-
-def test_a_pause_of_the_camera_is_kept() -> None:
-    pause_ns = LONGEST_PAUSE_NS
-    plan = plan_arrivals([0, 40 * MS, 40 * MS + pause_ns])
-    assert plan.times_ns.tolist() == [0, 40 * MS, 40 * MS + pause_ns]
+    # A pause of the camera is kept.
+    plan = plan_arrivals([0, 40 * MS, 40 * MS + LONGEST_PAUSE_NS])
+    assert plan.times_ns.tolist() == [0, 40 * MS, 40 * MS + LONGEST_PAUSE_NS]
 
 
 def test_where_the_recording_says_no_period() -> None:

@@ -1,27 +1,32 @@
-"""Chunks put together, whatever the order they come in."""
+"""Chunks put together in any order, and their trace."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from fleet_work import make_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced_jobs import METADATA, make_record
 
-from jetson_dnn_rt.lab.evaluate.campaign import Campaign, split_stream
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage
+from jetson_dnn_rt.lab.evaluate.campaign import Campaign, TraceParts, split_stream
 from jetson_dnn_rt.lab.evaluate.chunk import (
-    BadMessage,
     ChunkRequest,
     ChunkResult,
-    TaskSpec,
     VariantChunk,
     digest_results,
+    pack_jobs,
 )
 from jetson_dnn_rt.traces.histogram import histogram_of
+from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.schema import TracedJob
 
-TASK = TaskSpec("detector", "null:1", ("full@null",), 40_000_000, 33_000_000)
+TASK = make_spec("null:1", "full@null")
 KEY = ("detector", "full@null")
 STREAM = ("/bags/drive", "/image_raw")
 MS = 1_000_000
@@ -128,7 +133,7 @@ def test_no_result_counts_twice(again: int) -> None:
     collected.campaign.add(answer(requests[2]))
     with pytest.raises(ValueError, match="is there already"):
         collected.campaign.add(answer(requests[2 * again]))
-    with pytest.raises(ValueError, match="nobody asked"):
+    with pytest.raises(ValueError, match="was not requested"):
         collected.campaign.add(answer(dataclasses.replace(requests[1], count=3)))
 
 
@@ -177,3 +182,45 @@ def test_out_of_range() -> None:
         split(repeats=0)
     with pytest.raises(ValueError, match="there twice"):
         Collected([*split(), *split()])
+
+
+EVALUATED = dataclasses.replace(METADATA, source="evaluate")
+
+
+def make_rows(first: int, count: int = 10) -> bytes:
+    return pack_jobs(
+        [TracedJob(make_record(n), "drive", n, n < 3) for n in range(first, first + count)]
+    )
+
+
+def test_parts_are_one_trace(tmp_path: Path) -> None:
+    with TraceParts(tmp_path, EVALUATED, part_bytes=6000) as parts:
+        for first in range(0, 50, 10):
+            parts.write(make_rows(first))
+        assert parts.written == 50
+    files = sorted(file.name for file in tmp_path.iterdir())
+    assert len(files) > 1
+    assert all(name.endswith(".parquet") for name in files)
+    trace = open_trace(tmp_path)
+    assert trace.metadata == EVALUATED
+    jobs = list(trace.jobs())
+    assert [job.record for job in jobs] == [make_record(n) for n in range(50)]
+    assert {job.camera for job in jobs} == {"drive"}
+    assert sum(job.warm_up for job in jobs) == 3
+
+
+def test_what_was_written_can_be_read_before_the_end(tmp_path: Path) -> None:
+    parts = TraceParts(tmp_path, EVALUATED)
+    parts.write(make_rows(0))
+    assert len(list(open_trace(tmp_path).jobs())) == 10
+    parts.close()
+    parts.close()
+    assert len(list(open_trace(tmp_path).jobs())) == 10
+
+
+def test_an_earlier_evaluation_is_removed(tmp_path: Path) -> None:
+    for first, count in ((0, 10), (100, 10), (0, 0)):
+        with TraceParts(tmp_path, EVALUATED) as parts:
+            parts.write(make_rows(first, count))
+        found = [job.record.sequence for job in open_trace(tmp_path).jobs()]
+        assert found == list(range(first, first + count))

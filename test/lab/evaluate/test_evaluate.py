@@ -12,8 +12,8 @@ from bags import PERIOD_NS, TOPIC, make_image, write_bag
 
 from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, build_parser, main
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.command_tasks import order_variants, read_task_file
-from jetson_dnn_rt.lab.evaluate.sequential import release
+from jetson_dnn_rt.lab.evaluate.chunk import release
+from jetson_dnn_rt.lab.evaluate.plan import TaskFile, order_variants, read_task_file
 from jetson_dnn_rt.traces.reader import open_trace
 
 FRAMES = 15
@@ -109,7 +109,7 @@ def test_realtime_tries_the_splits_of_the_cores(
     params: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jetson_dnn_rt.lab.evaluate import command_realtime as evaluate_realtime
+    from jetson_dnn_rt.lab.evaluate import realtime as evaluate_realtime
 
     monkeypatch.setattr(evaluate_realtime, "count_cores", lambda: 2)
     # Two tasks of 14 ms in a period of 20: one worker keeps half of the deadlines.
@@ -250,20 +250,23 @@ def test_tasks_of_simulated_are_those_of_the_trace(
     assert "--params: tasks of --mode simulated are those of the trace" in error
 
 
-def test_workers_that_are_asked_for_share_the_cores(
+def test_workers_that_are_requested_share_the_cores(
     params: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jetson_dnn_rt.backends.threads.count_cores", lambda: 8)
+    monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.plan.count_cores", lambda: 8)
     given = ["evaluate", "b", "--params", params, "--set", "detector.threads=5"]
+
+    def count(file: TaskFile) -> list[int | str]:
+        return [file.process.workers, *(spec.config.threads for spec in file.make_specs(0))]
+
     file = read_task_file(build_parser().parse_args(given))
-    assert file.threads == {"detector": 5, "rear/segmenter": 4}
+    assert count(file) == [2, 5, 4]
     assert not file.wants_trial
-    four = file.with_workers(4)
-    assert (four.settings.workers, four.threads) == (4, {"detector": 5, "rear/segmenter": 2})
+    assert count(file.with_workers(4)) == [4, 5, 2]
     given += ["--set", "rear/segmenter.threads=auto"]
     file = read_task_file(build_parser().parse_args(given))
     assert file.wants_trial
-    assert (file.settings.workers, file.threads) == (1, {"detector": 5, "rear/segmenter": 8})
+    assert count(file) == [1, 5, 8]
 
 
 def test_parameters_are_those_of_the_nodes(params: str) -> None:
@@ -272,12 +275,12 @@ def test_parameters_are_those_of_the_nodes(params: str) -> None:
          "--set", "detector.confidence_threshold=0.7"]
     )  # fmt: skip
     file = read_task_file(args)
-    assert file.settings.workers == 2
-    assert file.settings.mallopt is False
+    assert file.process.workers == 2
+    assert file.process.mallopt is False
     detector, segmenter = file.make_specs(PERIOD_NS)
-    assert detector.variants == ("full@null",)
-    assert detector.values["confidence_threshold"] == 0.7
-    assert segmenter.values["kind"] == "segmentation"
+    assert detector.config.variants == ("full@null",)
+    assert detector.config.confidence_threshold == 0.7
+    assert segmenter.config.kind == "segmentation"
     assert segmenter.deadline_ns == segmenter.period_ns == PERIOD_NS
     (other, _) = file.make_specs(0)
     assert other.period_ns == int(1e9 / 30.0)

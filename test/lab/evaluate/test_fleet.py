@@ -16,6 +16,7 @@ from fleet_work import (
     die_once_then_look,
     lack_the_model,
     look_at_frames,
+    make_spec,
     see_less,
     stumble,
 )
@@ -26,15 +27,13 @@ from jetson_dnn_rt.errors import ConfigurationError, ModelError, SourceError
 from jetson_dnn_rt.lab.evaluate.chunk import (
     ChunkRequest,
     ChunkResult,
-    TaskSpec,
     digest_results,
     merge_variants,
+    release,
+    run_chunk,
 )
-from jetson_dnn_rt.lab.evaluate.dask_workers import run_with_dask
-from jetson_dnn_rt.lab.evaluate.fleet import evaluate_chunks
+from jetson_dnn_rt.lab.evaluate.fleet import LostWorkersError, evaluate_chunks, run_with_dask
 from jetson_dnn_rt.lab.evaluate.plan import fix_task
-from jetson_dnn_rt.lab.evaluate.sequential import release, run_chunk
-from jetson_dnn_rt.lab.evaluate.worker import LostWorkersError
 
 COUNT, FRAMES = 35, 5
 
@@ -78,17 +77,10 @@ def check_equal(results: list[ChunkResult], bag: Path) -> None:
     assert ours.execution == theirs.execution
 
 
-def test_this_process_is_a_fleet_of_one(bag: Path) -> None:
-    shown: list[tuple[int, int]] = []
-    results = evaluate_chunks(
-        split(bag), look_at_frames, progress=lambda done, total: shown.append((done, total))
-    )
-    check_equal(list(results), bag)
-    assert shown == [(done, 7) for done in range(8)]
-
-
 @pytest.mark.parametrize("run", [look_at_frames, die_once_then_look])
-def test_processes_find_the_same(bag: Path, run: Run) -> None:
+def test_this_process_and_others_find_the_same(bag: Path, run: Run) -> None:
+    if run is look_at_frames:
+        check_equal(list(evaluate_chunks(split(bag), run)), bag)
     check_equal(list(evaluate_chunks(split(bag), run, workers=2)), bag)
     assert (bag / "died").exists() == (run is die_once_then_look)
 
@@ -98,17 +90,13 @@ def test_what_kills_every_process_is_named(bag: Path) -> None:
         list(evaluate_chunks(split(bag), die_always, workers=2))
 
 
-def test_errors_of_processes_come_back_as_what_they_are(bag: Path) -> None:
-    with pytest.raises(ModelError, match=rf"{os.uname().nodename}: model weights.pt is not there"):
-        list(evaluate_chunks(split(bag), lack_the_model, workers=1))
-
-
-def test_another_bag_under_the_same_path_is_noticed(bag: Path) -> None:
+def test_errors_of_workers_come_back_as_what_they_are(bag: Path, cluster: Any) -> None:
+    words = rf"{os.uname().nodename}: model weights.pt is not there"
+    for where in ({"workers": 1}, {"scheduler": cluster.scheduler_address}):
+        with pytest.raises(ModelError, match=words):
+            list(evaluate_chunks(split(bag), lack_the_model, **where))
     with pytest.raises(SourceError, match=r"4 instead of 5 in messages 5 to 9 .*is its copy"):
         list(evaluate_chunks(split(bag)[1:], see_less))
-
-
-def test_fewer_workers_than_none_are_refused(bag: Path) -> None:
     with pytest.raises(ValueError, match="workers must be >= 0: -1"):
         list(evaluate_chunks(split(bag), look_at_frames, workers=-1))
 
@@ -134,16 +122,8 @@ def test_detections_of_a_cluster_that_loses_a_worker_are_those_of_one_process(
     video = shared_data / "video" / "dashcam_white_right.mp4"
     path = tmp_path / "drive"
     write_video_bag(path, read_frames(video, 40, 270), compression="file")
-    task = fix_task(
-        TaskSpec(
-            "detector",
-            "builtin:detector",
-            ("full@torch-fp32",),
-            40_000_000,
-            40_000_000,
-            {"confidence_threshold": 0.1},
-        )
-    ).spec
+    spec = make_spec("builtin:detector", "full@torch-fp32", confidence_threshold=0.1)
+    task = fix_task(spec).spec
     requests = [ChunkRequest(str(path), "", first, 8, (task,), 2) for first in range(0, 40, 8)]
     try:
         alone = list(evaluate_chunks(requests, run_chunk))
@@ -165,12 +145,6 @@ def test_a_cluster_says_which_bag_is_not_seen(bag: Path, cluster: Any) -> None:
     requests = [ChunkRequest("/nowhere/drive", "", 0, 5, ()), *split(bag)]
     with pytest.raises(SourceError, match=r"does not see /nowhere/drive: .*same path"):
         list(evaluate_chunks(requests, look_at_frames, scheduler=cluster.scheduler_address))
-
-
-def test_errors_in_a_cluster_come_back_as_what_they_are(bag: Path, cluster: Any) -> None:
-    address = cluster.scheduler_address
-    with pytest.raises(ModelError, match=r"model weights.pt is not there"):
-        list(evaluate_chunks(split(bag), lack_the_model, scheduler=address))
 
 
 def test_what_kills_workers_of_a_cluster_is_named(
@@ -207,7 +181,7 @@ def test_a_scheduler_that_goes_away_is_said(bag: Path) -> None:
 
 
 def test_a_scheduler_that_is_not_there_is_said(bag: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.dask_workers._CONNECT_S", 0.2)
+    monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.fleet._CONNECT_S", 0.2)
     with pytest.raises(
         ConfigurationError, match=r"scheduler at tcp://127.0.0.1:1 does not answer"
     ):

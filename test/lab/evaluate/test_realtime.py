@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
+from fleet_work import make_spec
 
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.errors import SourceError
-from jetson_dnn_rt.lab.evaluate.arrivals import plan_arrivals
-from jetson_dnn_rt.lab.evaluate.bags import BagImage, open_image_bag
-from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.lab.evaluate.plan import OpenTask
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
 from jetson_dnn_rt.lab.evaluate.realtime import find_age_ns, play, warm_up
+from jetson_dnn_rt.lab.evaluate.streams import plan_arrivals
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
@@ -39,8 +38,9 @@ def open_session(*specs: TaskSpec) -> Iterator[Session]:
 @pytest.fixture
 def session() -> Iterator[Session]:
     """Two that take no time, with all the time there is."""
-    spec = TaskSpec("detector", "null:0.01", (), MINUTE_NS, PERIOD_NS, {"warmup_runs": 3})
-    with open_session(spec, replace(spec, name="other")) as made:
+    given = {"deadline_ns": MINUTE_NS, "period_ns": PERIOD_NS, "warmup_runs": 3}
+    specs = [make_spec("null:0.01", name=name, **given) for name in DEADLINES_NS]
+    with open_session(*specs) as made:
         yield made
 
 
@@ -73,7 +73,7 @@ def test_every_frame_ends_once_in_every_task(tmp_path: Path, session: Session) -
 
 def test_deadlines_are_enforced(tmp_path: Path) -> None:
     """A millisecond for a job that takes twenty: not one is met, and not one is lost."""
-    spec = TaskSpec("detector", "null:20", (), MS, PERIOD_NS, {"warmup_runs": 3})
+    spec = make_spec("null:20", deadline_ns=MS, period_ns=PERIOD_NS, warmup_runs=3)
     outcomes: Counter[Outcome] = Counter()
     with (
         open_session(spec) as session,

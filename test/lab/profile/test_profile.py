@@ -198,7 +198,7 @@ def test_finest_stages_are_measured_one_by_one(profile: Profile) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ("--frames tape:1", "frames 'tape:1' are not to be had"),
+        ("--frames tape:1", "frames 'tape:1' are not known"),
         ("--model nonsense:1", "model 'nonsense:1' is unknown"),
         ("--model a=null:1 --model a=null:2", "task a is there twice"),
         ("--model A-b=null:1", "'A-b' cannot be the name of a task"),

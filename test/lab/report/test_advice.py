@@ -62,11 +62,8 @@ def test_overload_is_said_once_for_all(tmp_path: Path) -> None:
     assert text.startswith("More work arrives than 1 worker can do")
     assert "segmenter" in text
     assert "More work arrives" not in say(recording, "segmenter")
-
-
-def test_no_overload_no_advice_for_all(tmp_path: Path) -> None:
-    assert advise_cohort(analyse_recording(read_made(tmp_path, count=100), {})) == []
-    assert advise_cohort(None) == []
+    fits = read_made(tmp_path / "fits", count=100)
+    assert advise_cohort(analyse_recording(fits, {})) == advise_cohort(None) == []
 
 
 def test_waiting_for_others_is_told_from_running(tmp_path: Path) -> None:

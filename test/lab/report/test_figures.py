@@ -56,18 +56,18 @@ def check(picture: Picture | None) -> None:
 def test_tail(recording: Recording, support: Support) -> None:
     sample = recording.samples_of("detector")[0]
     check(draw_tail("tail", sample, make_campaign(sample.title, support=support)))
-
-
-def test_tail_of_equal_times() -> None:
-    times = np.full(30, 5_000_000, np.int64)
-    sample = Sample((("task", "t"), ("variant", "v")), times, np.arange(30), times[:0], 0)
+    equal = np.full(30, 5_000_000, np.int64)
+    sample = Sample((("task", "t"), ("variant", "v")), equal, np.arange(30), equal[:0], 0)
     check(draw_tail("tail", sample, None))
 
 
-def test_timeline_misses_variants_and_stages(recording: Recording) -> None:
+def test_timeline_misses_variants_stages_and_budgets(recording: Recording) -> None:
     task = recording.tasks["segmenter"]
     check(draw_timeline("timeline", recording))
     check(draw_stages("stages", recording.stages_of("detector")[:4]))
+    result = analyse_recording(recording, {})
+    assert result is not None
+    check(draw_budgets("budgets", result))
     check(draw_misses("misses", task, recording.span_ns))
     check(draw_variants("variants", task, recording.span_ns))
 
@@ -97,12 +97,6 @@ def test_of_many_stages_the_longest_are_kept_in_their_order() -> None:
         for i, time in enumerate((5, 9, 1, 7))
     ]
     assert [dict(stage.key)["stage"] for stage in choose_stages(stages, 2)] == ["1", "3"]
-
-
-def test_budgets(recording: Recording) -> None:
-    result = analyse_recording(recording, {})
-    assert result is not None
-    check(draw_budgets("budgets", result))
 
 
 def test_conditions(recording: Recording, tmp_path: Path) -> None:
@@ -149,10 +143,7 @@ def test_shares_of_variants_add_up(recording: Recording) -> None:
     assert np.nansum(shares, axis=0)[~np.isnan(shares[0])] == pytest.approx(1.0)
     first, last = shares[names.index("full@null")][[0, -1]]
     assert (first, last) == (1.0, 0.0)
-
-
-def test_rarer_variants_share_a_name(recording: Recording) -> None:
-    task = recording.tasks["detector"]
+    # Rarer ones share a name.
     names, _, shares = share_variants(task, 4, recording.span_ns, most=1)
     assert names[1] == "1 other"
     assert np.nansum(shares, axis=0) == pytest.approx(1.0)

@@ -56,16 +56,19 @@ def test_level_is_that_of_statsmodels() -> None:
     assert check_level(values)[0] == pytest.approx(statistic)
 
 
-def test_level_has_the_published_critical_values() -> None:
+def test_published_critical_values() -> None:
     # Kwiatkowski et al. 1992, table 1.
     for critical, level in ((0.347, 0.1), (0.463, 0.05), (0.574, 0.025), (0.739, 0.01)):
         assert cramer_survival(critical) == pytest.approx(level, rel=0.05)
+    # D'Agostino & Stephens 1986, table 4.2, case 0.
+    for critical, level in ((1.933, 0.1), (2.492, 0.05), (3.857, 0.01)):
+        assert anderson_survival(critical) == pytest.approx(level, rel=0.03)
+    assert anderson_survival(0.0) == cramer_survival(0.0) == 1.0
 
 
 def test_cramer_is_scipys_limit() -> None:
     one = stats.cramervonmises(stats.uniform.ppf((np.arange(4000) + 0.2) / 4000), "uniform")
     assert cramer_survival(one.statistic) == pytest.approx(one.pvalue, abs=1e-3)
-    assert cramer_survival(0.0) == 1.0
 
 
 def test_correlation_is_that_of_statsmodels() -> None:
@@ -92,13 +95,6 @@ def test_same_law_is_scipys_anderson_darling() -> None:
     # scipy gives (A^2 - 1) / deviation, so the p values are compared.
     assert p_value == pytest.approx(expected.pvalue, rel=0.1)
     assert statistic > 2.5
-
-
-def test_anderson_has_the_published_critical_values() -> None:
-    # D'Agostino & Stephens 1986, table 4.2, case 0.
-    for critical, level in ((1.933, 0.1), (2.492, 0.05), (3.857, 0.01)):
-        assert anderson_survival(critical) == pytest.approx(level, rel=0.03)
-    assert anderson_survival(0.0) == 1.0
 
 
 @given(first=st.floats(0.01, 40.0), second=st.floats(0.01, 40.0))

@@ -1,20 +1,72 @@
-"""The same network for several images at once."""
+"""ONNX graphs for torch and for batches."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from networks import Classifier
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 from onnx_parts import OnnxPart, make_classifier, make_part, node
+
+from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch
+from jetson_dnn_rt.models.graph.from_onnx import (
+    bypass_copies,
+    convert_to_torch,
+)
+from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
+from jetson_dnn_rt.models.sources.torch import export_onnx
+
+pytest.importorskip("onnx2torch")
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from jetson_dnn_rt.errors import ModelError  # noqa: E402
-from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch  # noqa: E402
-from jetson_dnn_rt.models.graph.from_onnx import convert_to_torch  # noqa: E402
-from jetson_dnn_rt.models.sources.torch import export_onnx  # noqa: E402
+
+def make_model() -> onnx.ModelProto:
+    """Two convolutions that share their weights, the second through two copies."""
+    weight = np.random.default_rng(0).random((3, 3, 1, 1), np.float32)
+    nodes = [
+        helper.make_node("Identity", ["weight"], ["copy"]),
+        helper.make_node("Identity", ["copy"], ["again"]),
+        helper.make_node("Conv", ["image", "weight"], ["middle"]),
+        helper.make_node("Conv", ["middle", "again"], ["end"]),
+        helper.make_node("Identity", ["end"], ["logits"]),
+    ]
+    shape = [1, 3, 8, 8]
+    graph = helper.make_graph(
+        nodes,
+        "shared",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_copies_of_constants_are_bypassed_and_others_stay():
+    model = bypass_copies(make_model())
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Identity"]
+    assert model.graph.node[1].input[:] == ["middle", "weight"]
+    onnx.checker.check_model(model)
+
+
+def test_what_has_nothing_to_bypass_stays_as_it_is():
+    model = bypass_copies(make_model())
+    before = model.SerializeToString()
+    assert bypass_copies(model).SerializeToString() == before
+
+
+def test_shared_weights_run_on_torch_as_on_onnx_runtime(tmp_path):
+    path = tmp_path / "shared.onnx"
+    onnx.save_model(make_model(), str(path))
+    image = np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"image": image})
+    with torch.inference_mode():
+        found = OnnxOrigin(path, None).torch_module()(torch.from_numpy(image))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
 
 
 def run(data: bytes, image: np.ndarray) -> list[np.ndarray]:
@@ -28,7 +80,7 @@ def make_images(size: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_every_image_gives_what_it_gives_alone(size: int) -> None:
+def test_every_image_gives_what_it_gives_alone(size):
     """The file reshapes to a constant [1, 8], which has to become [size, 8]."""
     part = make_classifier()
     images = make_images(size, part.input_shapes[0][1:])
@@ -41,7 +93,7 @@ def test_every_image_gives_what_it_gives_alone(size: int) -> None:
     assert np.ptp(scores, axis=0).max() > 1e-4  # the images do differ
 
 
-def test_shapes_say_the_size() -> None:
+def test_shapes_say_the_size():
     part = make_classifier()
     batched = BatchedPart(part, 3)
     assert batched.input_shapes == ((3, *part.input_shapes[0][1:]),)
@@ -51,7 +103,7 @@ def test_shapes_say_the_size() -> None:
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 3
 
 
-def test_an_export_of_torch_is_rewritten() -> None:
+def test_an_export_of_torch_is_rewritten():
     data = export_onnx(Classifier().eval(), ((1, 3, 32, 32),), "test")
     images = make_images(3, (3, 32, 32))
     (logits,) = run(set_batch(data, 3), images)
@@ -59,7 +111,7 @@ def test_an_export_of_torch_is_rewritten() -> None:
     np.testing.assert_allclose(logits, alone, rtol=1e-5, atol=1e-6)
 
 
-def test_constants_of_other_values_stay() -> None:
+def test_constants_of_other_values_stay():
     """A constant that two nodes read is rewritten for the one that holds images alone."""
     constants: dict[str, np.ndarray] = {
         "shape": np.array([1, 12], np.int64),
@@ -76,7 +128,7 @@ def test_constants_of_other_values_stay() -> None:
     np.testing.assert_array_equal(found, images.reshape(2, 12) + 1)
 
 
-def test_torch_runs_the_rewritten_file() -> None:
+def test_torch_runs_the_rewritten_file():
     pytest.importorskip("onnx2torch")
     import torch
 
@@ -89,7 +141,7 @@ def test_torch_runs_the_rewritten_file() -> None:
     np.testing.assert_array_equal(found.numpy(), np.maximum(images, 0).reshape(2, 12))
 
 
-def test_what_does_not_take_one_image_is_refused() -> None:
+def test_what_does_not_take_one_image_is_refused():
     with pytest.raises(ModelError, match=r"not one image each"):
         BatchedPart(OnnxPart(b"", ((2, 3, 4, 4),)), 2)
     with pytest.raises(ValueError, match="size must be >= 2: 1"):

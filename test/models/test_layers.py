@@ -1,4 +1,4 @@
-"""Functional layers become modules that compute the same."""
+"""Layers of graphs: functional ones as modules, weights with their channels last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from jetson_dnn_rt.lab.compress.decomposition import decompose
-from jetson_dnn_rt.models.graph.layers import lift_modules
+from jetson_dnn_rt.models.graph.layers import lift_modules, to_channels_last
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -47,7 +47,7 @@ class Functional(nn.Module):
         return functional.linear(x.mean((2, 3)), self.matrix)
 
 
-def test_functions_of_a_traced_graph() -> None:
+def test_functions_of_a_traced_graph():
     graph = fx.symbolic_trace(Functional().eval())
     names = [node.name for node in graph.graph.nodes if node.op != "get_attr"]
     image = make_image(1, 3, 17, 17)
@@ -62,7 +62,7 @@ def test_functions_of_a_traced_graph() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
-def test_exported_networks_are_reached_by_tucker(name: str) -> None:
+def test_exported_networks_are_reached_by_tucker(name):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = torchvision.models.get_model(name, weights=None)
@@ -78,7 +78,7 @@ def test_exported_networks_are_reached_by_tucker(name: str) -> None:
     assert found.macs_kept == pytest.approx(0.7, abs=0.005)
 
 
-def test_calls_of_the_same_layer_share_a_module() -> None:
+def test_calls_of_the_same_layer_share_a_module():
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -104,7 +104,7 @@ def graph_owner(graph: fx.GraphModule) -> nn.Module:
     return owner
 
 
-def test_what_is_no_layer_stays_a_function() -> None:
+def test_what_is_no_layer_stays_a_function():
     class Other(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ def test_what_is_no_layer_stays_a_function() -> None:
     assert [(node.op, node.name) for node in graph.graph.nodes] == before
 
 
-def test_names_that_are_taken_are_not_overwritten() -> None:
+def test_names_that_are_taken_are_not_overwritten():
     class Taken(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -138,3 +138,24 @@ def test_names_that_are_taken_are_not_overwritten() -> None:
     expected = graph(image)
     assert torch.equal(lift_modules(graph)(image), expected)
     assert count(graph, nn.Conv2d) == 2
+
+
+def test_only_what_has_four_dimensions_is_laid_out_anew():
+    module = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3), torch.nn.Linear(5, 7))
+    module.register_buffer("anchors", torch.rand(1, 3, 4, 4, 2))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert to_channels_last(module) is module
+    assert module[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not module[0].weight.is_contiguous()
+    assert module.anchors.is_contiguous()
+    assert module[1].weight.is_contiguous()
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_the_network_computes_the_same():
+    module = torch.nn.Conv2d(3, 8, 3, padding=1).eval()
+    image = torch.rand(1, 3, 16, 16)
+    with torch.inference_mode():
+        expected = module(image)
+        torch.testing.assert_close(to_channels_last(module)(image), expected)
