@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 
 Profile = Callable[..., tuple[int, Any, str]]
 

@@ -15,7 +15,7 @@ from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.lab.profile.run import name_tasks
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 
 Profile = Callable[..., tuple[int, Any, str]]
 

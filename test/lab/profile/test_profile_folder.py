@@ -93,7 +93,7 @@ def test_after_a_kill_the_same_command_continues(
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
         "from jetson_dnn_rt.lab.profile import profiling\n"
-        "from jetson_dnn_rt.platforms.fixed import FixedPlatform\n"
+        "from jetson_dnn_rt.platforms.platform import FixedPlatform\n"
         "import jetson_dnn_rt.platforms.detect as detect\n"
         "detect.detect = lambda **options: FixedPlatform()\n"
         "run = profiling.run_in_turn\n"
