@@ -14,7 +14,7 @@ from jetson_dnn_rt.results import Result
 
 
 class Outcome(str, enum.Enum):
-    """How a frame ended; every frame that arrives ends in exactly one of these."""
+    """End of a frame; every frame that arrives ends in exactly one of these."""
 
     MET = "met"
     LATE = "late"
@@ -25,84 +25,55 @@ class Outcome(str, enum.Enum):
 
 
 class Admission(str, enum.Enum):
-    """On what grounds a job started."""
+    """Why a job was allowed to start."""
 
-    NONE = "none"
-    """It never started."""
-    BUDGET = "budget"
-    """Its budget fitted into the time to its deadline: it is expected to make it."""
+    NONE = "none"  # it never started
+    BUDGET = "budget"  # its budget fitted into the time to its deadline: it is expected to make it
     SPARE = "spare"
     """Its budget did not fit, its usual time did, and no admitted job wanted the worker."""
-    PROBE = "probe"
-    """Its budget has kept the task out for long: it ran to measure anew."""
+    PROBE = "probe"  # its budget has kept the task out for long: it ran to measure anew
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What the stages of one job hand to each other.
+    """Data that the stages of one job hand to each other."""
 
-    Attributes
-    ----------
-    frame : Frame
-        The input; read only.
-    result : Result or None
-        Set by the last stage.
-    scratch : dict
-        Whatever one stage leaves for the next (the letterbox geometry, the raw outputs).
-    copied_bytes : int
-        Pixels and tensors that were copied for this frame, from the message on; what a conversion
-        writes into the input buffer counts, since somebody has to write it.
-    urgency : int
-        Deadline class of its task: 0 has the longest relative deadline of the process, and each
-        shorter one is a class more. A GPU prefers the stages of the higher.
-    """
-
-    frame: Frame
-    result: Result | None = None
+    frame: Frame  # the input; read only
+    result: Result | None = None  # set by the last stage
     copied_bytes: int = 0
+    """Pixels and tensors that were copied for this frame, from the message on; the bytes that a
+    conversion writes into the input buffer count, since somebody has to write them."""
     urgency: int = 0
+    """Deadline class of its task: 0 has the longest relative deadline of the process, and each
+    shorter one is a class more. A GPU prefers the stages of the higher."""
     scratch: dict[str, object] = field(default_factory=dict)
+    """Data that one stage leaves for the next (the letterbox geometry, the raw outputs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A run of consecutive work that is not preempted.
+    """A run of consecutive work that is not preempted."""
 
-    Attributes
-    ----------
-    name : str
-        Unique inside its variant.
-    run : callable
-        Does the work; never called from two threads at once for one task.
-    span : int
-        How many of the task's stages it does: a back end may cover several with one run.
-    device : str
-        Where it runs: ``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at
-        once.
-    run_batch : callable or None
-        Does the work for frames of several tasks of one batch group at once; the first is the
-        frame of the task whose stage this is. None where each runs by itself.
-    """
-
-    name: str
+    name: str  # unique inside its variant
     run: Callable[[Work], None]
-    span: int = 1
+    """Does the work; never called from two threads at once for one task."""
+    span: int = 1  # number of the task's stages it does: a back end may cover several with one run
     device: str = "cpu"
+    """``cpu``, ``cuda``, ``dla0``, ... The engine bounds how many run there at once."""
     run_batch: Callable[[Sequence[Work]], None] | None = None
+    """Does the work for frames of several tasks of one batch group at once; the first is the frame
+    of the task whose stage this is. None where each runs by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """One executed stage, or run of stages (``inference-1..4``).
-
-    `batch` says for how many frames at once it ran; its times are those of them all.
-    """
+    """One executed stage, or run of stages (``inference-1..4``)."""
 
     name: str
     variant: str
     start_ns: int
     end_ns: int
-    batch: int = 1
+    batch: int = 1  # frames that it ran for at once; its times are those of them all
 
     @property
     def execution_time_ns(self) -> int:
@@ -112,53 +83,28 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One frame's way through one task, written when the job ends.
-
-    Attributes
-    ----------
-    task, sequence : str, int
-        The task and the frame's number in its stream.
-    variant : str
-        The variant the job ran, or would have run; where stages ran in different ones, their
-        names in the order of their first use, joined by ``+``.
-    outcome, reason : Outcome, str
-        The end; `reason` is a word for skipped, aborted and failed jobs, else empty.
-    capture_ns, release_ns : int
-        When the sensor took the frame, and when the job could first run.
-    start_ns : int or None
-        When its first stage started; None where none did.
-    completion_ns : int
-        When it ended, whatever the outcome.
-    absolute_deadline_ns : int
-        Release plus the task's relative deadline at that moment.
-    waiting_ns : int
-        Time it was ready while every worker was busy with other jobs, or its device was full.
-    lag_ns : int
-        NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran;
-        negative = behind (Bateni & Liu 2020).
-    admission : Admission
-        On what grounds it started.
-    stages : tuple of StageRecord
-        The stages that ran.
-    copied_bytes : int
-        See `Work`.
-    """
+    """One frame's way through one task, written when the job ends."""
 
     task: str
-    sequence: int
+    sequence: int  # the frame's number in its stream
     variant: str
+    """The variant the job ran, or would have run; where stages ran in different ones, their names
+    in the order of their first use, joined by ``+``."""
     outcome: Outcome
-    reason: str
-    capture_ns: int
-    release_ns: int
-    start_ns: int | None
-    completion_ns: int
-    absolute_deadline_ns: int
+    reason: str  # a word for skipped, aborted and failed jobs, else empty
+    capture_ns: int  # when the sensor took the frame
+    release_ns: int  # when the job could first run
+    start_ns: int | None  # when its first stage started; None where none did
+    completion_ns: int  # when it ended, whatever the outcome
+    absolute_deadline_ns: int  # release plus the task's relative deadline at that moment
     waiting_ns: int
+    """Time it was ready while every worker was busy with other jobs, or its device was full."""
     lag_ns: int
+    """NeuOS' LAG at the end: sub-deadlines minus measured times of the stages that ran; negative =
+    behind (Bateni & Liu 2020)."""
     admission: Admission
-    stages: tuple[StageRecord, ...]
-    copied_bytes: int = 0
+    stages: tuple[StageRecord, ...]  # the stages that ran
+    copied_bytes: int = 0  # see `Work`
 
     @property
     def execution_time_ns(self) -> int:
@@ -193,46 +139,23 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskParameters:
-    """What the engine needs to know of a task.
+    """Settings of a task in the engine."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in the engine.
-    deadline_ns : int
-        Relative deadline, from release.
-    period_ns : int
-        Expected time between frames; used by the schedulability verdict only.
-    stages : tuple of str
-        Names of the stages, the same for every variant; between any two of them a job can be
-        aborted, preempted or switched to another variant.
-    variants : tuple of str
-        Names of the variants that may run.
-    variant : str
-        The one that runs now.
-    max_age_ns : int
-        A frame older than this at its release is skipped as stale; 0 = no limit.
-    budget_quantile : float
-        Quantile of the observed stage times that serves as budget, in (0, 1].
-    precedence : int
-        Among equal deadlines the task with the least goes first.
-    priority : int
-        Under the discipline ``priority`` the task with the highest goes first.
-    batch_group : str
-        Tasks of one group run the same model: their stages may run as one batch. Empty = alone.
-    """
-
-    name: str
-    deadline_ns: int
-    period_ns: int
+    name: str  # unique in the engine
+    deadline_ns: int  # relative deadline, from release
+    period_ns: int  # expected time between frames; used by the schedulability verdict only
     stages: tuple[str, ...]
-    variants: tuple[str, ...]
-    variant: str
-    max_age_ns: int = 0
+    """Names of the stages, the same for every variant; between any two of them a job can be
+    aborted, preempted or switched to another variant."""
+    variants: tuple[str, ...]  # names of the variants that may run
+    variant: str  # the one that runs now
+    max_age_ns: int = 0  # a frame older than this at its release is skipped as stale; 0 = no limit
     budget_quantile: float = 0.99
-    precedence: int = 0
-    priority: int = 0
+    """Quantile of the observed stage times that serves as budget, in (0, 1]."""
+    precedence: int = 0  # among equal deadlines the task with the least goes first
+    priority: int = 0  # under the discipline ``priority`` the task with the highest goes first
     batch_group: str = ""
+    """Tasks of one group run the same model: their stages may run as one batch. Empty = alone."""
 
     def __post_init__(self) -> None:
         for key in ("deadline_ns", "period_ns"):

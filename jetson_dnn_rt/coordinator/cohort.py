@@ -66,10 +66,8 @@ class StageSample(NamedTuple):
 
     variant: int
     stage: int
-    clocks: int
-    """Position in the clock table that was in effect at its end."""
-    time_ns: int
-    """Its execution time."""
+    clocks: int  # position in the clock table that was in effect at its end
+    time_ns: int  # its execution time
 
 
 class FrameSample(NamedTuple):
@@ -85,24 +83,18 @@ class Member:
     """A task of the cohort."""
 
     table: TaskTable
-    deadline_ns: int
-    """Its relative deadline now."""
-    configured: int
-    """The variant that its parameter names."""
-    usable: tuple[bool, ...]
-    """For each variant whether it is loaded and was not withdrawn."""
+    deadline_ns: int  # its relative deadline now
+    configured: int  # the variant that its parameter names
+    usable: tuple[bool, ...]  # whether each variant is loaded and was not withdrawn
     active: bool = False
     """A frame of it waits or is in flight; without one `started` to `stage` mean nothing."""
-    started: bool = False
-    """That frame has begun."""
+    started: bool = False  # that frame has begun
     release_ns: int = 0
     absolute_deadline_ns: int = 0
-    stage: int = 0
-    """The stage that it runs next, or runs now."""
+    stage: int = 0  # the stage that it runs next, or runs now
     running_since_ns: int | None = None
     """Begin of the running stage; None while none of its stages runs."""
-    variant: int = 0
-    """The variant last chosen for it."""
+    variant: int = 0  # the variant last chosen for it
     lag_ns: int = 0
     """LAG at its last boundary, which is one of the frame before until this one passed its first;
     negative = behind. Measured from boundary to boundary: waiting counts, as in the paper."""
@@ -125,32 +117,24 @@ class Cohort:
     """Everything a policy may look at."""
 
     clock_table: ClockTable
-    members: list[Member]
-    """The tasks, in a fixed order."""
-    workers: int
-    """Stages that can run side by side."""
+    members: list[Member]  # the tasks, in a fixed order
+    workers: int  # stages that can run side by side
     interference: tuple[float, ...]
     """``[n - 1]``: slow-down of a stage when n run side by side; the last one holds for more."""
-    clocks: int
-    """Position that is in effect."""
-    clocks_target: int
-    """Position that was asked for last."""
-    clocks_at_ns: int = 0
-    """When that one takes (or took) effect."""
+    clocks: int  # position that is in effect
+    clocks_target: int  # position that was asked for last
+    clocks_at_ns: int = 0  # when that one takes (or took) effect
     deciding: int = -1
     """The member at whose boundary this is; -1 when a frame ended and none takes its place."""
-    memory: object = None
-    """What the policy's last decision carried; None at first."""
+    memory: object = None  # ``Decision.memory`` of the last decision; None at first
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants."""
+    """A policy's choice of variants and clocks."""
 
     variants: tuple[int, ...]
-    """For each member the variant of its next stage. Only that of ``cohort.deciding`` is used now;
+    """Variant of each member's next stage. Only that of ``cohort.deciding`` is used now;
     the others are asked again at their own boundaries."""
-    clocks: int
-    """Position in the clock table."""
-    memory: object = None
-    """What the policy is to find in ``cohort.memory`` next time; frozen."""
+    clocks: int  # position in the clock table
+    memory: object = None  # for ``cohort.memory`` at the next decision; frozen

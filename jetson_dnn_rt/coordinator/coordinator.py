@@ -1,8 +1,8 @@
 """The coordinator: keeps the cohort's state and asks the policy at every stage boundary.
 
-It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages, so
-nothing waits, allocates much, or touches the clocks: what the policy wants of them goes to
-``request_clocks``, whose owner changes them elsewhere.
+It is the engine's `Selector`. Everything here runs under the driver's lock, between two stages:
+nothing waits, allocates much, or touches the clocks. The wanted clocks go to ``request_clocks``,
+whose owner changes them elsewhere.
 """
 
 from __future__ import annotations
@@ -26,19 +26,16 @@ RequestClocks = Callable[[int, int], int]
 
 @dataclass(slots=True)
 class _Tracked:
-    """What the coordinator itself keeps of a member."""
+    """The coordinator's own state of a member."""
 
     position: int
     member: Member
     variants: dict[str, int]
     medians_ns: list[list[int]]
     state: TaskState | None = None
-    job: Job | None = None
-    """The task's present frame."""
-    executed_ns: int = 0
-    """Execution time of the frame in flight."""
-    expected_ns: float = 0.0
-    """The same stages by the profile, at the clocks that were in effect."""
+    job: Job | None = None  # the task's present frame
+    executed_ns: int = 0  # execution time of the frame in flight
+    expected_ns: float = 0.0  # profiled time of the same stages, at the clocks that were in effect
     scales_seen: dict[int, dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def scales(self, clocks: int) -> dict[str, tuple[float, ...]]:
@@ -51,7 +48,7 @@ class _Tracked:
         return self.scales_seen[clocks]
 
     def keep(self) -> str:
-        """What the task ran last, or is set to, where no policy chooses."""
+        """The variant where no policy chooses: that of the last run, else the configured one."""
         member = self.member
         return member.table.variants[member.variant if member.stages_done else member.configured]
 
@@ -60,26 +57,10 @@ class Coordinator:
     """Selects variants and clocks for all tasks together.
 
     A task without a table runs the variant that it is set to. Not thread-safe: the driver's lock
-    is held around every call.
-
-    Parameters
-    ----------
-    clock_table : ClockTable
-        The clocks to choose from.
-    tables : sequence of TaskTable
-        The cohort.
-    policy : Policy
-        Made for these tables.
-    workers : int
-        Stages that run side by side.
-    interference : sequence of float
-        Slow-down of a stage with 1, 2, ... of them side by side.
-    clocks : int
-        Position that is in effect at first; the fastest by default.
-    request_clocks : callable, optional
-        Changes the clocks; without it they stay as they are.
-    timer : callable, optional
-        Returns nanoseconds; with it `decision_times_ns` holds the time of every decision.
+    is held around every call. `workers` stages run side by side, `interference` is the slow-down
+    with 1, 2, ... of them. `clocks` is the position in effect at first, by default the fastest;
+    without `request_clocks` they stay as they are. With a `timer`, which returns nanoseconds,
+    `decision_times_ns` holds the time of every decision.
     """
 
     def __init__(
@@ -107,17 +88,14 @@ class Coordinator:
             raise ValueError(f"each task has one table: {[table.task for table in tables]}")
         self.cohort = Cohort(clock_table, members, workers, tuple(interference), present, present)
         self.policy = policy
-        self.decisions = 0
-        """Number of times the policy was asked."""
-        self.switches = 0
-        """Number of times a frame went on in another variant."""
+        self.decisions = 0  # number of times the policy was asked
+        self.switches = 0  # number of times a frame went on in another variant
         self.failure = ""
         """Why the policy was set aside, empty as long as it works: it raised `FAILURES` times.
-        Without it the tasks go on in the variants that they ran last, at the fastest clocks; so
+        Without it the tasks stay in the variants that they ran last, at the fastest clocks; so
         does the frame at which it raised before."""
         self._failures = 0
-        self._seen_ns = 0
-        """The time of the last call that had one."""
+        self._seen_ns = 0  # the time of the last call that had one
         self.decision_times_ns: list[int] = []
         self._request_clocks = request_clocks
         self._timer = timer
@@ -140,7 +118,7 @@ class Coordinator:
     # -- the engine's questions ----------------------------------------------------------------
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """Ask the policy about the stage that the job runs next."""
+        """Return the policy's variant for the job's next stage."""
         task = self._tracked.get(job.task)
         if task is None:
             return self._static.choose(state, job, now_ns)
@@ -160,7 +138,7 @@ class Coordinator:
         return task.keep()
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """What the policy may yet choose; where it does not choose, the one variant."""
+        """Return what the policy may yet choose; where it does not choose, the one variant."""
         task = self._tracked.get(job.task)
         if task is not None:
             self._meet(task, state)
@@ -178,7 +156,7 @@ class Coordinator:
     # -- what happens --------------------------------------------------------------------------
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
-        """A frame was let in."""
+        """A frame was admitted."""
         task = self._tracked.get(job.task)
         if task is None:
             return
@@ -259,7 +237,7 @@ class Coordinator:
     # -- inside --------------------------------------------------------------------------------
 
     def _meet(self, task: _Tracked, state: TaskState) -> None:
-        """The engine has this task; it is made anew when a node is configured again."""
+        """Take note of the engine's task, which is new when a node is configured again."""
         if task.state is not state:
             task.state = state
             self._scale(task, state)
@@ -286,7 +264,7 @@ class Coordinator:
         )
 
     def _settle(self, now_ns: int) -> None:
-        """Clocks that were asked for come into effect."""
+        """Take note of requested clocks that are in effect by now."""
         self._seen_ns = now_ns
         cohort = self.cohort
         if cohort.clocks != cohort.clocks_target and now_ns >= cohort.clocks_at_ns:
@@ -315,7 +293,7 @@ class Coordinator:
         begin_ns = self._timer() if self._timer else 0
         try:
             decision = self.policy.decide(cohort, now_ns)
-        except Exception as error:  # the frames go on whatever a policy does
+        except Exception as error:  # no frame is lost to a policy
             self._set_back(error, now_ns)
             return None
         if self._timer:
@@ -327,7 +305,7 @@ class Coordinator:
         return decision
 
     def _set_back(self, error: Exception, now_ns: int) -> None:
-        """The policy raised; at the second time it is set aside."""
+        """Count an exception of the policy, and set it aside at the second."""
         FAULTS.note("coordinator policy", error)
         self._failures += 1
         if self._failures < FAILURES:

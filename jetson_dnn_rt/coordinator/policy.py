@@ -31,7 +31,7 @@ class PolicySettings:
 
     @classmethod
     def of(cls, config: CoordinatorConfig) -> PolicySettings:
-        """What the user has set."""
+        """Take over what the user has set."""
         return cls(
             config.confidence,
             config.accuracy_floor,
@@ -56,13 +56,11 @@ class Policy(ABC):
     """Decides variants and clocks of a cohort.
 
     A policy is a file in `jetson_dnn_rt.coordinator.policies` with a subclass that has `decide`,
-    and a line in `jetson_dnn_rt.coordinator.registry`. It is made anew, off the hot path, whenever
-    tasks, tables or settings change: what takes time belongs into `prepare`, what is decided
-    afterwards is a look-up.
+    and a line in `jetson_dnn_rt.coordinator.registry`. A new one is made, off the hot path, when
+    tasks, tables or settings change: slow work belongs in `prepare`, decisions are look-ups.
     """
 
-    adjusts_clocks = False
-    """Whether ``Decision.clocks`` counts; else the clocks stay as they are."""
+    adjusts_clocks = False  # whether ``Decision.clocks`` counts; else the clocks stay as they are
     clocks_at_boundaries = False
     """Whether the clocks follow at every stage boundary, as PredJoule has it; else at the start
     and the end of frames only (DESIGN 4.3: a change takes milliseconds)."""

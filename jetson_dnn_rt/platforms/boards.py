@@ -1,7 +1,7 @@
-"""What is known of each Jetson: clock tables, power modes, and how its rails add up.
+"""Data of each Jetson: clock tables, power modes, and how its rails add up.
 
-On a board everything it tells itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
-it; what is here is what it does not tell, and the spaces that simulations and tests run on.
+Everything that a board reports itself (tables of CPU and GPU, ``/etc/nvpmodel.conf``) is read from
+it; here is the rest, and the spaces that simulations and tests run on.
 Sources: NVIDIA's kernels and nvpmodel files; the spaces of the TX2 and the AGX Xavier are those of
 NeuOS (Bateni & Liu, ATC 2020), which counts 11,760 and 51,968 configurations.
 """
@@ -12,12 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from jetson_dnn_rt.platforms.clocks import (
-    ClockConfiguration,
-    ClockDomain,
-    ClockOption,
-    ClockSpace,
-)
+from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 
 TX2_CPU_MHZ = (345.6, 652.8, 960.0, 1267.2, 1574.4, 1881.6, 2035.2)
 """Every other of the 12 steps of the A57 and the Denver cores; NeuOS's choice."""
@@ -59,22 +54,14 @@ def tx2_space() -> ClockSpace:
 def xavier_space(*, masks: bool = True) -> ClockSpace:
     """AGX Xavier: 29 CPU clocks, which of 7 cores are on besides the first, 14 GPU clocks.
 
-    Parameters
-    ----------
-    masks : bool
-        Count every set of cores apart, as NeuOS does: 51,968 configurations. The cores are
-        alike, so that only 3,248 differ: those are what remains with False.
+    With `masks` every set of cores counts apart, as in NeuOS: 51,968 configurations. The cores are
+    alike, so that only 3,248 differ: those remain without.
     """
     if masks:
         # The first core cannot be switched off.
         sets = [(others << 1) | 1 for others in range(1 << 7)]
-        cpu = tuple(
-            sorted(
-                ClockOption(round(mhz * 1e6), mask.bit_count(), mask)
-                for mhz in XAVIER_CPU_MHZ
-                for mask in sets
-            )
-        )
+        hertz = [round(mhz * 1e6) for mhz in XAVIER_CPU_MHZ]
+        cpu = tuple(sorted(ClockOption(hz, m.bit_count(), m) for hz in hertz for m in sets))
     else:
         cpu = make_options(XAVIER_CPU_MHZ, range(1, 9))
     return ClockSpace([ClockDomain("cpu", cpu), ClockDomain("gpu", make_options(XAVIER_GPU_MHZ))])
@@ -104,25 +91,16 @@ def _orin_space(
 
 @dataclass(frozen=True, slots=True)
 class PowerMode:
-    """A power mode of nvpmodel: what each domain may have at most.
+    """A power mode of nvpmodel: the upper limit of each domain."""
 
-    Attributes
-    ----------
-    name : str
-        Of the mode: MAXN, MAXQ, 15W, ...
-    limits : mapping of str to ClockOption
-        By domain; one that is not there is not limited. Frequency 0 = off.
-    """
-
-    name: str
+    name: str  # MAXN, MAXQ, 15W, ...
     limits: Mapping[str, ClockOption] = field(default_factory=lambda: MappingProxyType({}))
+    """Limits by domain; one that is missing is not limited. Frequency 0 = off."""
 
     def index(self, space: ClockSpace) -> int:
         """The configuration of `space` nearest to everything at this mode's limits."""
-        configuration: ClockConfiguration = tuple(
-            self.limits.get(domain.name, domain.options[-1]) for domain in space.domains
-        )
-        return space.nearest(configuration)
+        limits = (self.limits.get(domain.name, domain.options[-1]) for domain in space.domains)
+        return space.nearest(tuple(limits))
 
 
 def _mode(name: str, **limits: tuple[float, int]) -> PowerMode:
@@ -134,30 +112,17 @@ def _mode(name: str, **limits: tuple[float, int]) -> PowerMode:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A Jetson.
+    """A Jetson."""
 
-    Attributes
-    ----------
-    name : str
-        "tx2", "agx-xavier", ...
-    title : str
-        Its name for people.
-    models : tuple of str
-        A board is this one when one of them is in its model's name; the first board that fits.
-    emc_mhz : tuple of float
-        Rates of the memory, MHz; the board itself tells the least and the greatest only.
-    total_rails : tuple of str
-        The rails whose sum is the whole board; empty = all there are.
-    modes : tuple of PowerMode
-        As delivered; a board's own nvpmodel.conf comes first.
-    """
-
-    name: str
-    title: str
+    name: str  # "tx2", "agx-xavier", ...
+    title: str  # its name for people
     models: tuple[str, ...]
+    """A board is this one when one of them is in its model's name; the first board that fits."""
     emc_mhz: tuple[float, ...]
-    total_rails: tuple[str, ...]
+    """Rates of the memory; the board itself tells the least and the greatest only."""
+    total_rails: tuple[str, ...]  # the rails whose sum is the whole board; empty = all there are
     modes: tuple[PowerMode, ...] = (PowerMode("MAXN"),)
+    """As delivered; a board's own nvpmodel.conf comes first."""
 
 
 BOARDS = (
@@ -228,21 +193,9 @@ def find_board(model: str) -> Board:
 
 
 def preset_index(board: str, mode: str, space: ClockSpace) -> int:
-    """The configuration of `space` nearest to a power mode as delivered.
+    """The configuration of `space` nearest to a power mode of a board as delivered.
 
-    Parameters
-    ----------
-    board : str
-        `Board.name`.
-    mode : str
-        `PowerMode.name`.
-    space : ClockSpace
-        Of that board; domains that it lacks are left out.
-
-    Raises
-    ------
-    ValueError
-        There is no such board, or it has no such mode.
+    Domains that the space lacks are left out. ValueError: no such board, or it has no such mode.
     """
     boards = {each.name: each for each in BOARDS}
     if board not in boards:

@@ -1,4 +1,4 @@
-"""Clock configurations: what a board can be set to, numbered.
+"""Clock configurations of a board, numbered.
 
 A board has clock domains (CPU, GPU, memory), each with the options it offers; a configuration is
 one option of each. The space of all of them is numbered like a number with mixed radix: the last
@@ -7,7 +7,7 @@ domain counts fastest, 0 is the slowest option everywhere and the last number th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,29 +18,19 @@ import numpy.typing as npt
 
 DELAYS_NS = {"gpu": 5_000_000, "emc": 8_000_000}
 """Time until a new clock takes effect, measured on an Orin Nano (arXiv 2606.16106)."""
-CPU_DELAY_NS = 1_000_000
-"""The same for CPU domains, whatever their name."""
+CPU_DELAY_NS = 1_000_000  # delay of CPU domains, whatever their name
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClockOption:
-    """One thing a domain can be set to.
+    """One setting of a domain."""
 
-    Attributes
-    ----------
-    frequency_hz : int
-        Clock; 0 = the domain is off.
-    cores : int
-        Cores that are on; 0 = the domain has none to switch, or is off.
-    mask : int
-        Which cores (bit n: the n-th of the domain), only where masks are counted apart; else 0.
-    """
-
-    frequency_hz: int
-    cores: int = 0
+    frequency_hz: int  # clock; 0 = the domain is off
+    cores: int = 0  # cores that are on; 0 = the domain has none to switch, or is off
     mask: int = 0
+    """Which cores (bit n: the n-th of the domain), only where masks are counted apart; else 0."""
 
     def __post_init__(self) -> None:
         for name in ("frequency_hz", "cores", "mask"):
@@ -56,21 +46,13 @@ ClockConfiguration: TypeAlias = tuple[ClockOption, ...]
 
 @dataclass(frozen=True, slots=True)
 class ClockDomain:
-    """What is clocked together.
-
-    Attributes
-    ----------
-    name : str
-        "cpu", "little", "big", "gpu" or "emc" (memory); "cpu1", ... where a board has more.
-    options : tuple of ClockOption
-        Slow to fast: rising in (frequency, cores, mask), each once.
-    delay_ns : int
-        From a write until the clock has its new value; -1 = the default of the domain's kind.
-    """
+    """Parts of a board that are clocked together."""
 
     name: str
-    options: tuple[ClockOption, ...]
+    """"cpu", "little", "big", "gpu" or "emc" (memory); "cpu1", ... where a board has more."""
+    options: tuple[ClockOption, ...]  # slow to fast: rising in (frequency, cores, mask), each once
     delay_ns: int = -1
+    """Time from a write until the clock has its new value; -1 = the default of its kind."""
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -96,25 +78,18 @@ class ClockDomain:
 
 
 class ClockSpace(Sequence[ClockConfiguration]):
-    """All configurations of some domains, numbered.
+    """All configurations of some domains of different names, numbered.
 
-    Parameters
-    ----------
-    domains : iterable of ClockDomain
-        Names differ. Without any the space has one configuration, the empty one: fixed clocks.
-
-    Attributes
-    ----------
-    domains : tuple of ClockDomain
+    Without any domain it has one configuration, the empty one: fixed clocks.
     """
 
     slowest = 0
 
     def __init__(self, domains: Iterable[ClockDomain]) -> None:
         self.domains = tuple(domains)
-        names = [domain.name for domain in self.domains]
-        if len(set(names)) != len(names):
-            raise ValueError(f"domains {names} must have different names")
+        self.names = tuple(domain.name for domain in self.domains)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"domains {list(self.names)} must have different names")
         strides = []
         count = 1
         for domain in reversed(self.domains):
@@ -122,33 +97,19 @@ class ClockSpace(Sequence[ClockConfiguration]):
             count *= len(domain.options)
         self._strides = tuple(reversed(strides))
         self._count = count
+        self.fastest = count - 1
         self._digits = [
             {option: digit for digit, option in enumerate(domain.options)}
             for domain in self.domains
         ]
-
-    @property
-    def fastest(self) -> int:
-        """The number of the configuration with the fastest option of every domain."""
-        return self._count - 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the domains."""
-        return tuple(domain.name for domain in self.domains)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> ClockConfiguration:  # type: ignore[override]
         """The configuration with this number."""
-        digits = self.digits(index)
-        return tuple(
-            domain.options[digit] for domain, digit in zip(self.domains, digits, strict=True)
-        )
-
-    def __iter__(self) -> Iterator[ClockConfiguration]:
-        return (self[index] for index in range(self._count))
+        pairs = zip(self.domains, self.digits(index), strict=True)
+        return tuple(domain.options[digit] for domain, digit in pairs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClockSpace) and self.domains == other.domains
@@ -160,24 +121,9 @@ class ClockSpace(Sequence[ClockConfiguration]):
         sizes = ", ".join(f"{domain.name}: {len(domain.options)}" for domain in self.domains)
         return f"ClockSpace({sizes})"
 
-    def __contains__(self, configuration: object) -> bool:
-        return (
-            isinstance(configuration, tuple)
-            and len(configuration) == len(self.domains)
-            and all(
-                option in known for option, known in zip(configuration, self._digits, strict=True)
-            )
-        )
-
     def digits(self, index: int) -> tuple[int, ...]:
-        """The option's index in each domain, of the configuration with this number.
-
-        Raises
-        ------
-        IndexError
-            Outside 0 .. len - 1.
-        """
-        # No counting from the end: a negative number here is a "none" that was not looked at.
+        """The option's index in each domain, of the configuration with this number."""
+        # No counting from the end: a negative number here is a "none" that nobody checked.
         if not 0 <= index < self._count:
             raise IndexError(f"clock configuration {index} of {self._count}")
         digits = []
@@ -187,43 +133,30 @@ class ClockSpace(Sequence[ClockConfiguration]):
         return tuple(digits)
 
     def number(self, digits: Sequence[int]) -> int:
-        """The number of the configuration with these options, by their index in each domain.
-
-        Raises
-        ------
-        IndexError
-            A domain has no such option.
-        """
+        """The number of the configuration with these options, by their index in each domain."""
         for domain, digit in zip(self.domains, digits, strict=True):
             if not 0 <= digit < len(domain.options):
                 raise IndexError(f"option {digit} of {len(domain.options)} of {domain.name}")
         return sum(s * d for s, d in zip(self._strides, digits, strict=True))
 
     def index(self, configuration: ClockConfiguration) -> int:  # type: ignore[override]
-        """The number of this configuration.
-
-        Raises
-        ------
-        ValueError
-            It is not one of this space; `nearest` finds the one most like it.
-        """
-        if configuration not in self:
-            raise ValueError(f"{format_clocks(self.names, configuration)} is not in {self!r}")
-        return self.number(
-            [known[option] for option, known in zip(configuration, self._digits, strict=True)]
-        )
+        """The number of this configuration; ValueError when it is not in the space."""
+        known = zip(self._digits, configuration, strict=True)
+        try:
+            return self.number([digits[option] for digits, option in known])
+        except KeyError:
+            raise ValueError(
+                f"{format_clocks(self.names, configuration)} is not in {self!r}"
+            ) from None
 
     def nearest(self, configuration: ClockConfiguration) -> int:
         """The number of the configuration most like this one (clocks read from a board)."""
-        return self.number(
-            [
-                domain.nearest(option)
-                for domain, option in zip(self.domains, configuration, strict=True)
-            ]
-        )
+        pairs = zip(self.domains, configuration, strict=True)
+        return self.number([domain.nearest(option) for domain, option in pairs])
 
     @cached_property
-    def _option_indices(self) -> IntArray:
+    def option_indices(self) -> IntArray:
+        """`digits` of every configuration, int64 [configurations, domains], read-only."""
         numbers = np.arange(self._count, dtype=np.int64)[:, np.newaxis]
         strides = np.array(self._strides, dtype=np.int64)
         sizes = np.array([len(domain.options) for domain in self.domains], dtype=np.int64)
@@ -231,57 +164,29 @@ class ClockSpace(Sequence[ClockConfiguration]):
         digits.flags.writeable = False
         return digits
 
-    def option_indices(self) -> IntArray:
-        """`digits` of every configuration.
-
-        Returns
-        -------
-        numpy.ndarray of int64, shape [configurations, domains]
-            Read-only: it is kept.
-        """
-        return self._option_indices
-
     def frequencies_hz(self) -> IntArray:
-        """Clocks of every configuration; 0 = off.
-
-        Returns
-        -------
-        numpy.ndarray of int64, shape [configurations, domains]
-        """
+        """Clocks of every configuration, [configurations, domains]; 0 = off."""
         return self._gather("frequency_hz")
 
     def core_counts(self) -> IntArray:
-        """Cores that are on in every configuration; 0 where a domain has none to switch.
-
-        Returns
-        -------
-        numpy.ndarray of int64, shape [configurations, domains]
-        """
+        """Cores that are on, [configurations, domains]; 0 where a domain has none to switch."""
         return self._gather("cores")
 
     def _gather(self, field: str) -> IntArray:
         values = np.empty((self._count, len(self.domains)), dtype=np.int64)
         for column, domain in enumerate(self.domains):
             table = np.array([getattr(option, field) for option in domain.options], dtype=np.int64)
-            values[:, column] = table[self._option_indices[:, column]]
+            values[:, column] = table[self.option_indices[:, column]]
         return values
 
     def describe(self, index: int) -> str:
-        """For people: ``cpu 2035.2 MHz x4, gpu 1300.5 MHz, emc 1866 MHz``."""
+        """Describe a configuration: ``cpu 2035.2 MHz x4, gpu 1300.5 MHz, emc 1866 MHz``."""
         return format_clocks(self.names, self[index])
 
     def delay_ns(self, before: int, after: int) -> int:
-        """From the write until all of `after` is in effect: the slowest of what changes."""
-        return max(
-            (
-                domain.delay_ns
-                for domain, a, b in zip(
-                    self.domains, self.digits(before), self.digits(after), strict=True
-                )
-                if a != b
-            ),
-            default=0,
-        )
+        """Time from the write until all of `after` is in effect: that of the slowest change."""
+        changes = zip(self.domains, self.digits(before), self.digits(after), strict=True)
+        return max((domain.delay_ns for domain, a, b in changes if a != b), default=0)
 
 
 def format_clocks(names: Sequence[str], configuration: ClockConfiguration) -> str:

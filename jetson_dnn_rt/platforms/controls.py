@@ -1,4 +1,4 @@
-"""One control for each clock domain: what the kernel offers, reads and takes.
+"""Controls of clock domains: what the kernel offers, reads and takes.
 
 A clock is set by narrowing the kernel's limits to one value (least = greatest), whatever the
 governor is: less is changed, and less is to be given back, than with the governor ``userspace``.
@@ -16,64 +16,39 @@ from dataclasses import dataclass
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.boards import make_options
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption
-from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.platforms.limits import EMC, Limits
+from jetson_dnn_rt.platforms.files import EMC, Limits, SystemFiles
 
 CPUS = "sys/devices/system/cpu"
 EMC_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 
+CPU_STEPS, CPU_STEP_KHZ = 8, 100_000
+"""Frequencies that are offered where the driver has no table, and their rounding."""
+
 
 class Control(ABC):
-    """What sets one domain.
-
-    Attributes
-    ----------
-    domain : ClockDomain
-    paths : tuple of str
-        Every file that `write` may change.
-    """
+    """Reads and sets one domain; PlatformError when the kernel does not let it."""
 
     domain: ClockDomain
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # every file that `write` may change
 
     @abstractmethod
     def read(self) -> ClockOption:
-        """What runs now, throttled or not.
-
-        Raises
-        ------
-        PlatformError
-            It cannot be read.
-        """
+        """The present option, throttled or not."""
 
     @abstractmethod
     def setting(self) -> ClockOption | None:
-        """What the kernel was told, and kept; None where the clock is not set to one value."""
+        """The option that is set in the kernel; None where the clock is not set to one value."""
 
     @abstractmethod
     def write(self, option: ClockOption) -> None:
-        """Set it.
-
-        Raises
-        ------
-        PlatformError
-            The kernel refuses.
-        """
+        """Set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuPolicy:
-    """Cores that the kernel clocks together, those that were on at the start.
+    """Cores that the kernel clocks together, those that were on at the start."""
 
-    Attributes
-    ----------
-    path : str
-        Its folder.
-    cpus : tuple of int
-        Numbers of the cores.
-    """
-
-    path: str
+    path: str  # its folder
     cpus: tuple[int, ...]
 
     @property
@@ -85,16 +60,8 @@ class CpuPolicy:
 class CpuControl(Control):
     """Cores of one kind: one frequency for all of them, and how many are on.
 
-    Parameters
-    ----------
-    files : SystemFiles
-    name : str
-        Of the domain.
-    policies : sequence of CpuPolicy
-    frequencies_hz : iterable of int
-    switch_cores : bool
-        Whether cores may be switched off. The machine's first one, and any other that the kernel
-        does not allow to be, stays on.
+    With `switch_cores` cores may be switched off, but for the machine's first one, and any other
+    that the kernel keeps on.
     """
 
     def __init__(
@@ -109,7 +76,7 @@ class CpuControl(Control):
         self._files = files
         self._policies = tuple(policies)
         self.cpus = tuple(sorted(cpu for policy in policies for cpu in policy.cpus))
-        switches = [_online(cpu) for cpu in self.cpus] if switch_cores else []
+        switches = [f"{CPUS}/cpu{cpu}/online" for cpu in self.cpus] if switch_cores else []
         self._switches = {
             cpu: path
             for cpu, path in zip(self.cpus, switches, strict=False)
@@ -130,13 +97,11 @@ class CpuControl(Control):
     def read(self) -> ClockOption:
         """The slowest of the cores that are on, and how many are on."""
         on = self._find_on()
-        clocks = []
-        for policy in self._policies:
-            if not on.isdisjoint(policy.cpus):
-                value = self._files.read_int(f"{policy.path}/scaling_cur_freq")
-                if value is None:
-                    raise PlatformError(f"cannot read {policy.path}/scaling_cur_freq")
-                clocks.append(value * 1000)
+        clocks = [
+            _read(self._files, f"{policy.path}/scaling_cur_freq") * 1000
+            for policy in self._policies
+            if not on.isdisjoint(policy.cpus)
+        ]
         return self._option(min(clocks, default=0), on)
 
     def setting(self) -> ClockOption | None:
@@ -178,15 +143,7 @@ class CpuControl(Control):
 
 
 class GpuControl(Control):
-    """A GPU behind devfreq.
-
-    Parameters
-    ----------
-    files : SystemFiles
-    path : str
-        Its folder in ``sys/class/devfreq``.
-    frequencies_hz : iterable of int
-    """
+    """A GPU behind devfreq; `path` is its folder in ``sys/class/devfreq``."""
 
     def __init__(self, files: SystemFiles, path: str, frequencies_hz: Iterable[int]) -> None:
         self._files = files
@@ -197,10 +154,7 @@ class GpuControl(Control):
 
     def read(self) -> ClockOption:
         """The frequency now; 0 while the GPU is gated."""
-        value = self._files.read_int(f"{self._path}/cur_freq")
-        if value is None:
-            raise PlatformError(f"cannot read {self._path}/cur_freq")
-        return ClockOption(value)
+        return ClockOption(_read(self._files, f"{self._path}/cur_freq"))
 
     def setting(self) -> ClockOption | None:
         """The one frequency that the limits allow."""
@@ -217,11 +171,6 @@ class EmcControl(Control):
 
     The rate is kept by locking it: else the kernel's bandwidth manager changes it at its next
     request.
-
-    Parameters
-    ----------
-    files : SystemFiles
-    frequencies_hz : iterable of int
     """
 
     def __init__(self, files: SystemFiles, frequencies_hz: Iterable[int]) -> None:
@@ -231,10 +180,7 @@ class EmcControl(Control):
 
     def read(self) -> ClockOption:
         """The rate now."""
-        value = self._files.read_int(f"{EMC}/rate")
-        if value is None:
-            raise PlatformError(f"cannot read {EMC}/rate")
-        return ClockOption(value)
+        return ClockOption(_read(self._files, f"{EMC}/rate"))
 
     def setting(self) -> ClockOption | None:
         """The rate, where it is locked."""
@@ -248,5 +194,65 @@ class EmcControl(Control):
         self._files.write(f"{EMC}/rate", option.frequency_hz)
 
 
-def _online(cpu: int) -> str:
-    return f"{CPUS}/cpu{cpu}/online"
+def _read(files: SystemFiles, path: str) -> int:
+    value = files.read_int(path)
+    if value is None:
+        raise PlatformError(f"cannot read {path}")
+    return value
+
+
+def find_cpu_controls(files: SystemFiles, *, switch_cores: bool) -> list[CpuControl]:
+    """Make one control for each kind of core: same make, same table of frequencies.
+
+    One is named "cpu", two "little" and "big", more "cpu0", "cpu1", ...
+    """
+    kinds: dict[tuple[str, tuple[int, ...]], list[CpuPolicy]] = {}
+    for path in files.glob(f"{CPUS}/cpufreq/policy[0-9]*"):
+        # Cores that are on: those that the power mode has switched off stay off.
+        cpus = [int(word) for word in (files.read(f"{path}/affected_cpus") or "").split()]
+        table = _read_table(files, path)
+        if cpus and table:
+            key = (_read_make(files, cpus[0]), table)
+            kinds.setdefault(key, []).append(CpuPolicy(path, tuple(cpus)))
+
+    def rank(kind: tuple[str, tuple[int, ...]]) -> tuple[bool, int, bool]:
+        # The Denver cores of the TX2 have the clocks of its A57, and do more with them.
+        return "denver" in kind[0], kind[1][-1], kinds[kind][0].cpus[0] != 0
+
+    controls = []
+    names = _name_domains(len(kinds))
+    for name, kind in zip(names, sorted(kinds, key=rank), strict=True):
+        policies = kinds[kind]
+        limit = min(policy.limits.greatest_hz(files) or kind[1][-1] * 1000 for policy in policies)
+        allowed = [khz * 1000 for khz in kind[1] if khz * 1000 <= limit] or [kind[1][0] * 1000]
+        controls.append(CpuControl(files, name, policies, allowed, switch_cores=switch_cores))
+    return controls
+
+
+def _read_table(files: SystemFiles, path: str) -> tuple[int, ...]:
+    """Frequencies, kHz, rising; evenly spaced ones where the driver has no table."""
+    words = (files.read(f"{path}/scaling_available_frequencies") or "").split()
+    if words and all(word.isdigit() for word in words):
+        return tuple(sorted({int(word) for word in words}))
+    least = files.read_int(f"{path}/cpuinfo_min_freq")
+    greatest = files.read_int(f"{path}/cpuinfo_max_freq")
+    if not least or not greatest or greatest < least:
+        return ()
+    steps = range(CPU_STEPS)
+    raw = [least + (greatest - least) * step / (CPU_STEPS - 1) for step in steps]
+    inner = {round(khz / CPU_STEP_KHZ) * CPU_STEP_KHZ for khz in raw[1:-1]}
+    return tuple(sorted({least, greatest, *(khz for khz in inner if least < khz < greatest)}))
+
+
+def _read_make(files: SystemFiles, cpu: int) -> str:
+    for path in ("of_node/compatible", "regs/identification/midr_el1"):
+        text = files.read(f"{CPUS}/cpu{cpu}/{path}")
+        if text:
+            return text
+    return ""
+
+
+def _name_domains(count: int) -> Sequence[str]:
+    if count <= 1:
+        return ("cpu",)[:count]
+    return ("little", "big") if count == 2 else [f"cpu{number}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""Find out what machine this is."""
+"""Detection of the machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from pathlib import Path
 
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
 from jetson_dnn_rt.platforms.jetson import JetsonPlatform, is_jetson
 from jetson_dnn_rt.platforms.linux import LinuxPlatform, has_clocks_or_power
 from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
-from jetson_dnn_rt.platforms.platform import Platform
-from jetson_dnn_rt.platforms.power import Meter, NoMeter
+from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 
 THIS_MACHINE = Path("/")
-NO_CLOCKS = "no clocks to be seen (virtual machine?)"
+NO_CLOCKS = "no clocks are visible (virtual machine?)"
 
 
 def detect(
@@ -25,26 +23,13 @@ def detect(
     switch_cores: bool = True,
     files: SystemFiles | None = None,
 ) -> Platform:
-    """The platform of this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed.
+    """Open this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed clocks.
 
-    Parameters
-    ----------
-    root : pathlib.Path
-        Where its kernel's files are; another folder stands for another machine.
-    allow_writes : bool
-        Set clocks, where this process has the right to. Without it nothing is ever written.
-    state_dir : pathlib.Path, optional
-        For the file from which the clocks come back after the process; ``/run/jetson_dnn_rt``
-        below `root` when not given.
-    switch_cores : bool
-        Whether cores of a Jetson may be switched off.
-    files : SystemFiles, optional
-        What reads and writes below `root`.
-
-    Returns
-    -------
-    Platform
-        `close` it, or use it in a ``with`` statement.
+    `close` the platform, or use it in a ``with`` statement. `root` is that of the kernel's files,
+    which `files` reads and writes; another folder stands for another machine. With `allow_writes`
+    clocks can be set, where this process has the right to; without it nothing is ever written.
+    From a file in `state_dir`, by default ``/run/jetson_dnn_rt`` below the root, the clocks are
+    restored after the process. `switch_cores`: cores of a Jetson may be switched off.
     """
     files = SystemFiles(root) if files is None else files
     if is_jetson(files):
@@ -58,10 +43,13 @@ def detect(
         except PlatformError as error:
             lack = str(error)
     if has_clocks_or_power(files):
-        meters: list[Meter] = [] if gpu is None else [gpu]
-        if lack:
-            meters.append(NoMeter((f"power of the GPU: {lack}",)))
-        return LinuxPlatform(files, allow_writes=allow_writes, state_dir=state_dir, meters=meters)
+        return LinuxPlatform(
+            files,
+            allow_writes=allow_writes,
+            state_dir=state_dir,
+            meters=[] if gpu is None else [gpu],
+            notes=[f"power of the GPU: {lack}"] if lack else [],
+        )
     if gpu is not None:
         return gpu
     return FixedPlatform(f"no cpufreq, and the GPU cannot be read: {lack}" if lack else NO_CLOCKS)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.safety.small_files import read_bytes
+
+EMC = "sys/kernel/debug/bpmp/debug/clk/emc"  # folder of the memory's clock
 
 WRITABLE = tuple(
     re.compile(pattern)
     for pattern in (
-        # Not the first core: no board goes on well without it.
+        # Not the first core: boards need it.
         r"sys/devices/system/cpu/cpu[1-9]\d*/online",
         r"sys/devices/system/cpu/cpufreq/policy\d+/scaling_(min|max)_freq",
         # /sys/class/devfreq holds links to here. The names are those of the GPUs of Tegra.
@@ -26,24 +29,18 @@ WRITABLE = tuple(
         r"sys/kernel/debug/bpmp/debug/clk/emc/(rate|state|mrq_rate_locked)",
     )
 )
-"""All that is ever written, as whole paths below the root."""
+"""The only files that are ever written, as whole paths below the root."""
 
 _VALUE = re.compile(r"\d{1,15}")
-_MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # largest file that is read
 
 
 class UnusableError(PlatformError):
-    """Never to be written: no file of the allow-list, or no value of a clock."""
+    """Not on the allow-list of files, or not a value of a clock: never written."""
 
 
 class SystemFiles:
-    """The kernel's files below `root`.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-        "/" for this machine.
-    """
+    """The kernel's files below `root`, "/" for this machine."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root.resolve()
@@ -51,21 +48,21 @@ class SystemFiles:
     def read(self, path: str) -> str | None:
         """Text of a file without blanks around it; None where it cannot be read."""
         try:
-            content = read_regular(self.root / path)
+            content = read_bytes(self.root / path, MAX_BYTES)
         except (OSError, ValueError):
             # Also EBUSY, ENODEV, EAGAIN: files of a core that is off, of a clock that is gated.
             return None
         return content.decode(errors="replace").strip().strip("\0")
 
     def read_int(self, path: str) -> int | None:
-        """A whole number in a file; None where there is none (``<unknown>``, not readable)."""
+        """Whole number in a file; None where there is none (``<unknown>``, not readable)."""
         try:
             return int(self.read(path) or "")
         except ValueError:
             return None
 
     def glob(self, pattern: str) -> list[str]:
-        """Paths that fit, sorted, numbers in them by value."""
+        """Matching paths, sorted, numbers in them by value."""
         try:
             found = [path.relative_to(self.root).as_posix() for path in self.root.glob(pattern)]
         except OSError:
@@ -73,7 +70,7 @@ class SystemFiles:
         return sorted(found, key=_natural)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder that can be reached."""
+        """Whether the file or folder is there and can be reached."""
         try:
             return (self.root / path).exists()
         except OSError:
@@ -88,22 +85,18 @@ class SystemFiles:
         return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
     def find_unwritable(self, paths: Iterable[str]) -> str:
-        """The first of these that this process may not write; empty when there is none."""
+        """Return the first of these that this process may not write; empty when there is none."""
         return next((str(self.root / path) for path in paths if not self.is_writable(path)), "")
 
     def write(self, path: str, value: int) -> None:
         """Write a whole number into a file of the allow-list.
 
-        Raises
-        ------
-        UnusableError
-            The file is not on the list or not there, or no clock has such a value.
-        PlatformError
-            The kernel refuses the value.
+        UnusableError: the file is not on the list or not there, or no clock has such a value;
+        PlatformError: the kernel refuses the value.
         """
         text = str(value)
         if not _VALUE.fullmatch(text):
-            raise UnusableError(f"{text:.30} is nothing to write into {self._name(path)}")
+            raise UnusableError(f"{text:.30} is not a value for {self._name(path)}")
         place = self.check(path)
         try:
             self._store(place, text)
@@ -111,17 +104,14 @@ class SystemFiles:
             raise PlatformError(f"cannot write {text} into {place}: {error.strerror}") from error
 
     def check(self, path: str) -> Path:
-        """Where a file of the allow-list lies, every symbolic link resolved; it is not opened.
+        """Return where a file of the allow-list lies, every symbolic link resolved, unopened.
 
-        Raises
-        ------
-        UnusableError
-            The file is not on the list, or not there.
+        UnusableError when it is not on the list, or not there.
         """
         try:
             place = (self.root / path).resolve(strict=True)
             inside = place.is_relative_to(self.root) and place.is_file()
-        # RuntimeError: a circle of links, until 3.12. ValueError: no name that a file can have.
+        # RuntimeError: a circle of links, until 3.12. ValueError: not a valid name of a file.
         except (OSError, RuntimeError, ValueError) as error:
             raise UnusableError(f"{self._name(path)} cannot be reached: {error!s:.300}") from error
         relative = place.relative_to(self.root).as_posix() if inside else ""
@@ -136,46 +126,54 @@ class SystemFiles:
     def _store(self, place: Path, text: str) -> None:
         # The path is resolved: a link that took its place since then is not followed.
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(place, flags)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-
-
-def read_regular(
-    place: Path, flags: int = 0, check: Callable[[os.stat_result], None] | None = None
-) -> bytes:
-    """Read a file that is neither a pipe, which might never answer, nor anything else but a file.
-
-    Parameters
-    ----------
-    place : pathlib.Path
-    flags : int
-        More of those of `os.open`.
-    check : callable, optional
-        Called with what is known of the open file; raises where that is not to be read.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened or read.
-    ValueError
-        It is no regular file, or has more than 1 MiB.
-    """
-    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError("it is no regular file")
-    with open(descriptor, "rb") as file:
-        if check is not None:
-            check(os.fstat(descriptor))
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError("it is too large")
-    return content
+        with open(os.open(place, flags), "wb", buffering=0) as file:
+            file.write(text.encode())
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
     parts = re.split(r"(\d+)", path)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The two files that hold a clock between them."""
+
+    least: str
+    greatest: str
+    unit_hz: int = 1  # unit of the files: 1,000 for CPUs (kHz), else 1
+
+    def write(self, files: SystemFiles, least: int, greatest: int) -> None:
+        """Write both, in an order in which the least is never above the greatest."""
+        now = files.read_int(self.least)
+        raising = now is None or greatest > now
+        try:
+            self._write_in_order(files, least, greatest, raising=raising)
+        except PlatformError as first:
+            # A kernel that rounds may have turned the one order into the other.
+            try:
+                self._write_in_order(files, least, greatest, raising=not raising)
+            except PlatformError:
+                raise first from None
+
+    def _write_in_order(
+        self, files: SystemFiles, least: int, greatest: int, *, raising: bool
+    ) -> None:
+        pair = [(self.greatest, greatest), (self.least, least)]
+        for path, value in pair if raising else reversed(pair):
+            files.write(path, value)
+
+    def pin(self, files: SystemFiles, frequency_hz: int) -> None:
+        """Allow one frequency only."""
+        value = frequency_hz // self.unit_hz
+        self.write(files, value, value)
+
+    def pinned_hz(self, files: SystemFiles) -> int | None:
+        """The one frequency that is allowed; None where there are more."""
+        least, greatest = files.read_int(self.least), files.read_int(self.greatest)
+        return None if least is None or least != greatest else least * self.unit_hz
+
+    def greatest_hz(self, files: SystemFiles) -> int | None:
+        """The upper limit."""
+        value = files.read_int(self.greatest)
+        return None if value is None else value * self.unit_hz

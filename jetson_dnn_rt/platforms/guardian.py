@@ -3,7 +3,7 @@
 It is started before the first clock is written, inherits the lock, and waits for its parent's end
 on a pipe of which the parent alone is meant to hold the other end. Where a process that was forked
 off holds it too, the parent's end is seen all the same. Then it restores what the state file has,
-lets go of the lock and ends; a parent that restored the clocks itself has left no file.
+releases the lock and ends; a parent that restored the clocks itself has left no file.
 
 It ignores the signals that end a process politely and has a session of its own: a Ctrl-C in the
 terminal, or a signal to the parent's group, ends the parent only. Who kills every process of a
@@ -34,20 +34,16 @@ from jetson_dnn_rt.safety.faults import FAULTS, start_thread
 
 logger = logging.getLogger("jetson_dnn_rt.platforms.guardian")
 
-NAME = "clock guardian"
-"""Of the thread that watches it, and in diagnostics."""
+NAME = "clock guardian"  # name of the thread that watches it, also in diagnostics
 
-START_LIMIT_S = 5.0
-"""A guardian that is not ready by then is none: no clock is set."""
+START_LIMIT_S = 5.0  # without a guardian that is ready by then no clock is set
 
 END_LIMIT_S = 1.0
-"""It ends within milliseconds after the parent is done; by then it is killed."""
+"""It ends within milliseconds after the parent is done; after this time it is killed."""
 
-MOST_RESTARTS = 3
-"""Of a guardian that somebody kills; then the clocks are given back and left alone."""
+MOST_RESTARTS = 3  # restarts of a guardian that somebody kills; then the clocks are given back
 
-LOOK_S = 0.25
-"""Between two looks at the parent where the kernel (before 5.3) cannot tell its end."""
+LOOK_S = 0.25  # interval of polling the parent where the kernel (before 5.3) cannot signal its end
 
 _READY, _DONE = b"r", b"d"
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
@@ -56,20 +52,9 @@ _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal
 class Guardian:
     """The parent's side: starts a guardian, and another one should it be killed.
 
-    Parameters
-    ----------
-    root : pathlib.Path
-        Of the kernel's files.
-    state : ClockState
-        With the lock taken; its folder is absolute.
-    on_lost : callable
-        Called on a thread with the reason when there is no guardian any more and none can be
-        started: the caller is to give the clocks back.
-
-    Raises
-    ------
-    PlatformError
-        None can be started.
+    `root` is that of the kernel's files; the lock of `state` is taken and its folder absolute.
+    `on_lost` is called on a thread with the reason when there is no guardian any more and none can
+    be started: the caller is to give the clocks back. PlatformError when none can be started.
     """
 
     def __init__(self, root: Path, state: ClockState, on_lost: Callable[[str], None]) -> None:
@@ -91,7 +76,7 @@ class Guardian:
         return self._process.pid
 
     def stop(self) -> None:
-        """Let it end, and wait for that; what the state file still has, it restores first."""
+        """End it, and wait for that; what the state file still has, it restores first."""
         if os.getpid() != self._parent:
             return  # forked off: it is not this process' guardian
         self._wanted = False
@@ -163,13 +148,7 @@ def _close_pipe(process: subprocess.Popen[bytes], word: bytes = b"") -> None:
 
 
 def main(root: str, folder: str, lock: str, parent: str) -> int:
-    """Wait for the end of the parent, then restore what it left.
-
-    Returns
-    -------
-    int
-        Exit code: 1 when some clock could not be given back.
-    """
+    """Wait for the end of the parent, then restore what it left; 1 when that failed."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):

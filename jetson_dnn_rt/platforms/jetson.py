@@ -1,22 +1,24 @@
-"""A Jetson: cores, GPU and memory through files of the kernel, power through INA3221."""
+"""A Jetson: cores, GPU and memory through files of the kernel, power modes, power by INA3221."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
-from jetson_dnn_rt.platforms.boards import Board, find_board
-from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.platforms.controls import EMC_CAP, Control, EmcControl, GpuControl
-from jetson_dnn_rt.platforms.cpufreq import find_cpu_controls
-from jetson_dnn_rt.platforms.files import SystemFiles
-from jetson_dnn_rt.platforms.limits import EMC
-from jetson_dnn_rt.platforms.power import Ina3221Meter
-from jetson_dnn_rt.platforms.power_modes import (
-    CONFIGURATION,
-    find_active_mode,
-    parse_modes,
-    to_power_mode,
+from jetson_dnn_rt.platforms.boards import Board, PowerMode, find_board
+from jetson_dnn_rt.platforms.clocks import ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.controls import (
+    EMC_CAP,
+    Control,
+    EmcControl,
+    GpuControl,
+    find_cpu_controls,
 )
+from jetson_dnn_rt.platforms.files import EMC, SystemFiles
+from jetson_dnn_rt.platforms.power import Ina3221Meter
 from jetson_dnn_rt.platforms.settable import SettablePlatform, WriteSession
 
 MODEL = "proc/device-tree/model"
@@ -24,6 +26,14 @@ COMPATIBLE = "proc/device-tree/compatible"
 RELEASE = "etc/nv_tegra_release"
 _GPUS = ("gp10b", "gv11b", "ga10b", "gb10b", "gpu")
 _SAME_RATE = 0.001
+CONFIGURATION = "etc/nvpmodel.conf"
+STATUS = "var/lib/nvpmodel/status"
+
+_HEADER = re.compile(r"<\s*(PARAM|POWER_MODEL|PM_CONFIG|FAN_CONFIG)\b([^>]*)>")
+_CPU = re.compile(
+    r"/sys/devices/system/cpu/(?:cpu|cpufreq/policy)(\d+)/(online|(?:cpufreq/)?scaling_max_freq)"
+)
+_NO_LIMIT = (-1, 0, 2**31 - 1)
 
 
 def is_jetson(files: SystemFiles) -> bool:
@@ -34,21 +44,9 @@ def is_jetson(files: SystemFiles) -> bool:
 class JetsonPlatform(SettablePlatform):
     """A Jetson.
 
-    Parameters
-    ----------
-    files : SystemFiles
-        Of the board.
-    allow_writes : bool
-        Whether clocks shall be set.
-    state_dir : pathlib.Path, optional
-        See `WriteSession`.
-    switch_cores : bool
-        Whether cores may be switched off. It takes tens of milliseconds, and threads that are
-        bound to such a core lose their binding.
-
-    Attributes
-    ----------
-    board : Board
+    With `allow_writes` its clocks shall be set; for `state_dir` see `WriteSession`. Switching
+    cores off takes tens of milliseconds, and threads that are bound to such a core lose their
+    binding: `switch_cores` says whether it may be done.
     """
 
     def __init__(
@@ -127,3 +125,94 @@ def _find_emc(files: SystemFiles, board: Board) -> EmcControl | None:
     # The firmware's ends are written 1866000000 or 1865991000: near is the same.
     inner = {hz for hz in rates if least * (1 + _SAME_RATE) < hz < greatest * (1 - _SAME_RATE)}
     return EmcControl(files, sorted({least, greatest, *inner}))
+
+
+# -- power modes of nvpmodel ------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class NvpMode:
+    """A power mode of ``/etc/nvpmodel.conf``; a limit of 0 is none."""
+
+    number: int  # argument of ``nvpmodel -m``
+    name: str
+    online: dict[int, bool] = field(default_factory=dict)  # cores that are on
+    cpu_limits_hz: dict[int, int] = field(default_factory=dict)
+    """Limits by the core whose file is written; each holds for its cluster."""
+    gpu_limit_hz: int = 0
+    emc_limit_hz: int = 0
+
+
+def parse_modes(text: str) -> list[NvpMode]:
+    """Read a nvpmodel.conf; what is not understood is left out.
+
+    The file names files of the kernel (PARAM), then says for every mode (POWER_MODEL) what is
+    written into them. A limit of -1, 0 or 2147483647 is none.
+    """
+    paths: dict[tuple[str, str], str] = {}
+    modes: list[NvpMode] = []
+    section = ""
+    parameter = ""
+    for line in text.splitlines():
+        line = line.split("#")[0].strip()
+        header = _HEADER.match(line)
+        if header:
+            section = header[1]
+            fields = dict(re.findall(r"(\w+)=(\S+)", header[2]))
+            parameter = fields.get("NAME", "")
+            if section == "POWER_MODEL" and fields.get("ID", "").isdigit():
+                modes.append(NvpMode(int(fields["ID"]), parameter))
+            continue
+        words = line.split()
+        if section == "PARAM" and len(words) == 2:
+            paths[parameter, words[0]] = words[1]
+        elif section == "POWER_MODEL" and len(words) == 3 and modes:
+            _set(modes[-1], words[0], words[1], paths.get((words[0], words[1]), ""), words[2])
+    return modes
+
+
+def _set(mode: NvpMode, parameter: str, argument: str, path: str, text: str) -> None:
+    try:
+        value = int(text)
+    except ValueError:
+        return
+    limit = 0 if value in _NO_LIMIT else value
+    cpu = _CPU.fullmatch(path)
+    if cpu and cpu[2] == "online":
+        mode.online[int(cpu[1])] = value == 1
+    elif cpu:
+        mode.cpu_limits_hz[int(cpu[1])] = limit * 1000
+    elif parameter == "GPU" and argument == "MAX_FREQ":
+        mode.gpu_limit_hz = limit
+    elif parameter == "EMC" and argument == "MAX_FREQ":
+        mode.emc_limit_hz = limit
+
+
+def to_power_mode(
+    mode: NvpMode, space: ClockSpace, cpus: Mapping[str, Sequence[int]]
+) -> PowerMode:
+    """Express a mode in a board's domains, of which `cpus` has the cores of each CPU domain."""
+    limits: dict[str, ClockOption] = {}
+    for domain in space.domains:
+        fastest = domain.options[-1]
+        if domain.name in cpus:
+            numbers = cpus[domain.name]
+            count = sum(mode.online.get(cpu, True) for cpu in numbers)
+            least = min(
+                (mode.cpu_limits_hz[cpu] for cpu in numbers if mode.cpu_limits_hz.get(cpu)),
+                default=fastest.frequency_hz,
+            )
+            cores = count if fastest.cores else 0
+            limits[domain.name] = ClockOption(least, cores) if count else ClockOption(0)
+        else:
+            limit = mode.gpu_limit_hz if domain.name == "gpu" else mode.emc_limit_hz
+            limits[domain.name] = ClockOption(limit or fastest.frequency_hz)
+    return PowerMode(mode.name, MappingProxyType(limits))
+
+
+def find_active_mode(files: SystemFiles, modes: Sequence[NvpMode]) -> str:
+    """Name of the mode that nvpmodel set last; empty when unknown."""
+    found = re.fullmatch(r"pmode:(\d+).*", files.read(STATUS) or "", re.DOTALL)
+    if found is None:
+        return ""
+    return next((mode.name for mode in modes if mode.number == int(found[1])), "")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jetson_dnn_rt.platforms.controls import CPUS
-from jetson_dnn_rt.platforms.cpufreq import find_cpu_controls
+from jetson_dnn_rt.platforms.controls import CPUS, find_cpu_controls
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.power import Meter, RaplMeter, SumMeter
 from jetson_dnn_rt.platforms.settable import SettablePlatform, WriteSession
@@ -20,16 +19,7 @@ def has_clocks_or_power(files: SystemFiles) -> bool:
 class LinuxPlatform(SettablePlatform):
     """A PC with cpufreq. Cores are not switched off: other programs run on them too.
 
-    Parameters
-    ----------
-    files : SystemFiles
-        Of the machine.
-    allow_writes : bool
-        Whether clocks shall be set.
-    state_dir : pathlib.Path, optional
-        See `WriteSession`.
-    meters : sequence of Meter
-        Besides RAPL.
+    For `allow_writes` and `state_dir` see `WriteSession`; `meters` are those besides RAPL.
     """
 
     def __init__(
@@ -39,11 +29,12 @@ class LinuxPlatform(SettablePlatform):
         allow_writes: bool = False,
         state_dir: Path | None = None,
         meters: Sequence[Meter] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         session = WriteSession(files, asked=allow_writes, folder=state_dir)
         rapl = RaplMeter(files)
         used = [rapl, *meters] if rapl.found else [*meters]
-        notes = [] if used else ["power: no RAPL counters in /sys/class/powercap"]
+        missing = [] if used else ["power: no RAPL counters in /sys/class/powercap"]
         super().__init__(
             "linux",
             _read_processor(files),
@@ -51,7 +42,7 @@ class LinuxPlatform(SettablePlatform):
             find_cpu_controls(files, switch_cores=False),
             SumMeter(used),
             session,
-            notes=notes,
+            notes=[*missing, *notes],
         )
 
 

@@ -1,4 +1,4 @@
-"""What a figure was measured on: without it the figure says nothing."""
+"""Description of the machine that a figure was measured on."""
 
 from __future__ import annotations
 
@@ -18,18 +18,11 @@ _PACKAGES = (
     *("numpy", "torch", "onnxruntime", "openvino", "tensorrt", "pyarrow"),
     *("apache-tvm", "opencv-python-headless", "ros-rclpy"),
 )
-_CAPABILITY = (75, 76)
-"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 def describe_machine(root: Path = Path("/")) -> dict[str, Any]:
-    """CPU, GPU, memory, system, versions, load, date and the command line of this process.
-
-    Parameters
-    ----------
-    root : Path
-        Where ``proc`` is.
-    """
+    """CPU, GPU, memory, system, versions, load, date and the command line of this process."""
     return {
         "cpu": describe_cpu(root),
         "cores": len(os.sched_getaffinity(0)),
@@ -46,13 +39,7 @@ def describe_machine(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def describe_cpu(root: Path = Path("/")) -> str:
-    """Model of the CPU; on ARM boards, where Linux does not know it, of the board.
-
-    Parameters
-    ----------
-    root : Path
-        Where ``proc`` is.
-    """
+    """Model of the CPU; on ARM boards, where Linux does not know it, of the board."""
     for line in (root / "proc/cpuinfo").read_text(errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Hardware") and value.strip():
@@ -84,7 +71,7 @@ def describe_gpu() -> str:
 
 
 def describe_versions() -> dict[str, str]:
-    """Of this package and of the libraries that decide about times, as far as installed."""
+    """Versions of this package and of the installed libraries that matter for times."""
     versions = {"jetson_dnn_rt": __version__}
     for package in _PACKAGES:
         try:

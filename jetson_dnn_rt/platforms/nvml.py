@@ -17,13 +17,7 @@ from jetson_dnn_rt.platforms.platform import Platform, Power
 
 
 def load_nvml() -> Any:
-    """NVML, ready for use.
-
-    Raises
-    ------
-    PlatformError
-        The module is not there, or there is no driver; the text says how to fix it.
-    """
+    """Load NVML; PlatformError, with the fix, when the module or the driver is missing."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
@@ -36,28 +30,20 @@ def load_nvml() -> Any:
 
 
 class NvmlPlatform(Platform):
-    """A machine of which only the GPU can be seen.
+    """A machine of which only the GPU can be seen, number `device` of `load_nvml`.
 
-    Its domains are "gpu" (shader clock) and "emc" (the GPU's memory).
-
-    Parameters
-    ----------
-    nvml : module
-        What `load_nvml` returned.
-    device : int
-        Number of the GPU.
-
-    Raises
-    ------
-    PlatformError
-        There is no such GPU, or it does not tell its clocks.
+    Its domains are "gpu" (shader clock) and "emc" (the GPU's memory). PlatformError: there is no
+    such GPU, or it does not report its clocks.
     """
 
     name = "nvml"
 
     def __init__(self, nvml: Any, device: int = 0) -> None:
         self._nvml = nvml
-        self._handle = _open(nvml, device)
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByIndex(device)
+        except nvml.NVMLError as error:
+            raise PlatformError(f"NVML has no GPU {device}: {error}") from error
         self._first_mj = self._read_int("nvmlDeviceGetTotalEnergyConsumption")
         name = nvml.nvmlDeviceGetName(self._handle)
         self.title = name.decode() if isinstance(name, bytes) else str(name)
@@ -68,10 +54,7 @@ class NvmlPlatform(Platform):
             self.notes = ("power: this GPU does not tell NVML what it draws",)
         try:
             self.space = ClockSpace(
-                [
-                    ClockDomain("gpu", make_options(self._list_clocks("gpu"))),
-                    ClockDomain("emc", make_options(self._list_clocks("emc"))),
-                ]
+                ClockDomain(name, make_options(self._list_clocks(name))) for name in ("gpu", "emc")
             )
         except nvml.NVMLError as error:
             raise PlatformError(f"{self.title} does not tell its clocks: {error}") from error
@@ -116,10 +99,3 @@ class NvmlPlatform(Platform):
             return int(getattr(self._nvml, name)(self._handle))
         except self._nvml.NVMLError:
             return None
-
-
-def _open(nvml: Any, device: int) -> Any:
-    try:
-        return nvml.nvmlDeviceGetHandleByIndex(device)
-    except nvml.NVMLError as error:
-        raise PlatformError(f"NVML has no GPU {device}: {error}") from error

@@ -15,64 +15,30 @@ _SHORTEST_NS = 1_000_000
 
 
 class Meter(Protocol):
-    """What measures power.
+    """Measures power."""
 
-    Attributes
-    ----------
-    notes : tuple of str
-        What cannot be measured, with the fix.
-    """
-
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # quantities that cannot be measured, with the fix
 
     def power(self) -> Power:
-        """What is drawn now."""
+        """Present power."""
 
     def energy_j(self) -> float | None:
         """Energy since the meter was made; None where nothing counts it."""
 
 
-class NoMeter:
-    """Measures nothing.
-
-    Parameters
-    ----------
-    notes : tuple of str
-        Why.
-    """
-
-    def __init__(self, notes: tuple[str, ...] = ()) -> None:
-        self.notes = notes
-
-    def power(self) -> Power:
-        """Nothing."""
-        return Power()
-
-    def energy_j(self) -> float | None:
-        """Nothing."""
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """One of the three channels of an INA3221.
-
-    `current` is None where the driver multiplies itself: then `voltage` holds mW.
-    """
+    """One of the three channels of an INA3221."""
 
     label: str
     voltage: str
-    current: str | None
+    current: str | None  # none where the driver multiplies itself: then `voltage` holds mW
 
 
 class Ina3221Meter:
     """The rails of a Jetson. The driver samples them every 11 ms or so: no energy of one job.
 
-    Parameters
-    ----------
-    files : SystemFiles
-    total_rails : sequence of str
-        Rails whose sum is the board; when one is missing there is no total.
+    The board is the sum of `total_rails`; when one is missing there is no total.
     """
 
     def __init__(self, files: SystemFiles, total_rails: Sequence[str]) -> None:
@@ -82,7 +48,7 @@ class Ina3221Meter:
         self.notes: tuple[str, ...] = ()
         missing = set(total_rails) - {channel.label for channel in self._channels}
         if not self._channels:
-            self.notes = ("power: no INA3221 to be seen in /sys/class/hwmon",)
+            self.notes = ("power: no INA3221 in /sys/class/hwmon",)
         elif missing:
             found = ", ".join(channel.label for channel in self._channels)
             self.notes = (
@@ -90,7 +56,7 @@ class Ina3221Meter:
             )
 
     def power(self) -> Power:
-        """Every rail, and the rule of the board for the total."""
+        """Every rail, and the total by the rule of the board."""
         rails: dict[str, float] = {}
         for channel in self._channels:
             value = self._files.read_int(channel.voltage)
@@ -134,14 +100,8 @@ def _find_iio(files: SystemFiles) -> Iterable[_Channel]:
 class RaplMeter:
     """The energy counters of Intel and AMD processors: packages and their memory.
 
-    The counters start again at 0; one of them does so after some minutes at full load, and has to
-    be read at least once in between.
-
-    Parameters
-    ----------
-    files : SystemFiles
-    now_ns : callable
-        The steady clock.
+    The counters wrap around, some after minutes at full load: they have to be read at least once
+    in between. `now_ns` is the steady clock.
     """
 
     def __init__(self, files: SystemFiles, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
@@ -206,30 +166,25 @@ class RaplMeter:
                 counter.add(value)
 
 
+@dataclass(slots=True)
 class _Counter:
     """A counter that starts again at 0 after `largest`."""
 
-    def __init__(self, path: str, label: str, counts: bool, largest: int, value: int) -> None:
-        self.path = path
-        self.label = label
-        self.counts = counts
-        self.total_uj = 0
-        self._largest = largest
-        self._value = value
+    path: str
+    label: str
+    counts: bool
+    largest: int
+    value: int
+    total_uj: int = 0
 
     def add(self, value: int) -> None:
-        step = value - self._value
-        self.total_uj += step if step >= 0 else step + self._largest
-        self._value = value
+        step = value - self.value
+        self.total_uj += step if step >= 0 else step + self.largest
+        self.value = value
 
 
 class SumMeter:
-    """Several meters of different things.
-
-    Parameters
-    ----------
-    meters : sequence of Meter
-    """
+    """Several meters of different things."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = tuple(meters)

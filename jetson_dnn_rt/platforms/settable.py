@@ -1,4 +1,4 @@
-"""A machine whose clocks are set through files of the kernel."""
+"""Machines whose clocks are set through files of the kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from jetson_dnn_rt.platforms.state import ClockState, list_failures, read_values
 
 logger = logging.getLogger(__name__)
 
-STATE_DIR = "run/jetson_dnn_rt"
-"""Where the state file lies unless another folder is given, below the root."""
+STATE_DIR = "run/jetson_dnn_rt"  # default folder of the state file, below the root
 FIX = (
     "give a group the right to write it and run as a member, not as root: docs/platforms.md has "
     "the rule"
@@ -32,29 +31,16 @@ FIX = (
 class WriteSession:
     """The right to write clocks, from before they are looked at.
 
-    What a killed process left behind is given back here, first of all: the limits and the cores
-    that a platform finds at its start are those it keeps to.
-
-    Parameters
-    ----------
-    files : SystemFiles
-    asked : bool
-        Whether clocks shall be set.
-    folder : pathlib.Path, optional
-        For the state file; `STATE_DIR` when not given.
-
-    Attributes
-    ----------
-    state : ClockState or None
-        None when there is no right, or it was not asked for.
-    obstacle : str
-        What is in the way, with the fix; empty for nothing.
+    It first gives back what a killed process left behind: the limits and the cores that a platform
+    finds at its start are those it keeps to. `asked` says whether clocks shall be set; the state
+    file lies in `folder`, `STATE_DIR` by default.
     """
 
     def __init__(self, files: SystemFiles, *, asked: bool, folder: Path | None = None) -> None:
         self.asked = asked
         self.state: ClockState | None = None
-        self.obstacle = ""
+        """None without the right, or where it was not asked for."""
+        self.obstacle = ""  # why clocks cannot be set, with the fix; empty when they can
         folder = files.root / STATE_DIR if folder is None else folder
         if not asked:
             place = folder if folder.is_dir() else folder.parent
@@ -75,30 +61,14 @@ class WriteSession:
             logger.error("%s", remark)
 
     def close(self) -> None:
-        """Let go of the right."""
+        """Release the right."""
         if self.state is not None:
             self.state.close()
             self.state = None
 
 
 class SettablePlatform(Platform):
-    """What Jetsons and PCs have in common.
-
-    Parameters
-    ----------
-    name, title : str
-        See `Platform`.
-    files : SystemFiles
-        The machine's.
-    controls : sequence of Control
-        One for each domain.
-    meter : Meter
-    session : WriteSession
-        The right to write, or why there is none.
-    modes : sequence of PowerMode
-    notes : sequence of str
-        What was not found, with the fix.
-    """
+    """Base of Jetsons and PCs: a control for each domain, and a meter."""
 
     def __init__(
         self,
@@ -119,7 +89,7 @@ class SettablePlatform(Platform):
         granted = [control for control in controls if not refused[control]]
         obstacle = session.obstacle
         if not controls:
-            obstacle = "no clock of it can be seen"
+            obstacle = "none of its clocks is visible"
         elif not granted:
             obstacle = f"{refused[controls[0]]} cannot be written; {FIX}"
         elif not obstacle:
@@ -140,6 +110,7 @@ class SettablePlatform(Platform):
         self.reason = obstacle
         # What can be set is what there is to choose from; where nothing can, all is shown.
         self._controls = tuple(granted if self.writable else controls)
+        self._paths = [path for control in self._controls for path in control.paths]
         self.space = ClockSpace(control.domain for control in self._controls)
         self.modes = tuple(modes)
         self.notes = tuple(notes)
@@ -170,7 +141,7 @@ class SettablePlatform(Platform):
             if not self.writable or self._state is None:
                 return super().apply(index)
             if not self._changed:
-                self._before = read_values(self._files, self._controls)
+                self._before = read_values(self._files, self._paths)
                 self._state.write(self._before)
                 self._changed = True
             for control, option in zip(self._controls, configuration, strict=True):
@@ -187,13 +158,7 @@ class SettablePlatform(Platform):
         return self._meter.energy_j()
 
     def restore(self) -> None:
-        """See `Platform.restore`.
-
-        Raises
-        ------
-        PlatformError
-            Some clock could not be given back; the guardian and the next start try again.
-        """
+        """See `Platform.restore`. PlatformError: the guardian and the next start try again."""
         with self._lock:
             # A process that was forked off has this object too, and nothing to give back.
             if not self._changed or self._state is None or os.getpid() != self._process:
@@ -205,7 +170,7 @@ class SettablePlatform(Platform):
             self._changed = False
 
     def close(self) -> None:
-        """Restore, and let other processes have the clocks."""
+        """Restore the clocks and release them for other processes."""
         with self._lock:
             try:
                 self.restore()
@@ -222,12 +187,9 @@ class SettablePlatform(Platform):
                     self.reason = "the platform is closed"
 
     def _lose_guardian(self, reason: str) -> None:
-        """Without a guardian no clock stays changed."""
+        """Give the clocks back: without a guardian none stays changed."""
         with self._lock:
-            try:
-                self.close()
-            except PlatformError as error:
-                logger.error("%s: %s", self.title, error)
+            self._close_at_exit()
             self.reason = reason
         logger.error("the clocks of %s are only read from now on: %s", self.title, reason)
 

@@ -1,6 +1,6 @@
-"""The clocks that were there before, kept so that they come back whatever ends the process.
+"""The original clocks, kept on disk so that they come back whatever ends the process.
 
-They are on disk before the first clock is changed. A process that ends in any way that Python sees
+They are written before the first clock is changed. A process that ends in any way that Python sees
 gives them back itself; else its guardian does (`jetson_dnn_rt.platforms.guardian`); where that was
 killed too, the next process that opens the platform.
 """
@@ -14,25 +14,21 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.files import SystemFiles, UnusableError, read_regular
-from jetson_dnn_rt.platforms.limits import EMC, Limits
-
-if TYPE_CHECKING:  # it imports numpy, which the guardian does not wait for
-    from jetson_dnn_rt.platforms.controls import Control
+from jetson_dnn_rt.platforms.files import EMC, MAX_BYTES, Limits, SystemFiles, UnusableError
+from jetson_dnn_rt.safety.small_files import read_bytes
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 _VERSION = 1
 _MOST_NAMED = 5
-# What opening a link, or a socket, ends with: no file of ours.
-_NO_FILE = (errno.ELOOP, errno.ENXIO)
+# Errors of links, sockets, other special files and files that are too large: no file of ours.
+_NO_FILE = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG)
 
 
-def read_values(files: SystemFiles, controls: Iterable[Control]) -> dict[str, int]:
-    """What is in every file that the controls may change, to be given back later."""
-    values = {path: files.read_int(path) for control in controls for path in control.paths}
+def read_values(files: SystemFiles, paths: Iterable[str]) -> dict[str, int]:
+    """Read what is to be given back later."""
+    values = {path: files.read_int(path) for path in paths}
     return {path: value for path, value in values.items() if value is not None}
 
 
@@ -40,12 +36,8 @@ def write_values(files: SystemFiles, values: Mapping[str, int]) -> list[Platform
     """Give back what `read_values` found: cores on, clocks, memory, cores off.
 
     Everything is tried, whatever fails before. Nothing is even read before it was found on the
-    allow-list: the values may come from a file that others write.
-
-    Returns
-    -------
-    list of PlatformError
-        What could not be given back, and why; `UnusableError` for what never can be.
+    allow-list: the values may come from a file that others write. Returns why something could not
+    be given back; `UnusableError` for what never can be.
     """
     failures: list[PlatformError] = []
 
@@ -90,29 +82,12 @@ def list_failures(failures: Sequence[PlatformError]) -> str:
 
 
 class ClockState:
-    """The state file of one machine, and the lock that says that its owner lives.
+    """The state file of one machine, and the lock that shows that its owner lives.
 
-    Parameters
-    ----------
-    files : SystemFiles
-        Of the machine.
-    folder : pathlib.Path
-        Where the file lies; made when it is not there. ``/run`` is a good place.
-    lock : int, optional
-        Descriptor of the lock where it is held already: a guardian inherits it, so that between
-        the end of a process and the restoring nobody else sets clocks.
-
-    Attributes
-    ----------
-    remarks : list of str
-        What in the file could not be used. It is logged by others, after the lock is let go:
-        whoever reads the log may hang.
-
-    Raises
-    ------
-    PlatformError
-        The folder cannot be used, the machine does not tell which boot this is, or another
-        process has the clocks.
+    The file lies in `folder`, which is made when missing; ``/run`` is a good place. `lock` is the
+    descriptor of the lock where it is held already: a guardian inherits it, so that between the
+    end of a process and the restoring nobody else sets clocks. PlatformError: the folder cannot be
+    used, the boot cannot be identified, or another process has the clocks.
     """
 
     def __init__(self, files: SystemFiles, folder: Path, *, lock: int | None = None) -> None:
@@ -121,6 +96,8 @@ class ClockState:
         self._file = folder / "clocks.json"
         self._owner = os.getpid()
         self.remarks: list[str] = []
+        """Unusable parts of the file. Others log them, after the lock is released: whoever reads
+        the log may hang."""
         boot = files.read(BOOT_ID)
         if not boot:
             raise PlatformError(f"cannot read {files.root / BOOT_ID}")
@@ -128,19 +105,14 @@ class ClockState:
         self.lock = _take_lock(folder) if lock is None else lock
 
     def read(self) -> dict[str, int]:
-        """What a process left behind in this boot; empty when there is nothing to give back.
+        """Read what a process left behind in this boot; empty when there is nothing to give back.
 
         The file is not trusted: what is not a whole number for some path is not used, and
-        `SystemFiles` looks at the paths. One that cannot be used is set aside, as
-        ``clocks.unusable``.
-
-        Raises
-        ------
-        PlatformError
-            There is a file, and this process may not read it.
+        `SystemFiles` checks the paths. One that cannot be used is set aside, as
+        ``clocks.unusable``. PlatformError: this process may not read it.
         """
         try:
-            text = read_regular(self._file, os.O_NOFOLLOW, self._check_owner)
+            text = read_bytes(self._file, MAX_BYTES, flags=os.O_NOFOLLOW, check=self._check_owner)
             content = json.loads(text)
             values = content["values"]
             if content["version"] != _VERSION or not all(
@@ -153,12 +125,12 @@ class ClockState:
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise PlatformError(f"cannot read {self._file}: {error.strerror}") from error
-            self._set_aside("it is no regular file")
+            self._set_aside("it is not a regular file of ours")
             return {}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._set_aside(f"{error!a:.300}")
             return {}
-        # After a restart the clocks are new: what an earlier boot had is no business of this one.
+        # After a restart the clocks are new: those of an earlier boot do not count.
         return dict(values) if boot == self._boot else {}
 
     def _check_owner(self, status: os.stat_result) -> None:
@@ -176,13 +148,7 @@ class ClockState:
             self.remarks.append(f"{self._file} cannot be set aside: {error.strerror}")
 
     def write(self, values: Mapping[str, int]) -> None:
-        """Keep `values`, in one step.
-
-        Raises
-        ------
-        PlatformError
-            They cannot be kept.
-        """
+        """Store `values`, in one step."""
         content = {"version": _VERSION, "boot_id": self._boot, "values": dict(values)}
         new = self._file.with_suffix(".new")
         try:
@@ -202,15 +168,10 @@ class ClockState:
         self._file.unlink(missing_ok=True)
 
     def give_back(self) -> bool:
-        """Bring back the clocks that a process left changed; False when there are none.
+        """Give back the clocks that a process left changed; False when there are none.
 
         What never can be given back is left out, with a remark: it keeps nobody from setting
-        clocks.
-
-        Raises
-        ------
-        PlatformError
-            Some could not be brought back; the file stays for the next attempt.
+        clocks. PlatformError: some could not be; the file stays for the next attempt.
         """
         values = self.read()
         if not values:
@@ -229,7 +190,7 @@ class ClockState:
         return True
 
     def close(self) -> None:
-        """Let go of the lock, also where a process that was forked off has its descriptor."""
+        """Release the lock, also where a process that was forked off has its descriptor."""
         if self.lock >= 0:
             if os.getpid() == self._owner:
                 fcntl.flock(self.lock, fcntl.LOCK_UN)
@@ -240,8 +201,8 @@ class ClockState:
 def _take_lock(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The kernel lets go of the lock when its owner ends, in whatever way; a number of a
-        # process would say nothing after its reuse. It is a file of its own, never replaced.
+        # The kernel releases the lock when its owner ends, in whatever way; a process number would
+        # say nothing after its reuse. It is a file of its own, never replaced.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         lock = os.open(folder / "clocks.lock", flags, 0o660)
     except OSError as error:
@@ -254,15 +215,12 @@ def _take_lock(folder: Path) -> int:
             # Whatever the umask: who shares the folder, shares the lock.
             os.fchmod(lock, 0o660)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except BaseException as error:
         os.close(lock)
-        raise PlatformError(
-            f"another process sets the clocks (it holds {folder / 'clocks.lock'})"
-        ) from error
-    except OSError as error:
-        os.close(lock)
-        raise PlatformError(f"{folder / 'clocks.lock'} cannot be held: {error}") from error
-    except PlatformError:
-        os.close(lock)
+        place = folder / "clocks.lock"
+        if isinstance(error, BlockingIOError):
+            raise PlatformError(f"another process sets the clocks (it holds {place})") from error
+        if isinstance(error, OSError):
+            raise PlatformError(f"{place} cannot be held: {error}") from error
         raise
     return lock

@@ -5,10 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
+def read_bytes(
+    path: Path,
+    limit: int,
+    *,
+    flags: int = 0,
+    check: Callable[[os.stat_result], None] = lambda status: None,
+) -> bytes:
     """Read a regular file, or what a link to one leads to, whole.
 
     Parameters
@@ -18,6 +25,10 @@ def read_bytes(path: Path, limit: int) -> bytes:
         which may have no end.
     limit : int
         The most bytes that are accepted.
+    flags : int
+        More of those of `os.open`.
+    check : callable
+        Called with the status of the open file; raises where that is not to be read.
 
     Raises
     ------
@@ -25,9 +36,11 @@ def read_bytes(path: Path, limit: int) -> bytes:
         When it is missing, unreadable, no regular file, or larger than `limit`.
     """
     _check(os.stat(path), path, limit)  # first, as some devices act when they are opened
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb") as file:
-        size = _check(os.fstat(descriptor), path, limit)
+        status = os.fstat(descriptor)
+        size = _check(status, path, limit)
+        check(status)
         data = file.read(size + 1)
         if len(data) > size:  # it grows, or its system does not know its size
             data += file.read(limit - size)

@@ -20,7 +20,7 @@ take at most one part in so many of the workers' time while other jobs want it."
 
 
 def select(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bool:
-    """Choose the variant of the next stage; False when none can go on from here."""
+    """Choose the variant of the next stage; False when none can continue from here."""
     chosen = selector.choose(state, job, now_ns)
     stage = job.next_stage
     if state.usable(chosen, stage):

@@ -18,16 +18,11 @@ class TaskDemand:
     """A sporadic task as the analysis sees it."""
 
     name: str
-    cost_ns: int
-    """Budget of a whole job."""
-    longest_stage_ns: int
-    """Budget of its longest stage: how long it can block others."""
-    stages: int
-    """Number of stages."""
-    deadline_ns: int
-    """Relative deadline."""
-    period_ns: int
-    """Least time between releases."""
+    cost_ns: int  # budget of a whole job
+    longest_stage_ns: int  # budget of its longest stage: how long it can block others
+    stages: int  # number of stages
+    deadline_ns: int  # relative deadline
+    period_ns: int  # least time between releases
 
     @property
     def utilization(self) -> Fraction:
@@ -41,11 +36,9 @@ class Verdict:
 
     schedulable: bool | None
     """None where the test is only sufficient and did not succeed, or gave up."""
-    utilization: float
-    """Sum over the tasks; the machine has as much as it has workers."""
+    utilization: float  # sum over the tasks; the machine has as much as it has workers
     workers: int
-    reason: str
-    """What decided, in words and figures."""
+    reason: str  # the deciding test, in words and figures
 
     def __str__(self) -> str:
         words = {True: "schedulable", False: "NOT schedulable", None: "not proven schedulable"}

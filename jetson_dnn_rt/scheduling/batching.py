@@ -1,4 +1,4 @@
-"""When the stages of several jobs run as one batch.
+"""Batches: stages of several jobs that run at once.
 
 Tasks that run the same model on several cameras are a *batch group*. Where a job of one is about
 to run a stage that batches, jobs of the others at the same stage in the same variant may join it.
@@ -36,8 +36,7 @@ REFUSALS = 256
 """After so many refusals in a row a batch's budget restarts from its seeds: what was learnt in a
 bad moment would keep it out for ever."""
 
-Step = tuple[int, str]
-"""Budget of a run, and its device."""
+Step = tuple[int, str]  # budget of a run, and its device
 
 
 @dataclass(slots=True, eq=False)
@@ -60,11 +59,10 @@ class BatchBudget:
 class BatchGroup:
     """Tasks whose stages may run as one batch."""
 
-    name: str
-    """As in `TaskParameters.batch_group`."""
+    name: str  # as in `TaskParameters.batch_group`
     budgets: dict[tuple[str, int], dict[int, BatchBudget]] = field(default_factory=dict)
-    """For each variant and stage, for each known size, the times of such batches at the reference
-    clocks. Others are not formed."""
+    """Times of the known batches at the reference clocks, by variant and stage, then by size; no
+    others are formed."""
     running: bool = False
     """Whether a batch of the group runs: at most one does, since its runner has one set of
     buffers."""
@@ -89,20 +87,8 @@ class BatchGroup:
             budget.estimator.observe(execution_time_ns)
 
     def forget(self, variant: str, stage: int, size: int) -> None:
-        """Form no such batch any more, until it is seeded anew."""
+        """Stop forming such batches until they are seeded again."""
         self.budgets.get((variant, stage), {}).pop(size, None)
-
-
-@dataclass(slots=True)
-class Proposal:
-    """What to do instead of running a leader alone: one of the three."""
-
-    mates: tuple[Job, ...] = ()
-    """Run it with these."""
-    absent: Job | None = None
-    """Run this one first, which becomes its mate then."""
-    until_ns: int | None = None
-    """Let it wait for those that other workers bring, at most until then."""
 
 
 class Batcher:
@@ -122,24 +108,21 @@ class Batcher:
         self.tasks, self.queue, self.running = tasks, queue, running
         self.devices, self.workers = devices, workers
 
-    def propose(
-        self,
-        group: BatchGroup,
-        leader: Job,
-        now_ns: int,
-        selector: Selector,
-        aside: Sequence[Job],
-    ) -> Proposal | None:
-        """Return the batch of an admitted job, next in order; None where it runs alone.
+    def choose(
+        self, group: BatchGroup, leader: Job, now_ns: int, selector: Selector, aside: Sequence[Job]
+    ) -> tuple[Job, int | None]:
+        """Return what to run in place of an admitted job, next in order; and how long to wait.
 
-        No batch of its group runs. `aside` are the jobs that are ready too, and not in the queue
-        at the moment; neither is the leader.
+        The leader, with its `mates` set where it leads a batch; or one that becomes its mate then;
+        with a time, nothing: at most until then the leader waits for jobs that other workers
+        bring. No batch of its group runs. `aside` are the jobs that are ready too, and not in the
+        queue at the moment; neither is the leader.
         """
         stage, variant = leader.next_stage, leader.variant
         known = group.budgets.get((variant, stage))
         state = self.tasks[leader.task]
         if not known or not state.batches(variant, stage):
-            return None
+            return leader, None
         idle = self.workers - len(self.running)
         free = min(idle, self.devices.room(state, leader))
         waiting = [*aside, *self.queue.waiting()]
@@ -182,13 +165,14 @@ class Batcher:
                 batch_ns = state.scaled_ns(budget.estimator.budget_ns, variant, stage)
                 if outlook.allows(members, stage, batch_ns):
                     if size <= 1 + len(present):
-                        return Proposal(mates=tuple(members[1:]))
+                        leader.mates = tuple(members[1:])
+                        return leader, None
                     awaited = members[1 + len(present) :]
                     if len(awaited) > len(coming):
-                        return Proposal(absent=absent[0])
-                    return Proposal(until_ns=max(job.due_ns for job in awaited))
+                        return absent[0], None
+                    return leader, max(job.due_ns for job in awaited)
             budget.refuse()
-        return None
+        return leader, None
 
     def _comes(self, group: BatchGroup, job: Job, variant: str, stage: int, now_ns: int) -> bool:
         """Whether the running stage of a job brings it to the stage, and is not late."""
@@ -218,17 +202,14 @@ def _may_join(selector: Selector, state: TaskState, job: Job, now_ns: int) -> bo
 
 @dataclass(slots=True, eq=False)
 class Demand:
-    """What is left of a job."""
+    """Remaining work of a job."""
 
     job: Job
     rank: Rank
-    steps: tuple[Step, ...]
-    """The runs that are left of it."""
+    steps: tuple[Step, ...]  # its remaining runs
     started: bool
-    available_ns: int
-    """When it can go on."""
-    done: int = 0
-    """Steps that `jobs_in_time` has run."""
+    available_ns: int  # earliest time that it can continue
+    done: int = 0  # steps that `jobs_in_time` has run
 
     @property
     def budget_ns(self) -> int:
@@ -355,7 +336,7 @@ def jobs_in_time(
         heapq.heapify(times_ns)
 
     def ready_ns(demand: Demand) -> int:
-        """When it may run, as far as its device allows."""
+        """Earliest time that it and its device allow."""
         device = demand.steps[demand.done][1]
         return max(demand.available_ns, places.get(device, (0,))[0])
 
@@ -383,7 +364,7 @@ def jobs_in_time(
 
 
 def one_by_one(free_ns: int, demands: Iterable[Demand]) -> set[Job]:
-    """The same on one worker, in whole jobs; but one that has started takes its time.
+    """Like `jobs_in_time` on one worker, in whole jobs; but one that has started is not given up.
 
     The jobs beside the leader that were brought to the batch have started: they count on it, and
     are not given up for others.

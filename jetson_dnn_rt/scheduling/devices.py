@@ -11,16 +11,13 @@ from jetson_dnn_rt.scheduling.task_state import TaskState
 
 
 class DeviceLimits:
-    """Counts the stages in flight on the devices that have a limit; false without any."""
+    """Counts the stages in flight on the devices that have a limit."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         if any(limit < 1 for limit in limits.values()):
             raise ValueError(f"max_inflight must be >= 1 for each device: {dict(limits)}")
         self._limits = dict(limits)
         self._in_flight: Counter[str] = Counter()
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
 
     def room(self, state: TaskState, job: Job, held: Iterable[Job] = ()) -> int:
         """How many more stages may start where the job's next one runs, less those of `held`."""
@@ -56,5 +53,5 @@ class DeviceLimits:
         self._in_flight[job.device] -= 1
 
     def recount(self, running: Iterable[Job]) -> None:
-        """Start anew: only these are in flight."""
+        """Reset the counts to these jobs."""
         self._in_flight = Counter(job.device for job in running)

@@ -22,7 +22,7 @@ those of the fastest variant that the job may yet choose.
   at a time.
 * A task that is kept out frame after frame would never learn that the machine got faster again.
   After `PROBE_INTERVAL` - 1 such frames in a row the next one runs as a *probe*, and the budgets
-  start anew from its times. All together take a small share: see `Probes`.
+  restart from its times. All together take a small share: see `Probes`.
 * Stages of several tasks may run as one batch where every deadline allows it: see `batching`.
 """
 
@@ -62,8 +62,7 @@ from jetson_dnn_rt.tasks import (
 KEPT_OUT = ("budget", "blocking")
 """Reasons of skipped jobs that a smaller budget would have let run."""
 
-LOST = "failed: scheduling engine"
-"""Reason of jobs that the engine itself raised at."""
+LOST = "failed: scheduling engine"  # reason of jobs that the engine itself raised at
 
 MAX_REASONS, OTHER_REASON = 32, "other"
 """Reasons that are counted apart; further ones are counted together."""
@@ -104,6 +103,7 @@ class Engine:
         self._running: dict[Job, None] = {}
         """Jobs whose stages run, one for each busy worker: of a batch its leader."""
         self._devices = DeviceLimits(max_inflight or {})
+        self._has_limits = bool(max_inflight)
         self._batcher = Batcher(self.tasks, self._queue, self._running, self._devices, workers)
         self._probes = Probes()
         self._saturated_ns = 0
@@ -208,7 +208,7 @@ class Engine:
         self._update_forms_batches()
 
     def forget_batches(self, group: str) -> None:
-        """Form no batch of a group until they are seeded anew; one that runs goes on."""
+        """Form no batch of a group until they are seeded again; one that runs continues."""
         self.groups[group].budgets.clear()
         self._update_forms_batches()
 
@@ -224,13 +224,7 @@ class Engine:
         return slowdown[max(slowdown)] if slowdown else 1.0
 
     def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant of the jobs that start from now on.
-
-        Raises
-        ------
-        ValueError
-            When the variant is unknown or was withdrawn.
-        """
+        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
         state = self.tasks[task]
         if variant in state.withdrawn:
             raise ValueError(
@@ -302,7 +296,7 @@ class Engine:
     @property
     def has_ready(self) -> bool:
         """Whether a job is ready, or may be."""
-        return len(self._queue) > 0 or len(self._spare) > 0
+        return bool(self._queue.entries or self._spare.entries)
 
     def next(self, now_ns: int) -> Job | None:
         """Return the job whose stage `next_stage` a free worker shall run, with its `mates`.
@@ -312,10 +306,10 @@ class Engine:
         is ready; one whose device is full stays, or waits for a mate: see `ask_again_ns`.
         """
         self.ask_again_ns = None
-        if len(self._running) == self.workers:
+        if len(self._running) == self.workers or not (self._queue.entries or self._spare.entries):
             return None
         selector, devices = self._selector, self._devices
-        # With a coordinator any boundary may admit a job anew, and batches look at all of them.
+        # With a coordinator any boundary may admit a job again, and batches look at all of them.
         put_aside = not self.forms_batches and type(selector) is StaticSelector
         job: Job | None = None
         passed_over: list[Job] = []
@@ -328,7 +322,7 @@ class Engine:
                 state = self.tasks[job.task]
                 if not self._can_go_on(state, job, now_ns):
                     continue
-                if devices and devices.room(state, job, held) < 1:
+                if self._has_limits and devices.room(state, job, held) < 1:
                     self._hold(job, now_ns)
                     passed_over.append(job)
                 elif is_admitted(selector, state, job, now_ns):
@@ -380,7 +374,9 @@ class Engine:
             self._pass(job, now_ns, start_ns, end_ns, 1)
             return
         size, error = 1 + len(mates), None
-        self._learn_batch(job, size, end_ns - start_ns)
+        state, variant, stage = self.tasks[job.task], job.variant, job.next_stage
+        time_ns = state.unscaled_ns(end_ns - start_ns, variant, stage)
+        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
         for member in (job, *mates):
             try:
                 self._pass(member, now_ns, start_ns, end_ns, size)
@@ -420,7 +416,7 @@ class Engine:
         """End the job of a stage that raised or hangs as ``failed``, and that job only.
 
         Of a batch (`job` is its leader) every member fails. The batch is to blame then, and not
-        the variant: it is not formed any more until it is seeded anew. `reason` is any text, for
+        the variant: it is not formed until it is seeded again. `reason` is any text, for
         the record; the failure is counted as the stage and `kind` (``RuntimeError``, ``hangs``),
         without a kind as its reason. Returns the variant that is withdrawn with this failure, or
         an empty string; see `TaskState.blame`.
@@ -504,7 +500,7 @@ class Engine:
         return [(ending.make_record(), ending.work) for ending in self.take_endings()]
 
     def take_endings(self) -> list[Ending]:
-        """The same, for a driver that makes the records elsewhere."""
+        """Like `take_ended`, for a driver that makes the records elsewhere."""
         if not self._ended:
             return []
         ended, self._ended = self._ended, []
@@ -541,33 +537,23 @@ class Engine:
         return False
 
     def _form_batch(self, job: Job, aside: Sequence[Job], now_ns: int) -> Job | None:
-        """What to run where this job is next: it with its mates, or one that they wait for.
+        """Return what to run where this job is next: it with its mates, or one that they wait for.
 
         None where it waits for one that another worker brings.
         """
         group = self.groups.get(self.tasks[job.task].parameters.batch_group)
         if group is None or group.running or job.admission is Admission.PROBE:
             return job
-        proposal = self._batcher.propose(group, job, now_ns, self._selector, aside)
-        if proposal is None:
-            return job
-        if proposal.until_ns is not None:
-            self.ask_again_ns = max(self.ask_again_ns or 0, proposal.until_ns)
+        chosen, until_ns = self._batcher.choose(group, job, now_ns, self._selector, aside)
+        if until_ns is not None:
+            self.ask_again_ns = max(self.ask_again_ns or 0, until_ns)
             return None
-        if proposal.absent is not None:
-            proposal.absent.queued = False
+        if chosen is not job:
+            chosen.queued = False
             self._put_back(job)
-            return proposal.absent
-        for mate in proposal.mates:
+        for mate in job.mates:
             mate.queued = False
-        job.mates = proposal.mates
-        return job
-
-    def _learn_batch(self, job: Job, size: int, execution_time_ns: int) -> None:
-        state = self.tasks[job.task]
-        variant, stage = job.variant, job.next_stage
-        time_ns = state.unscaled_ns(execution_time_ns, variant, stage)
-        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
+        return chosen
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -578,7 +564,7 @@ class Engine:
         usual_end_ns = now_ns + state.usual_ns(variant, stage)
         if self.forms_batches:
             job.due_ns = now_ns + state.budget_ns(variant, stage)
-        if self._devices:
+        if self._has_limits:
             self._devices.take(state, job)
         if job.mates:
             group = self.groups[state.parameters.batch_group]
@@ -622,7 +608,10 @@ class Engine:
         usual_ns = shortest_ns(
             self._selector, state, job, job.next_stage, state.remaining_usual_ns
         )
-        rank = self._queue.rank_now(job, state.parameters, state.misses_in_a_row)
+        started = job.start_ns is not None
+        rank = self._queue.rank(
+            job, state.parameters, state.misses_in_a_row, job.ready_ns, started=started
+        )
         self._spare.push(job, rank, job.absolute_deadline_ns - usual_ns)
 
     def _take_spare(self, passed_over: list[Job], now_ns: int) -> Job | None:
@@ -631,7 +620,7 @@ class Engine:
             state = self.tasks[job.task]
             if not self._can_go_on(state, job, now_ns):
                 continue
-            if not self._devices or self._devices.room(state, job) > 0:
+            if not self._has_limits or self._devices.room(state, job) > 0:
                 return job
             self._hold(job, now_ns)
             passed_over.append(job)
@@ -658,7 +647,7 @@ class Engine:
         self._saturated_since = None
         del self._running[job]
         job.running = False
-        if self._devices:
+        if self._has_limits:
             self._devices.give_back(job)
         mates = job.mates
         if mates:

@@ -23,8 +23,7 @@ class Job:
     absolute_deadline_ns: int
     work: Work
     variant: str
-    next_stage: int = 0
-    """Index of the stage that runs now or next."""
+    next_stage: int = 0  # index of the stage that runs now or next
     start_ns: int | None = None
     running: bool = False
     ended: bool = False
@@ -33,22 +32,16 @@ class Job:
     ready_ns: int = 0
     waiting_ns: int = 0
     saturated_at_ready_ns: int = 0
-    held_ns: int | None = None
-    """Since when it waits for its device, not for a worker."""
+    held_ns: int | None = None  # since when it waits for its device, not for a worker
     queued: bool = False
-    place: int = 0
-    """Number of its last arrival in the ready queue."""
-    usual_end_ns: int = 0
-    """Expected end of the running stage, by its usual time."""
-    due_ns: int = 0
-    """The same by its budget."""
-    device: str = ""
-    """Where the running stage runs, if that device has a limit."""
-    mates: tuple[Job, ...] = ()
-    """The other jobs of the batch that it leads now."""
+    place: int = 0  # number of its last arrival in the ready queue
+    usual_end_ns: int = 0  # expected end of the running stage, by its usual time
+    due_ns: int = 0  # the same by its budget
+    device: str = ""  # device of the running stage, if it has a limit
+    mates: tuple[Job, ...] = ()  # the other jobs of the batch that it leads now
     stages: list[StageRecord] = field(default_factory=list)
     path: list[tuple[str, int]] = field(default_factory=list)
-    """For each executed stage its variant and index."""
+    """Variant and index of each executed stage."""
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -58,7 +51,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """All that is needed to write the record of a job that ended.
+    """Everything that the record of an ended job is made from.
 
     Jobs end under the driver's lock, many at once under overload, and a record with its LAG takes
     as long as all other decisions of a boundary together. So the reader makes it later, from state

@@ -16,7 +16,7 @@ class ReadyQueue:
     """Ready jobs in the order of a discipline.
 
     ``edf``: earliest absolute deadline first. Among equal deadlines (two tasks on one camera) a
-    job that has started goes on, since preempting it would help nobody; then the task with the
+    job that has started continues, since preempting it would help nobody; then the task with the
     most misses in a row, so that none starves where not all fit; then the task's precedence.
     ``priority``: highest priority of the task first, among equals as ``edf``.
     ``fifo``: in the order in which stages became ready (the queue of the Tucker paper).
@@ -27,12 +27,9 @@ class ReadyQueue:
         if discipline not in DISCIPLINES:
             raise ValueError(f"discipline must be one of {list(DISCIPLINES)}: {discipline!r}")
         self.discipline = discipline
-        self._heap: list[tuple[Rank, int, Job]] = []
+        self.entries: list[tuple[Rank, int, Job]] = []
+        """A heap; jobs that ended or were taken stay in it until they reach the top."""
         self._count = 0
-
-    def __len__(self) -> int:
-        """Upper bound of the jobs in it: ended and taken ones stay until they reach the top."""
-        return len(self._heap)
 
     def rank(
         self,
@@ -50,11 +47,6 @@ class ReadyQueue:
         tie = (not started, -misses_in_a_row, parameters.precedence)
         return (first, job.absolute_deadline_ns, *tie)
 
-    def rank_now(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> Rank:
-        """Sort key of a ready job."""
-        started = job.start_ns is not None
-        return self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
-
     def push(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
         """Add a job that became ready."""
         self._count += 1
@@ -63,17 +55,18 @@ class ReadyQueue:
 
     def put_back(self, job: Job, parameters: TaskParameters, misses_in_a_row: int) -> None:
         """Return a job that was popped and did not run to its old place among equals."""
-        rank = self.rank_now(job, parameters, misses_in_a_row)
+        started = job.start_ns is not None
+        rank = self.rank(job, parameters, misses_in_a_row, job.ready_ns, started=started)
         job.queued = True
-        heapq.heappush(self._heap, (rank, job.place, job))
+        heapq.heappush(self.entries, (rank, job.place, job))
 
     def pop(self) -> Job | None:
         """Take the first job that has not ended meanwhile; None when there is none."""
-        return _pop(self._heap)
+        return _pop(self.entries)
 
     def waiting(self) -> list[Job]:
         """The jobs in it, in their order."""
-        return [entry[-1] for entry in sorted(self._heap) if _is_valid(entry)]
+        return [entry[-1] for entry in sorted(self.entries) if _is_valid(entry)]
 
 
 class SpareQueue:
@@ -86,24 +79,20 @@ class SpareQueue:
     """
 
     def __init__(self) -> None:
-        self._by_rank: list[tuple[Rank, int, Job]] = []
+        self.entries: list[tuple[Rank, int, Job]] = []
         self._by_limit: list[tuple[int, int, Job]] = []
-
-    def __len__(self) -> int:
-        """Upper bound of the jobs in it, as for `ReadyQueue`."""
-        return len(self._by_rank)
 
     def push(self, job: Job, rank: Rank, limit_ns: int) -> None:
         """Put aside a job from the ready queue; after `limit_ns` it is hopeless as known now."""
         job.queued = True
-        while self._by_rank and not _is_valid(self._by_rank[0]):
-            heapq.heappop(self._by_rank)
-        heapq.heappush(self._by_rank, (rank, job.place, job))
+        while self.entries and not _is_valid(self.entries[0]):
+            heapq.heappop(self.entries)
+        heapq.heappush(self.entries, (rank, job.place, job))
         heapq.heappush(self._by_limit, (limit_ns, job.place, job))
 
     def pop(self) -> Job | None:
         """Take the first one in the order of the discipline; None when there is none."""
-        return _pop(self._by_rank)
+        return _pop(self.entries)
 
     def pop_overdue(self, now_ns: int) -> Job | None:
         """Take one whose limit has passed; None when there is none."""

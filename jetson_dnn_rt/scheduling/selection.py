@@ -16,8 +16,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FAILURES = 2
-"""A selector that raised so often is replaced."""
+FAILURES = 2  # a selector that raised so often is replaced
 
 
 class Selector(Protocol):
@@ -53,11 +52,11 @@ class StaticSelector:
     """The task's variant for the whole frame; base of selectors that ignore what happens."""
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """What the task is set to at the job's start, afterwards what the job has."""
+        """Return the task's variant at the job's start, afterwards the job's own."""
         return state.parameters.variant if job.start_ns is None else job.variant
 
     def allowed(self, state: TaskState, job: Job) -> Sequence[str]:
-        """The choice for this stage."""
+        """Return only the choice for this stage."""
         return (self.choose(state, job, 0),)
 
     def released(self, state: TaskState, job: Job, now_ns: int) -> None:
@@ -76,7 +75,7 @@ class PlannedSelector(StaticSelector):
         self._plans = {task: tuple(plan) for task, plan in plans.items()}
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """What the plan says for this stage."""
+        """Return the plan's variant of this stage."""
         plan = self._plans.get(job.task)
         return plan[job.next_stage] if plan else super().choose(state, job, now_ns)
 
@@ -84,15 +83,14 @@ class PlannedSelector(StaticSelector):
 class GuardedSelector:
     """Asks a selector, and a `StaticSelector` where it raises; for good after `FAILURES` times.
 
-    Whatever a selector does, the engine's calls go on: it is asked in the middle of them.
+    A failing selector must not break the engine, which asks it in the middle of its calls.
     """
 
     def __init__(self, selector: Selector) -> None:
         self._name = type(selector).__name__
         self._static = StaticSelector()
         self._failures = 0
-        self.failure = ""
-        """Why the selector was replaced; empty as long as it is asked."""
+        self.failure = ""  # why the selector was replaced; empty as long as it is asked
         self._bind(selector)
 
     def _bind(self, selector: Selector) -> None:
@@ -124,6 +122,6 @@ class GuardedSelector:
             )
             self._bind(self._static)
             logger.error(
-                "%s: it is set aside, and tasks go on in the variants that they are set to",
+                "%s: it is set aside, and tasks run the variants that they are set to",
                 self.failure,
             )

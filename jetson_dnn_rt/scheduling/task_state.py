@@ -1,4 +1,4 @@
-"""What the engine keeps of a task: its variants, their budgets, its jobs and its counts."""
+"""State of a task in the engine: its variants, their budgets, its jobs and its counts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,19 @@ from operator import mul
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import Outcome, TaskParameters
 
-WINDOW = 256
-"""Execution times that a budget is computed from."""
+WINDOW = 256  # execution times that a budget is computed from
 
-WITHDRAW_AFTER = 2
-"""Jobs in a row that a variant may fail before it is withdrawn."""
+WITHDRAW_AFTER = 2  # jobs in a row that a variant may fail before it is withdrawn
 
-TEXT_LENGTH = 500
-"""Characters that are kept of an error's text."""
+TEXT_LENGTH = 500  # characters that are kept of an error's text
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of a variant: as many of the task's stages as its back end does at once."""
 
-    span: int = 1
-    """Number of stages."""
-    device: str = "cpu"
-    """``cpu``, ``cuda``, ... See ``max_inflight`` of the engine."""
+    span: int = 1  # number of stages
+    device: str = "cpu"  # ``cpu``, ``cuda``, ... See ``max_inflight`` of the engine
     batches: bool = False
     """Whether it can run for frames of several tasks of a batch group at once."""
 
@@ -74,17 +69,17 @@ class BudgetEstimator:
 
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """What the engine keeps of a task; others read it, under the driver's lock."""
+    """State of a task in the engine; others read it, under the driver's lock."""
 
     parameters: TaskParameters
     budgets: dict[str, list[BudgetEstimator]] = field(default_factory=dict)
     spans: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """For each variant and stage how many stages run from there at once; 0 where the variant
-    cannot be entered, because it covers the stage together with earlier ones."""
+    """Number of stages that run at once from each stage on, by variant; 0 where the variant cannot
+    be entered, because it covers the stage together with earlier ones."""
     runs: dict[str, tuple[Run | None, ...]] = field(default_factory=dict)
-    """The same with more about each run; None where `spans` is 0."""
+    """The runs behind `spans`; None where that is 0."""
     time_scales: Mapping[str, Sequence[float]] | None = None
-    """For each variant and stage its time at the present clocks relative to the reference clocks;
+    """Time of each stage at the present clocks relative to the reference clocks, by variant;
     budgets are kept at the reference clocks, so that they hold through a change. None: the clocks
     do not change, or their effect is unknown."""
     fastest_scales: Mapping[str, Sequence[float]] | None = None
@@ -98,15 +93,14 @@ class TaskState:
     in_flight: Job | None = None
     misses_in_a_row: int = 0
     suspended: str = ""
-    kept_out: int = 0
-    """Frames in a row that a smaller budget would have let run."""
+    kept_out: int = 0  # frames in a row that a smaller budget would have let run
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
     """Variants that failed or are gone, with the reason."""
     released: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    """How jobs ended, by kinds of a bounded number."""
+    """Reasons of ended jobs, a bounded number of kinds."""
     last_failure: str = ""
 
     def usable(self, variant: str, stage: int) -> bool:
@@ -127,10 +121,7 @@ class TaskState:
     def set_spans(self, variant: str, spans: Sequence[int | Run] | None) -> None:
         """Set the runs of a variant, or how many stages each does; its budgets start empty.
 
-        Raises
-        ------
-        ValueError
-            When the runs do not do every stage once.
+        ValueError when the runs do not do every stage once.
         """
         count = len(self.parameters.stages)
         runs = _complete((1,) * count if spans is None else spans)

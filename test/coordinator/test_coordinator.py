@@ -351,12 +351,7 @@ def test_a_batch_says_nothing_about_the_pace():
     bench.engine.selector = bench.coordinator
     for name in "ab":
         task = make_task(
-            name,
-            200,
-            stages=STAGES,
-            variants=(FULL, LOW),
-            variant=FULL,
-            batch_group="g",
+            name, 200, stages=STAGES, variants=(FULL, LOW), variant=FULL, batch_group="g"
         )
         bench.engine.add_task(task, dict.fromkeys((FULL, LOW), [Run(batches=True)] * 2))
         bench.engine.seed_budgets(name, FULL, [(20, 30)])

@@ -9,9 +9,9 @@ import pytest
 from cohorts import MS, make_clock_table, make_member, make_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_tables import tables
+from plan_tables import tables, whole_ns
 
-from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests, pareto, tail_quantile
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     LEVELS,
     STEP,
@@ -26,6 +26,7 @@ from jetson_dnn_rt.coordinator.policies.horizon.policy import (
     find_window,
     interpolate,
 )
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 
@@ -55,8 +56,10 @@ def test_every_variant_throughout_is_a_plan(table: TaskTable) -> None:
 @given(tables())
 def test_a_way_home_never_takes_longer_than_the_plan(table: TaskTable) -> None:
     for rest in build_rests(table, make_clock_table(), 0.999, 0.8):
-        assert (rest.safe_ns <= rest.whole_ns + 1.0).all()
-        assert (rest.usual_ns <= rest.whole_ns + 1.0).all()
+        for clocks in range(3):
+            whole = np.array([whole_ns(table, plan, clocks, 0.999) for plan in rest.plans])
+            assert (rest.safe_ns[:, clocks] <= whole + 1.0).all()
+            assert (rest.usual_ns[:, clocks] <= whole + 1.0).all()
         assert (rest.need_ns() <= rest.need_ns(1.2)).all()
 
 
@@ -66,8 +69,8 @@ def test_quantile_is_of_the_sum() -> None:
     table.times_ns[0, 0] = np.where(np.arange(100) % 2, 1 * MS, 2 * MS)
     table.times_ns[0, 1] = 3 * MS - table.times_ns[0, 0]
     (whole, last) = build_rests(table, make_clock_table(), 0.99, 0.5)
-    assert whole.whole_ns[0, -1] == pytest.approx(3 * MS)
-    assert last.whole_ns[0, -1] == pytest.approx(2 * MS, rel=0.2)
+    assert whole.safe_ns[0, -1] == pytest.approx(3 * MS)
+    assert last.safe_ns[0, -1] == pytest.approx(2 * MS, rel=0.2)
 
 
 def test_stages_that_are_accurate_come_first_among_equals() -> None:
@@ -123,9 +126,9 @@ def test_tail_rises_with_the_confidence(samples: list[float], share: float) -> N
     assert low >= np.quantile(times, share, method="inverted_cdf") - 1e-9
 
 
-def test_pareto_keeps_what_is_new() -> None:
-    kept = pareto(np.array([1.0, 2.0, 3.0, 4.0]), np.array([3.0, 3.0, 1.0, 2.0]))
-    assert kept.tolist() == [True, False, True, False]
+def test_new_minima() -> None:
+    assert new_minima(np.array([3.0, 3.0, 1.0, 2.0])).tolist() == [True, False, True, False]
+    assert new_minima(np.array([3.0, 2.9, 1.0]), 0.5).tolist() == [True, False, True]
 
 
 OBJECTIVE = Objective(reference_j=0.02, joules=1.0, shared_joules=1.0, loss=10.0)

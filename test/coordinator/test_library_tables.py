@@ -22,7 +22,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
@@ -226,11 +226,9 @@ def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
         columns = [stage.times_ns for stage in found.stages]
         np.testing.assert_array_equal(table.times_ns[1], columns)
         # Cut otherwise than it was measured: the warm-up is of what runs.
-        assert load_profiles(
-            {FULL: make_runs(1, 1, 1)},
-            {FULL: [(1, 2, 1)]},
-            **with_library,
-        )[FULL].times_ns.tolist() == [[1, 2, 1]]
+        assert load_profiles({FULL: make_runs(1, 1, 1)}, {FULL: [(1, 2, 1)]}, **with_library)[
+            FULL
+        ].times_ns.tolist() == [[1, 2, 1]]
 
         store_measurement(library, key, found.refuse("slower"), model)
         assert set(load_profiles(runs, warm_up, **with_library)) == {FULL}

@@ -67,9 +67,7 @@ def controller_of(decision: Decision, number: int = 0) -> Controller:
 
 
 @settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.floats(1.0, 20.0), st.floats(0.05, 5.0)), min_size=1, max_size=40),
-)
+@given(st.lists(st.tuples(st.floats(1.0, 20.0), st.floats(0.05, 5.0)), min_size=1, max_size=40))
 def test_kalman_filter_against_its_matrix_form(steps: list[tuple[float, float]]) -> None:
     base_speed, variance = poet.FIRST_BASE_SPEED, poet.FIRST_VARIANCE
     x, p = np.array([[0.2]]), np.array([[1.0]])

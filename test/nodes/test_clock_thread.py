@@ -25,8 +25,7 @@ from jetson_dnn_rt.coordinator.clock_thread import (
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
-from jetson_dnn_rt.platforms.platform import Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def test_sizes_and_numbering(space, count):
     assert len(space) == count
     for number in (0, 1, count // 3, count // 2, count - 1):
         assert space.index(space[number]) == number
-        assert tuple(space.option_indices()[number]) == space.digits(number)
+        assert tuple(space.option_indices[number]) == space.digits(number)
 
 
 def test_ends_of_the_papers_spaces():

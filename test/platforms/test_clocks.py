@@ -37,7 +37,7 @@ def test_order_and_ends():
 @settings(deadline=None)
 @given(spaces)
 def test_numbering_is_one_to_one(space):
-    digits = space.option_indices()
+    digits = space.option_indices
     frequencies, cores = space.frequencies_hz(), space.core_counts()
     assert digits.shape == (len(space), len(space.domains))
     for number, configuration in enumerate(space):
@@ -71,7 +71,7 @@ def test_no_domains_is_one_configuration():
     assert len(space) == 1
     assert space[0] == ()
     assert space.fastest == space.slowest == 0
-    assert space.option_indices().shape == (1, 0)
+    assert space.option_indices.shape == (1, 0)
     assert space.describe(0) == "fixed clocks"
 
 
@@ -120,7 +120,7 @@ def test_bad_values():
 
 
 def test_kept_array_cannot_be_changed():
-    digits = ClockSpace([GPU]).option_indices()
+    digits = ClockSpace([GPU]).option_indices
     assert digits.dtype == np.int64
     with pytest.raises(ValueError, match="read-only"):
         digits[0, 0] = 1

@@ -9,7 +9,7 @@ from sysfs_trees import write_file
 
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 
 
 def test_machine_without_clocks(tmp_path: Path) -> None:

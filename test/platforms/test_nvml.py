@@ -129,8 +129,7 @@ def test_pc_with_a_gpu_meters_both(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("module", "fix"),
-    [(None, "pip install nvidia-ml-py"), (FakeNvml(driver=False), "no driver")],
+    ("module", "fix"), [(None, "pip install nvidia-ml-py"), (FakeNvml(driver=False), "no driver")]
 )
 def test_what_is_missing_is_said(
     root: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, fix: str

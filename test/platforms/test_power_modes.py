@@ -5,7 +5,7 @@ from sysfs_trees import TX2, XAVIER
 
 from jetson_dnn_rt.platforms.boards import tx2_space
 from jetson_dnn_rt.platforms.clocks import ClockOption
-from jetson_dnn_rt.platforms.power_modes import NvpMode, parse_modes, to_power_mode
+from jetson_dnn_rt.platforms.jetson import NvpMode, parse_modes, to_power_mode
 
 CPUS = {"little": (0, 3, 4, 5), "big": (1, 2)}
 

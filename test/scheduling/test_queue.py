@@ -109,7 +109,7 @@ def test_first_in_rank_comes_first_and_overdue_ones_before_their_turn() -> None:
     jobs = {name: make_job(name, 100 + i, place=i + 1) for i, name in enumerate("abcd")}
     for name, limit_ns in zip("abcd", (50, 20, 30, 40), strict=True):
         task = make_task(name, 100)
-        queue.push(jobs[name], order.rank_now(jobs[name], task, 0), limit_ns)
+        queue.push(jobs[name], order.rank(jobs[name], task, 0, 0, started=False), limit_ns)
     assert queue.pop_overdue(20) is None
     assert queue.pop_overdue(31) is jobs["b"]
     assert queue.pop_overdue(31) is jobs["c"]
@@ -124,9 +124,9 @@ def test_what_ended_does_not_pile_up() -> None:
     queue, order = SpareQueue(), ReadyQueue()
     for place in range(1, 100):
         job = make_job("a", 100 + place, place=place)
-        queue.push(job, order.rank_now(job, make_task("a", 100), 0), 50 + place)
+        queue.push(job, order.rank(job, make_task("a", 100), 0, 0, started=False), 50 + place)
         job.ended = True
-    assert len(queue) == 1
+    assert len(queue.entries) == 1
 
 
 def run(
@@ -157,10 +157,7 @@ def run(
     discipline=st.sampled_from(["edf", "fifo", "priority"]),
 )
 def test_the_same_jobs_run_as_if_each_was_asked_at_every_boundary(
-    tasks: list[tuple[int, int]],
-    times: list[tuple[int, int]],
-    workers: int,
-    discipline: str,
+    tasks: list[tuple[int, int]], times: list[tuple[int, int]], workers: int, discipline: str
 ) -> None:
     named = {f"task-{i}": task for i, task in enumerate(tasks)}
     arrivals = sorted((time_ns, f"task-{i % len(tasks)}") for time_ns, i in times)

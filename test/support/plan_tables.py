@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 from cohorts import make_table
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.coordinator.policies.horizon.frontier import tail_quantile
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
+
+
+def whole_ns(table: TaskTable, plan: np.ndarray, clocks: int, confidence: float) -> float:
+    """High quantile of a plan for the last stages, without recourse."""
+    stages = np.arange(len(table.stages) - len(plan), len(table.stages))
+    times = table.times_ns[plan, stages] * table.slowdown[plan, stages, clocks][:, None]
+    return float(tail_quantile(times.sum(axis=0), confidence))
 
 
 def tables() -> st.SearchStrategy[TaskTable]:

@@ -99,6 +99,6 @@ class SyntheticBoard:
         gpu = frequencies[:, names.index("gpu")]
         memory = np.ones(len(self.space))
         if "emc" in names:
-            digits = self.space.option_indices()[:, names.index("emc")]
+            digits = self.space.option_indices[:, names.index("emc")]
             memory = np.array(self.emc_slowness)[digits]
         return serial[-1] / serial, parallel[-1] / parallel, gpu[-1] / gpu, memory

@@ -12,6 +12,7 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, usable
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
 MEASUREMENT_NOISE = 0.001
@@ -25,8 +26,7 @@ class Filter(NamedTuple):
 
     mean: float = 1.0
     variance: float = LEAST_PROCESS_NOISE
-    gain: float = FIRST_GAIN
-    """K of the last step."""
+    gain: float = FIRST_GAIN  # K of the last step
     process_noise: float = LEAST_PROCESS_NOISE
     """Q of the last step: it follows the innovations, so that a change of the surroundings opens
     the filter."""
@@ -43,7 +43,7 @@ class Filter(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What ALERT remembers: the filter, what it has seen, and what each frame was given."""
+    """ALERT's memory: the filter, the frames it has seen, and the choice for each frame."""
 
     xi: Filter
     frames_done: tuple[int, ...]
@@ -108,7 +108,7 @@ class Alert(Policy):
         return Decision(chosen, fastest if fastest >= 0 else cohort.clocks_target, memory)
 
     def candidates(self, cohort: Cohort, member: int) -> Sequence[int]:
-        """What the frame was given; before its start all that may run."""
+        """The choice for the frame; before its start all that may run."""
         state = cohort.members[member]
         if state.started and state.usable[state.variant]:
             return (state.variant,)
@@ -138,12 +138,9 @@ class Row(NamedTuple):
     """One variant: by rising time, the clocks that cost the least energy within that time."""
 
     variant: int
-    allowed: bool
-    """Whether it is accurate enough."""
-    times_ns: list[float]
-    """Profiled time of a whole frame."""
-    energies: list[float]
-    """Energy of a period."""
+    allowed: bool  # whether it is accurate enough
+    times_ns: list[float]  # profiled time of a whole frame
+    energies: list[float]  # energy of a period
     clocks: list[int]
 
 
@@ -151,9 +148,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
     """All variants of a task, the most accurate one first."""
     rows = []
     for variant in range(len(table.variants)):
-        times = table.median_ns[variant][:, None] * table.slowdown[variant]
-        work = (times * table.power_w[variant]).sum(axis=0)
-        total = times.sum(axis=0)
+        total, work = table.frame_costs(variant)
         energy = work + clock_table.idle_w * np.maximum(0.0, table.period_ns - total)
         there = np.arange(len(clock_table))
         if settings.power_cap_w > 0.0:
@@ -161,8 +156,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
             capped = there[power <= settings.power_cap_w]
             there = capped if len(capped) else np.array([power.argmin()])
         order = there[np.lexsort((energy[there], total[there]))]
-        least = np.minimum.accumulate(energy[order])
-        kept = order[np.concatenate(([True], energy[order][1:] < least[:-1]))]
+        kept = order[new_minima(energy[order])]
         allowed = table.accuracy(variant) >= settings.accuracy_floor - 1e-9
         times_ns, energies = total[kept].tolist(), energy[kept].tolist()
         rows.append(Row(variant, allowed, times_ns, energies, kept.tolist()))

@@ -31,10 +31,10 @@ import numpy as np
 
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policy import Policy, usable
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import Floats, TaskTable
 
-BUCKETS = 512
-"""Of the hash from SpeedUp to configuration."""
+BUCKETS = 512  # size of the hash from SpeedUp to configuration
 
 _power_up = attrgetter("power_up")
 
@@ -42,29 +42,20 @@ _power_up = attrgetter("power_up")
 class Candidate(NamedTuple):
     """delta_i: the clock configuration that suits one instance."""
 
-    clocks: int
-    """delta_i, a position in the clock table."""
-    power_up: float
-    """PowerUp_i(delta_i), of its next stage."""
-    sigma: float
-    """sigma_i, the speed-up it needs relative to delta_now."""
-    needed: float
-    """The same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``."""
-    lag_ns: int
-    """LAG_i."""
-    column: int
-    """Of its next stage in the SpeedUp rows."""
-    member: int
-    """i, its number in the cohort."""
+    clocks: int  # delta_i, a position in the clock table
+    power_up: float  # PowerUp_i(delta_i), of its next stage
+    sigma: float  # sigma_i, the speed-up it needs relative to delta_now
+    needed: float  # the same relative to the slowest clocks: ``sigma_i SpeedUp_i(delta_now)``
+    lag_ns: int  # LAG_i
+    column: int  # column of its next stage in the SpeedUp rows
+    member: int  # i, its number in the cohort
 
 
 class Account(NamedTuple):
     """The debt of one instance: its LAG beyond the frame in flight."""
 
-    frames_done: int
-    """The member's count when this was written: tells whether there is news."""
-    lag_ns: int
-    """LAG at the end of its last frame, debt from before included."""
+    frames_done: int  # the member's count when this was written: tells whether there is news
+    lag_ns: int  # LAG at the end of its last frame, debt from before included
 
 
 def power_up(power_w: Floats) -> Floats:
@@ -87,9 +78,7 @@ class SpeedUpTable:
 
     def __init__(self, speed_up: Floats, power_up: Floats) -> None:
         order = np.lexsort((power_up, -speed_up))
-        powers = power_up[order]
-        best = np.minimum.accumulate(powers)
-        kept = order[np.concatenate(([True], powers[1:] < best[:-1]))][::-1]
+        kept = order[new_minima(power_up[order])][::-1]
         speeds = speed_up[kept]
         self.clocks: list[int] = kept.tolist()
         """The configurations that are left, by rising SpeedUp."""
@@ -126,7 +115,7 @@ class NeuOS(Policy):
     finished; tasks here wait for their next frame. So they stay in the cohort between frames,
     with their last known LAG: a frame is about to come, and clocks that the others would like may
     be too slow for it. What a frame is behind at its end is still owed in the next one, up to a
-    whole deadline; what it was ahead is lost in waiting. (A LAG that starts anew with each frame
+    whole deadline; what it was ahead is lost in waiting. (A LAG that starts again with each frame
     lets a slow task approximate only late in each of them, and forget it with the next.)
 
     Clocks are chosen when a frame begins and stay until the next one does; in between only
@@ -165,7 +154,7 @@ class NeuOS(Policy):
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Algorithm 1 and the mode's choice when a frame begins; Algorithm 2 at each boundary.
 
-        Algorithm 2 is worked out for the member at whose boundary this is. The others keep what
+        Algorithm 2 runs for the member at whose boundary this is. The others keep what
         they have until their own, when their LAG will be known better.
         """
         members, accounts = cohort.members, _settle(cohort)
@@ -221,7 +210,7 @@ class NeuOS(Policy):
         ]
 
     def _examine(self, number: int, member: Member, account: Account, present: int) -> Candidate:
-        """What Algorithm 1 finds for one instance."""
+        """Algorithm 1 for one instance."""
         column = self._first_columns[number]
         lag_ns, deadline_ns = account.lag_ns, member.deadline_ns
         if member.active and member.stage:
@@ -253,8 +242,7 @@ def _settle(cohort: Cohort) -> tuple[Account, ...]:
         account
         if account.frames_done == member.frames_done
         else Account(
-            member.frames_done,
-            max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns),
+            member.frames_done, max(-member.deadline_ns, min(0, account.lag_ns) + member.lag_ns)
         )
         for account, member in zip(accounts, members, strict=True)
     )

@@ -21,26 +21,18 @@ GOAL = 1.0
 
 
 class Controller(NamedTuple):
-    """What POET remembers of one task."""
+    """POET's memory of one task."""
 
-    base_speed: float
-    """Of the Kalman filter: rate at speed-up 1, in frames per deadline."""
+    base_speed: float  # estimate of the Kalman filter: rate at speed-up 1, in frames per deadline
     variance: float
-    speed_up: float
-    """u, relative to the slowest configuration."""
-    slower: int
-    """The pair of configurations."""
+    speed_up: float  # u, relative to the slowest configuration
+    slower: int  # the pair of configurations
     faster: int
-    slower_frames: int
-    """Frames of a period that run in the slower one; they come first."""
-    first_frame: int
-    """The member's count of frames at the start of the period."""
-    frames_done: int
-    """The same when this was written."""
-    seen: int = 0
-    """Frames observed in this period."""
-    deadlines: float = 0.0
-    """Their response times added up, in deadlines."""
+    slower_frames: int  # frames of a period that run in the slower one; they come first
+    first_frame: int  # the member's count of frames at the start of the period
+    frames_done: int  # that count when this was written
+    seen: int = 0  # frames observed in this period
+    deadlines: float = 0.0  # their response times added up, in deadlines
 
 
 class Poet(Policy):
@@ -65,7 +57,7 @@ class Poet(Policy):
         self._hulls = [SpeedHull(*speeds_and_costs(table)) for table in self.tables]
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
-        """At a frame's start its task sets the clocks; each frame that ended was observed."""
+        """Observe the frames that ended; at a frame's start set the clocks for its task."""
         memory = cohort.memory
         members = cohort.members
         if isinstance(memory, tuple):
@@ -115,16 +107,15 @@ class SpeedHull:
 
 def speeds_and_costs(table: TaskTable) -> tuple[Floats, Floats]:
     """s and c of the whole network, its most accurate variant, at each configuration, [C]."""
-    times = table.median_ns[0][:, None] * table.slowdown[0]
-    total = times.sum(axis=0)
-    power = (times * table.power_w[0]).sum(axis=0) / total
+    total, energy = table.frame_costs(0)
+    power = energy / total
     return total[0] / total, power / (power[0] if power[0] > 0.0 else 1.0)
 
 
 def estimate_base_speed(
     base_speed: float, variance: float, speed_up: float, rate: float
 ) -> tuple[float, float]:
-    """One step of the Kalman filter of ``rate = speed_up * base_speed``; returns both anew."""
+    """One step of the Kalman filter of ``rate = speed_up * base_speed``; returns the new pair."""
     before = variance + PROCESS_NOISE
     gain = before * speed_up / (speed_up * before * speed_up + MEASUREMENT_NOISE)
     return base_speed + gain * (rate - speed_up * base_speed), (1.0 - gain * speed_up) * before

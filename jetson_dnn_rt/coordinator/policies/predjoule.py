@@ -11,25 +11,22 @@ from jetson_dnn_rt.coordinator.policy import Policy, configured
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 CONFIGURATIONS = 11_760
-"""Of the board that the steps of the original are meant for; elsewhere they are in proportion."""
-FREE_GAIN = 3.0
-"""Up to this U a faster configuration costs nothing more."""
+"""Size of the board that the original's steps are meant for; elsewhere they are in proportion."""
+FREE_GAIN = 3.0  # up to this U a faster configuration costs nothing more
 LEVELS = 64
-"""Of speed in the history, in steps of 1 / `LEVELS_PER_UNIT` of the sub-deadline's speed."""
+"""Levels of speed in the history, in steps of 1 / `LEVELS_PER_UNIT` of the sub-deadline's."""
 LEVELS_PER_UNIT = 16
 
 
 class Process(NamedTuple):
-    """What one process remembers."""
+    """Memory of one process."""
 
     place: float
     """Its index: the configuration that it wants, and fractions of the way to the next one."""
-    slack_ns: int
-    """Sum of m - d over the layers of the frame; positive = behind."""
-    stages_done: int
-    """The member's count when this was written: tells whether there is news."""
+    slack_ns: int  # sum of m - d over the layers of the frame; positive = behind
+    stages_done: int  # the member's count when this was written: tells whether there is news
     history: tuple[tuple[int, ...], ...]
-    """For each layer the configuration that ran it at a speed level, [K][LEVELS]; -1 = none."""
+    """Configuration that ran each layer at a speed level, [K][LEVELS]; -1 = none."""
 
 
 class PredJoule(Policy):

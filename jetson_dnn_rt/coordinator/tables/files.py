@@ -23,22 +23,17 @@ from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.safety import small_files
 
 FORMAT, VERSION = "jetson_dnn_rt-tables", 1
-MAX_BYTES = 32 << 20
-"""1000 frames of ten stages in four variants are 0.4 MB."""
-MAX_ITEMS = 1 << 20
-"""Of any list in the file."""
-MAX_CONFIGURATIONS = 1 << 20
-"""Of a board; every one of them costs memory."""
+MAX_BYTES = 32 << 20  # 1000 frames of ten stages in four variants are 0.4 MB
+MAX_ITEMS = 1 << 20  # longest list in the file
+MAX_CONFIGURATIONS = 1 << 20  # most configurations of a board; every one of them costs memory
 
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
     """Contents of a file of tables."""
 
-    clocks: ClockTable
-    """The configurations that the tables are about."""
-    tables: tuple[TaskTable, ...]
-    """One a task."""
+    clocks: ClockTable  # the configurations that the tables are about
+    tables: tuple[TaskTable, ...]  # one a task
     interference: tuple[float, ...] = (1.0,)
     """``[n - 1]``: slow-down of a stage when n run side by side; first 1."""
     power_measured: bool = False
@@ -169,7 +164,7 @@ class _Value:
     def refuse(self, text: str) -> NoReturn:
         place = f": {self.place}" if self.place else ""
         raise ConfigurationError(
-            f"tables {self.path}{place} {text}; make them anew with jetson-dnn-rt profile "
+            f"tables {self.path}{place} {text}; make them again with jetson-dnn-rt profile "
             "--output, or correct the file (docs/tables.md)"
         )
 
@@ -208,11 +203,6 @@ class _Value:
             self.refuse(f"must be a whole number in [{least}, {most}]")
         return self.value
 
-    def flag(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.refuse("must be true or false")
-        return self.value
-
     def floats(self, shape: tuple[int, ...], least: float) -> Floats:
         """Numbers in lists of this shape; -1 = as many as there are."""
         flat = self._flatten(shape, (int, float))
@@ -229,25 +219,22 @@ class _Value:
 
     def _flatten(self, shape: tuple[int, ...], kinds: tuple[type, ...]) -> list[Any]:
         """All numbers; lists of another length or numbers of another kind are refused."""
-        level, lengths = [self.value], list(shape)
-        for axis, length in enumerate(lengths):
+        wanted = ", ".join("any" if length < 0 else str(length) for length in shape)
+        level = [self.value]
+        for axis, length in enumerate(shape):
             inner: list[Any] = []
             for part in level:
                 if not isinstance(part, list) or len(part) > MAX_ITEMS or not part:
-                    self.refuse(f"must be lists of the shape {_format(shape)}")
+                    self.refuse(f"must be lists of the shape [{wanted}]")
                 if length < 0:
                     length = len(part)
                 if len(part) != length:
-                    self.refuse(f"must be lists of the shape {_format(shape)}: axis {axis}")
+                    self.refuse(f"must be lists of the shape [{wanted}]: axis {axis}")
                 inner += part
             level = inner
         if any(type(number) not in kinds for number in level):
             self.refuse("must hold numbers only" if float in kinds else "must hold whole numbers")
         return level
-
-
-def _format(shape: tuple[int, ...]) -> str:
-    return "[" + ", ".join("any" if length < 0 else str(length) for length in shape) + "]"
 
 
 def _read_file(root: _Value) -> TableFile:
@@ -267,9 +254,10 @@ def _read_file(root: _Value) -> TableFile:
     if len({table.task for table in tables}) != len(tables):
         parts["tasks"].refuse("has a task twice")
     interference = tuple(parts["interference"].floats((-1,), 1.0).tolist())
-    return TableFile(
-        clocks, tables, interference, parts["power_measured"].flag(), parts["notes"].value
-    )
+    measured = parts["power_measured"]
+    if not isinstance(measured.value, bool):
+        measured.refuse("must be true or false")
+    return TableFile(clocks, tables, interference, measured.value, parts["notes"].value)
 
 
 def _read_clocks(value: _Value) -> ClockTable:

@@ -1,8 +1,8 @@
-"""From all clock configurations of a board to the few that are worth choosing.
+"""Reduction of a board's clock configurations to the few that are worth choosing.
 
-A board has ten thousands of configurations, and nearly all of them are beaten by another one that
-is faster and takes less. What remains is the Pareto front of time and cost, and of that the lower
-convex hull: the configurations that are best for some price of time. TX2's 11,760 and Xavier's
+Nearly all of the ten thousands of configurations are beaten by another one that is faster and
+takes less. The others are the Pareto front of time and cost, and of that the lower convex hull:
+the configurations that are best for some price of time. TX2's 11,760 and Xavier's
 51,968 become tens, which a policy can go through at a boundary.
 """
 
@@ -16,6 +16,13 @@ import numpy.typing as npt
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
 
+def new_minima(values: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Which values are below all before them, by more than a margin."""
+    new = np.ones(len(values), bool)
+    new[1:] = values[1:] < np.minimum.accumulate(values)[:-1] - margin
+    return new
+
+
 def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
     """Return the positions of points, [N] each, that no other beats in both time and cost.
 
@@ -27,12 +34,7 @@ def pareto_front(time: npt.ArrayLike, cost: npt.ArrayLike) -> Integers:
         raise ValueError(f"time and cost must be equally long: {times.shape}, {costs.shape}")
     usable = np.flatnonzero(np.isfinite(times) & np.isfinite(costs))
     order = usable[np.lexsort((costs[usable], times[usable]))]
-    if not len(order):
-        return order.astype(np.int64)
-    least = np.minimum.accumulate(costs[order])
-    better = np.ones(len(order), bool)
-    better[1:] = costs[order[1:]] < least[:-1]
-    front: Integers = order[better].astype(np.int64)
+    front: Integers = order[new_minima(costs[order])].astype(np.int64)
     return front
 
 
@@ -88,11 +90,8 @@ def _curves(clocks: ClockTable, tables: Sequence[TaskTable]) -> Iterator[tuple[F
     """Time and cost of a frame at all clocks, [C] each: tasks x variants x costs."""
     idle_w = float(clocks.idle_w.min())
     for table in tables:
-        for median_ns, slowdown, power_w in zip(
-            table.median_ns, table.slowdown, table.power_w, strict=True
-        ):
-            times = median_ns[:, np.newaxis] * slowdown
-            time, energy = times.sum(axis=0), (times * power_w).sum(axis=0)
+        for variant in range(len(table.variants)):
+            time, energy = table.frame_costs(variant)
             with np.errstate(invalid="ignore"):  # infinite where the task cannot run
                 costs = energy, energy - idle_w * time, energy / time
             for cost in costs:

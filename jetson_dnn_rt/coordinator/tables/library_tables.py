@@ -1,13 +1,13 @@
-"""Tables from what was measured of a task's variants: warm-up runs, the library, a profile.
+"""Tables from measurements of a task's variants: warm-up runs, the library, a profile.
 
 Measured are times of *runs* of stages (a back end may cover several stages with one run) and, for
-a whole variant, how far it agrees with the full model. Two steps from there to a table are derived
-and not measured:
+a whole variant, its agreement with the full model. Two steps from there to a table are derived and
+not measured:
 
-* The time of a run that covers several stages is shared out over them as the most accurate variant
-  that runs them one by one takes them, so that sums over whole runs stay exact.
-* The loss of a variant, 1 - agreement, is shared out over the stages of the network as that
-  variant takes them; preprocessing and decoding are the same in all variants and lose nothing.
+* The time of a run that covers several stages is divided among them in the proportions of the most
+  accurate variant that runs them one by one, so that sums over whole runs stay exact.
+* The loss of a variant, 1 - agreement, is divided among the stages of the network in the same
+  proportions; preprocessing and decoding are the same in all variants and lose nothing.
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 logger = logging.getLogger(__name__)
 
 UNKNOWN_BUSY_W, UNKNOWN_IDLE_W = 1.0, 0.0
-"""What stands for power that nobody can read: energy then says how long the machine was busy."""
+"""Placeholders for power that cannot be read: energy then is the time the machine was busy."""
 
 _OUTSIDE = ("preprocess", "decode")
 
 
 @dataclass(frozen=True, eq=False)
 class VariantProfile:
-    """What was measured of one variant."""
+    """Measurements of one variant."""
 
-    spans: tuple[int, ...]
-    """How many of the task's stages each of its R runs does."""
+    spans: tuple[int, ...]  # number of the task's stages that each of its R runs does
     times_ns: Integers
     """Times of S frames at the fastest of the clocks, [S, R]; row by row the same frames in all
     variants of a task, as far as that is known."""
-    accuracy: float | None
-    """Agreement with the full model, in [0, 1]; None = not measured."""
+    accuracy: float | None  # agreement with the full model, in [0, 1]; None = not measured
     slowdown: Floats = field(default_factory=lambda: np.ones((1, 1)))
     """Time relative to the fastest clocks, [R, C] or [1, C]; by default one configuration."""
     power_w: Floats = field(default_factory=lambda: np.array([UNKNOWN_BUSY_W]))
@@ -84,16 +82,9 @@ def load_profiles(
     Times of the library are of real frames, and are taken where the variant was cut as it is now.
     Only the library has the agreement. What it lists as refused is left out.
 
-    Parameters
-    ----------
-    variants : mapping of str to sequence of Stage
-        The stages of each variant.
-    warm_up_ns : mapping of str to rows
-        Stage times of warm-up runs, a row per run.
-    library, model : optional
-        Without one of them the warm-up is all there is.
-    threads, stages : int
-        As they were measured: threads of one inference, stages asked for (0 = automatic).
+    `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run;
+    without `library` and `model` they are all there is. `threads` of one inference and `stages`
+    asked for (0 = automatic) are as they were measured.
     """
     profiles = {}
     for name, runs in variants.items():
@@ -152,13 +143,8 @@ def make_task_table(
 
     The most accurate variant comes first, of equal ones the faster. There are as many frames as
     the variant with the fewest has, the last ones. All profiles are at the same clocks.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no variant of known accuracy, or one was never timed.
-    ValueError
-        When a profile does not fit the stages or the others.
+    ConfigurationError: there is no variant of known accuracy, or one was never timed; ValueError:
+    a profile does not fit the stages or the others.
     """
     known = {}
     for name, profile in profiles.items():
@@ -173,13 +159,22 @@ def make_task_table(
                 f"task {task}: variant {name} was never timed: set warmup_runs above 0, or run "
                 "jetson-dnn-rt build"
             )
-        _check(task, name, profile, len(stages))
+        rows, clocks = profile.slowdown.shape
+        if sum(profile.spans) != len(stages) or rows not in (1, len(profile.spans)):
+            raise ValueError(
+                f"variant {name} of task {task} does {profile.spans} of {len(stages)} stages, "
+                f"with slowdown {profile.slowdown.shape}"
+            )
+        if profile.power_w.shape != (clocks,):
+            raise ValueError(f"power_w of {name} of task {task} must be {(clocks,)}")
         known[name] = profile
     if not known:
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    order = sorted(known, key=lambda name: _rank(known[name]))
+    medians = {name: np.median(p.times_ns.sum(axis=1)) for name, p in known.items()}
+    medians = {name: np.median(known[name].times_ns.sum(axis=1)) for name in known}
+    order = sorted(known, key=lambda name: (-(known[name].accuracy or 0.0), medians[name]))
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
@@ -196,22 +191,6 @@ def make_task_table(
         np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
         np.stack([(1.0 - (p.accuracy or 0.0)) * shares / shares.sum() for p in ordered]),
     )
-
-
-def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
-    rows, configurations = profile.slowdown.shape
-    if sum(profile.spans) != stages or rows not in (1, len(profile.spans)):
-        raise ValueError(
-            f"variant {name} of task {task} does {profile.spans} of {stages} stages, with "
-            f"slowdown {profile.slowdown.shape}"
-        )
-    if profile.power_w.shape != (configurations,):
-        raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
-
-
-def _rank(profile: VariantProfile) -> tuple[float, float]:
-    """Most accurate first, then fastest."""
-    return -(profile.accuracy or 0.0), float(np.median(profile.times_ns.sum(axis=1)))
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:

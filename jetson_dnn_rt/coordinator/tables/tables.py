@@ -40,16 +40,11 @@ class ClockTable:
     A policy names one by its position here: 0 is the slowest, the last one the fastest.
     """
 
-    space: ClockSpace
-    """All configurations of the board."""
-    indices: Integers
-    """Positions in `space`, [C]."""
-    idle_w: Floats
-    """Power of the board while nothing runs, in watts, [C]."""
-    max_n: int
-    """Position of the board's fastest nvpmodel preset."""
-    max_q: int
-    """Position of its most frugal one."""
+    space: ClockSpace  # all configurations of the board
+    indices: Integers  # positions in `space`, [C]
+    idle_w: Floats  # power of the board while nothing runs, in watts, [C]
+    max_n: int  # position of the board's fastest nvpmodel preset
+    max_q: int  # position of its most frugal one
 
     def __post_init__(self) -> None:
         count = len(self.indices)
@@ -111,23 +106,16 @@ class ClockTable:
 class TaskTable:
     """Profile of a task: V variants, K stages, C clock configurations, S frames."""
 
-    task: str
-    """Its name."""
-    stages: tuple[str, ...]
-    """K names in their order."""
-    variants: tuple[str, ...]
-    """V names, the most accurate one first."""
-    deadline_ns: int
-    """Relative deadline."""
-    period_ns: int
-    """Expected time between frames."""
+    task: str  # its name
+    stages: tuple[str, ...]  # K names in their order
+    variants: tuple[str, ...]  # V names, the most accurate one first
+    deadline_ns: int  # relative deadline
+    period_ns: int  # expected time between frames
     times_ns: Integers
     """Stage times of S frames, each task alone, at the fastest clocks, [V, K, S]. ``[:, :, s]``
     belongs to one frame: the time of a rest of a frame is a sum along one column."""
-    slowdown: Floats
-    """Time at a clock configuration relative to the fastest, [V, K, C]."""
-    power_w: Floats
-    """Power of the whole board while this stage runs alone, in watts, [V, K, C]."""
+    slowdown: Floats  # time at a clock configuration relative to the fastest, [V, K, C]
+    power_w: Floats  # power of the whole board while this stage runs alone, in watts, [V, K, C]
     loss: Floats
     """Accuracy that is lost by running a stage in a variant, [V, K]; the accuracy of a frame is 1
     minus the losses of what ran. Derived: measured was the loss of a whole variant; its division
@@ -174,6 +162,11 @@ class TaskTable:
     def accuracy(self, variant: int) -> float:
         """Accuracy of a frame that runs in one variant throughout."""
         return 1.0 - float(self.loss[variant].sum())
+
+    def frame_costs(self, variant: int) -> tuple[Floats, Floats]:
+        """Time (ns) and energy (W ns) of a median frame in one variant, by clocks, [C] each."""
+        times = self.median_ns[variant][:, np.newaxis] * self.slowdown[variant]
+        return times.sum(axis=0), (times * self.power_w[variant]).sum(axis=0)
 
     def take_clocks(self, positions: Sequence[int]) -> TaskTable:
         """Table of some of the clock configurations."""

@@ -200,7 +200,7 @@ class ClockColumns:
         time["what clocks do not change"] = np.ones(len(space))
         if "emc" in names:
             domain = names.index("emc")
-            digits, options = space.option_indices()[:, domain], space.domains[domain].options
+            digits, options = space.option_indices[:, domain], space.domains[domain].options
             for step in range(1, len(options)):
                 name = f"memory below {options[step].frequency_hz / 1e6:.10g} MHz"
                 time[name] = (digits < step).astype(np.float64)

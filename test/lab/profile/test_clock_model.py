@@ -117,7 +117,7 @@ def test_no_prediction_is_faster_for_slower_clocks(board: str) -> None:
     space = space_of(board)
     slowdown = fit_time(truth, points_of(board)).slowdown()
     assert (slowdown >= 1.0 - 1e-12).all()
-    digits = space.option_indices()
+    digits = space.option_indices
     for domain, name in enumerate(space.names):
         if name not in ("gpu", "emc"):
             continue
@@ -204,7 +204,7 @@ def test_the_points_are_few_different_and_the_same_every_time(board: str) -> Non
     assert again[0] == space.fastest
     assert space.slowest in again
     if "emc" in space.names:
-        digits = space.option_indices()[again, space.names.index("emc")]
+        digits = space.option_indices[again, space.names.index("emc")]
         assert np.bincount(digits).min() >= 3
 
 
@@ -230,12 +230,12 @@ def test_too_few_points_are_refused() -> None:
 
 def without_a_memory_clock() -> npt.NDArray[np.int64]:
     positions = points_of("tx2")
-    return positions[space_of("tx2").option_indices()[positions, 3] != 2]
+    return positions[space_of("tx2").option_indices[positions, 3] != 2]
 
 
 def with_a_memory_clock_measured_once() -> npt.NDArray[np.int64]:
     positions = points_of("tx2")
-    slow = np.flatnonzero(space_of("tx2").option_indices()[positions, 3] == 0)
+    slow = np.flatnonzero(space_of("tx2").option_indices[positions, 3] == 0)
     return np.delete(positions, slow[1:])
 
 

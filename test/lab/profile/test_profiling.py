@@ -27,7 +27,7 @@ from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.boards import PowerMode, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
-from jetson_dnn_rt.platforms.fixed import FixedPlatform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet

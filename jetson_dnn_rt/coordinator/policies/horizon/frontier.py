@@ -1,13 +1,12 @@
-"""What the rest of a frame may yet cost: plans for it, from every boundary on, at every clock.
+"""Plans for the rest of a frame and their costs, from every boundary on, at every clock.
 
 A *plan* names a variant for each stage that is left. For each boundary a few plans are kept that
 none of the others beats in both time and accuracy; for each of them and each clock configuration
-three times are worked out from the jointly profiled frames:
+two times are computed from the jointly profiled frames:
 
 usual   what the plan takes as a rule (a quantile near the median)
 safe    the high quantile, at the wanted confidence, of its next stage followed by the fastest
         rest: a frame that begins the plan and meets with bad luck can still be saved
-whole   the same quantile of the plan itself, without recourse
 
 A plan may be begun when both `usual` and `safe` fit: later boundaries can still fall back on a
 faster rest, so it would be a waste to hold the whole tail of the whole rest in reserve.
@@ -23,8 +22,8 @@ from dataclasses import dataclass
 from math import ceil, log
 
 import numpy as np
-import numpy.typing as npt
 
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 
 MAX_PLANS = 32
@@ -47,10 +46,7 @@ def tail_quantile(times: Floats, share: float) -> Floats:
     This is a budget, not a pWCET: nothing is claimed beyond `share`, in (0, 1). The samples lie
     along the last axis of `times`.
     """
-    return _tail_of_sorted(np.sort(times, axis=-1), share)
-
-
-def _tail_of_sorted(ordered: Floats, share: float) -> Floats:
+    ordered = np.sort(times, axis=-1)
     count = ordered.shape[-1]
     beyond = count * (1.0 - share)
     empirical = ordered[..., _rank(count, share)]
@@ -68,7 +64,7 @@ def _tail_of_sorted(ordered: Floats, share: float) -> Floats:
 
 
 def _rank(count: int, share: float) -> int:
-    """Of the smallest sample that covers a share of them."""
+    """Rank of the smallest sample that covers a share of them."""
     return max(0, ceil(share * count - 1e-9) - 1)
 
 
@@ -76,19 +72,16 @@ def _rank(count: int, share: float) -> int:
 class Rest:
     """Plans for the rest of a frame from one boundary on: P plans, C clock configurations.
 
-    Times and energy are [P, C], alone on the machine; see the module for the three times.
+    Times and energy are [P, C], alone on the machine; see the module for the two times.
     """
 
-    plans: Integers
-    """A variant for each stage left, [P, K - stage]."""
+    plans: Integers  # a variant for each stage left, [P, K - stage]
     usual_ns: Floats
     safe_ns: Floats
-    whole_ns: Floats
     energy_j: Floats
-    """What running it adds to the energy of the board left idle at its most frugal clocks: mean
+    """Energy that running it adds to that of the board left idle at its most frugal clocks: mean
     over the profiled frames."""
-    loss: Floats
-    """Accuracy lost, [P]."""
+    loss: Floats  # accuracy lost, [P]
 
     def need_ns(self, reserve: float = 1.0) -> Floats:
         """Time without which a plan is not begun, [P, C].
@@ -130,20 +123,12 @@ def _extend(table: TaskTable, stage: int, later: Integers | None) -> Integers:
         # Between equals: accurate stages first. What is saved later need not be saved at all
         # when the frame turns out to be fast.
         order = np.lexsort((*plans.T[::-1], loss, time))
-        kept[_thin(order[pareto(time[order], loss[order])], loss)] = True
+        kept[_thin(order[new_minima(loss[order], 1e-12)], loss)] = True
     return np.asarray(plans[kept])
 
 
-def pareto(first: Floats, second: Floats) -> npt.NDArray[np.bool_]:
-    """Which points no earlier one equals or beats in the second key; sorted by the first."""
-    least = np.minimum.accumulate(second)
-    new = np.ones(len(first), dtype=bool)
-    new[1:] = second[1:] < least[:-1] - 1e-12
-    return new
-
-
 def _thin(positions: Integers, loss: Floats) -> Integers:
-    """At most half of `MAX_PLANS` of some plans, evenly spread over the accuracy."""
+    """Keep at most half of `MAX_PLANS` plans, evenly spread over the accuracy."""
     count = MAX_PLANS // 2
     if len(positions) <= count:
         return positions
@@ -164,7 +149,7 @@ def _evaluate(
     stages = np.arange(stage, len(table.stages))
     clocks = len(clock_table)
     shape = (len(plans), clocks)
-    usual_ns, safe_ns, whole_ns = np.empty(shape), np.empty(shape), np.empty(shape)
+    usual_ns, safe_ns = np.empty(shape), np.empty(shape)
     rescue = table.median_ns[:, stages].argmin(axis=0)[1:]
     rescued = np.column_stack([plans[:, :1], np.tile(rescue, (len(plans), 1))])
     times = table.times_ns.astype(np.float64)
@@ -173,7 +158,6 @@ def _evaluate(
         here = times * scale[:, :, None]
         whole = np.sort(here[plans, stages].sum(axis=1), axis=1)
         usual_ns[:, position] = whole[:, _rank(whole.shape[1], usual)]
-        whole_ns[:, position] = _tail_of_sorted(whole, confidence)
         safe_ns[:, position] = tail_quantile(here[rescued, stages].sum(axis=1), confidence)
     added_w = np.maximum(0.0, table.power_w - clock_table.idle_w.min())
     joules = times.mean(axis=2)[:, :, None] * table.slowdown * added_w * 1e-9
@@ -181,7 +165,6 @@ def _evaluate(
         plans,
         usual_ns,
         safe_ns,
-        whole_ns,
         joules[plans, stages].sum(axis=1),
         table.loss[plans, stages].sum(axis=1),
     )

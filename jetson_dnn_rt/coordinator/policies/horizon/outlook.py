@@ -18,45 +18,37 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
 from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
-LEVELS = 512
-"""Steps of a grid."""
+LEVELS = 512  # steps of a grid
 STEP = 2.0 / LEVELS
-"""Of a grid, in relative deadlines. No frame has more than two: one for itself, and as much again
-when the machine turns out to be twice as fast as profiled."""
+"""Step in relative deadlines. No frame has more than two: one for itself, and as much again when
+the machine turns out to be twice as fast as profiled."""
 
 IMPOSSIBLE = 1e3
 """Cost of a deadline that cannot be kept, in frames' energies: more than all the rest."""
 SHORT = 100.0
-"""And of each whole need that is lacking: one percent counts as much as a frame's energy. It
-decides between clocks of which none is safe, where the last percent is not worth any price."""
-FORBIDDEN = 1e2
-"""Cost of accuracy below the floor, a whole frame's, in frames' energies."""
-USUAL = 0.8
-"""Quantile of a plan's time that has to fit, beside the safe one of its next stage."""
+"""Extra cost of each whole need that is lacking: one percent counts as much as a frame's energy.
+It decides between clocks of which none is safe, where the last percent is not worth any price."""
+FORBIDDEN = 1e2  # cost of accuracy below the floor, a whole frame's, in frames' energies
+USUAL = 0.8  # quantile of a plan's time that has to fit, beside the safe one of its next stage
 
-DELAY_PARTS = 8
-"""Steps in which the rest of an actuation delay is counted."""
+DELAY_PARTS = 8  # steps in which the rest of an actuation delay is counted
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
-"""By mode; that of ``balanced`` is a setting. Next to nothing, so that equals are told apart."""
+"""Weight of accuracy by mode, a setting in ``balanced``. The small one only breaks ties."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a plan costs, in joules."""
+    """Weights of the cost of a plan, in joules."""
 
-    reference_j: float
-    """Energy of a frame, the unit of what follows."""
-    joules: float
-    """Weight of energy among the plans of a frame, at given clocks."""
-    shared_joules: float
-    """Weight of energy between clock configurations."""
-    loss: float
-    """Weight of accuracy: a whole frame's is worth so many frames' energies."""
-    loss_allowed: float = 1.0
-    """Accuracy that the rest may lose without its costing `FORBIDDEN`."""
+    reference_j: float  # energy of a frame, the unit of what follows
+    joules: float  # weight of energy among the plans of a frame, at given clocks
+    shared_joules: float  # weight of energy between clock configurations
+    loss: float  # weight of accuracy: a whole frame's is worth so many frames' energies
+    loss_allowed: float = 1.0  # accuracy that the rest may lose without its costing `FORBIDDEN`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +58,8 @@ class Ladder:
     need_ns: list[float]
     """Time that each step needs, rising. Below the first one nothing is safe, and the first is
     what there is."""
-    plans: list[int]
-    """Rows of `Rest.plans`."""
-    variants: list[int]
-    """Their next stages' variants."""
+    plans: list[int]  # rows of `Rest.plans`
+    variants: list[int]  # their next stages' variants
 
     def find(self, time_ns: float) -> int:
         """Step for this much time."""
@@ -89,10 +79,7 @@ def build_ladder(rest: Rest, clocks: int, costs: Floats, reserve: float = 1.0) -
     need = rest.need_ns(reserve)[:, clocks]
     # Of equals the one whose next stage is the most accurate: it leaves open what comes later.
     order = np.lexsort((rest.plans[:, 0], costs[:, clocks], need))
-    least = np.minimum.accumulate(costs[order, clocks])
-    keep = np.ones(len(order), dtype=bool)
-    keep[1:] = costs[order[1:], clocks] < least[:-1] - 1e-12
-    kept = order[keep]
+    kept = order[new_minima(costs[order, clocks], 1e-12)]
     return Ladder(need[kept].tolist(), kept.tolist(), rest.plans[kept, 0].tolist())
 
 
@@ -119,23 +106,18 @@ def build_grid(
 class Outlook:
     """Possible times and costs of one task's frames, from K boundaries, at C configurations."""
 
-    rests: tuple[Rest, ...]
-    """Plans by boundary."""
-    objective: Objective
-    """What they cost."""
-    ladders: list[list[Ladder]]
-    """By boundary and clock configuration."""
+    rests: tuple[Rest, ...]  # plans by boundary
+    objective: Objective  # weights of their costs
+    ladders: list[list[Ladder]]  # by boundary and clock configuration
     grids: npt.NDArray[np.float32]
     """`build_grid` by boundary, [K + 1, LEVELS, C]; the last one is that of a frame that begins at
     these clocks and asks for the best ones then."""
-    full_ns: Floats
-    """Need of the most accurate plan, [K, C]."""
+    full_ns: Floats  # need of the most accurate plan, [K, C]
     change_ns: Floats
     """Time lost (negative) from each boundary on because work goes on at clocks [i] until [j] take
     effect, where those are faster; by how much of the delay is still to come,
     [DELAY_PARTS + 1, K, C, C]."""
-    reserve: float
-    """See `expect_others`."""
+    reserve: float  # see `expect_others`
 
 
 def build_outlook(
@@ -227,7 +209,7 @@ def expect_others(
 def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) -> Floats:
     """`Outlook.change_ns`: the most that any variant loses, in time as if alone.
 
-    While a rise is under way the stages next in turn go on at the slower pace. Which ones these
+    While a rise is under way the next stages still run at the slower pace. Which ones these
     are matters, since a stage that waits for the memory is slowed by other clocks than one that
     computes; so it is added up stage by stage. Where the rest is done before the change, all of it
     ran at the slower pace. With others side by side, `slowed` by them, less of it is done during
@@ -251,7 +233,7 @@ def lost_by_change(table: TaskTable, clocks: ClockTable, slowed: float = 1.0) ->
 
 def _delays_ns(clocks: ClockTable) -> Floats:
     """Delay of every change, [C, C]: that of the slowest domain that changes."""
-    options = clocks.space.option_indices()[clocks.indices]
+    options = clocks.space.option_indices[clocks.indices]
     delays = np.zeros((len(clocks), len(clocks)))
     for column, domain in enumerate(clocks.space.domains):
         changes = options[:, None, column] != options[None, :, column]

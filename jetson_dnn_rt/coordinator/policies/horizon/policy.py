@@ -45,17 +45,14 @@ from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import reduce_clocks
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
-HYSTERESIS = 0.02
-"""Share of the cost that a change of clocks must gain."""
+HYSTERESIS = 0.02  # share of the cost that a change of clocks must gain
 RESPONSE = 0.9
 """Share of the time to their deadlines after which the others are expected to be done."""
 DEVIATIONS = 1.0
 """Standard deviations of others side by side that are held in reserve for the way home. At 2 the
 cohorts of 8 take a tenth more energy and miss no less; at 0.5 they miss 0.2 to 0.3 %."""
-MOST_CLOCKS = 64
-"""Clock configurations from which on a table is reduced to those worth choosing."""
-FIRST_TOLERANCE = 0.03
-"""Of that reduction; doubled until they are few enough."""
+MOST_CLOCKS = 64  # clock configurations from which on a table is reduced to those worth choosing
+FIRST_TOLERANCE = 0.03  # tolerance of that reduction; doubled until they are few enough
 
 Window = tuple[float, float, float, float]
 """When the frame of a member may run, the present one or the next one expected, in nanoseconds
@@ -66,7 +63,7 @@ _NEVER = float("-inf")
 
 
 class Horizon(Policy):
-    """See the module."""
+    """The least cost that keeps every deadline; see the module."""
 
     adjusts_clocks = adjusts_variants = True
     response = RESPONSE
@@ -146,7 +143,7 @@ class Horizon(Policy):
         return Decision(tuple(variants), outer, memory)
 
     def _left(self, cohort: Cohort, present: int, target: int, now_ns: int) -> int:
-        """How much of the delay of a change under way is left, in `DELAY_PARTS`."""
+        """Remaining delay of a change under way, in `DELAY_PARTS`."""
         delay_ns = max(1, self.clocks.delay_ns(present, target))
         left_ns = max(0, cohort.clocks_at_ns - now_ns)
         return min(DELAY_PARTS, -(-left_ns * DELAY_PARTS // delay_ns))
@@ -197,13 +194,9 @@ class Horizon(Policy):
         return times_ns, decided
 
     def _queue_up(
-        self,
-        members: Sequence[Member],
-        memory: Memory,
-        windows: Sequence[Window],
-        clocks: int,
+        self, members: Sequence[Member], memory: Memory, windows: Sequence[Window], clocks: int
     ) -> list[float]:
-        """The same where there are fewer workers than members.
+        """Time of all frames where there are fewer workers than members.
 
         Derived from EDF demand: up to each deadline, the most accurate plans of all frames due by
         then should fit; where they do not, all of them are cut by the same factor.
@@ -283,10 +276,10 @@ class Horizon(Policy):
 def _match(
     outer: ClockTable, inner: ClockTable, tables: Sequence[TaskTable]
 ) -> tuple[list[int], list[int]]:
-    """For each configuration of the reduced table its position outside, and the way back.
+    """Map positions of the reduced table to the full one, and back.
 
-    What is not in the reduced table (another policy has set it) counts as the one whose speed is
-    the nearest.
+    A configuration that is not in the reduced table (another policy has set it) counts as the one
+    of the nearest speed.
     """
     position = {index: i for i, index in enumerate(outer.indices.tolist())}
     there = [position[index] for index in inner.indices.tolist()]

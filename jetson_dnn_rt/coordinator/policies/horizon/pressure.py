@@ -1,4 +1,4 @@
-"""How much slower than profiled the machine is, for a policy that has to follow it."""
+"""Pressure: how much slower than profiled the machine is, followed frame by frame."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Member
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 
 ATTACK, DECAY = 0.5, 0.05
-"""How much of the last frame goes into the pressure: after a surprise, and otherwise."""
+"""Share of the last frame in the pressure: after a surprise, and otherwise."""
 LEAST_PRESSURE, MOST_PRESSURE = 0.5, 16.0
 CAUTION = 0.8
 """Share of its time that a task plans with after a miss, to the power of misses in a row."""
 MOST_CAUTION = 4
-LATELY = 0.98
-"""Quantile of the last frames that is planned for where noise does not explain it."""
+LATELY = 0.98  # quantile of the last frames that is planned for where noise does not explain it
 
 
 class Past(NamedTuple):
-    """How much interference a frame of a member has met.
+    """Interference that a frame of a member has met: mean weighted by profiled stage times.
 
-    The mean over its stages, each weighed by its profiled time; what the stage that runs now adds
-    is kept apart, so that asking twice at one boundary changes nothing.
+    The running stage's part is kept apart, so that asking twice at one boundary changes nothing.
     """
 
     frame: int
@@ -33,10 +31,8 @@ class Past(NamedTuple):
     weighted: float
     last_weight: float
     last_interference: float
-    mean: float
-    """Interference that was expected for its rest at its last boundary."""
-    shown: float
-    """What the frame had shown there, see `PressureGauge.shown`."""
+    mean: float  # interference that was expected for its rest at its last boundary
+    shown: float  # `PressureGauge.shown` there
 
     def interference(self, stage: int) -> float:
         """The mean over the stages before this one."""
@@ -48,18 +44,15 @@ class Past(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the policy remembers, by member."""
+    """Memory of the policy, by member."""
 
-    frames_done: tuple[int, ...]
-    """Frames that are in `pressure`."""
+    frames_done: tuple[int, ...]  # frames that are in `pressure`
     pressure: tuple[float, ...]
     """Observed over profiled execution time, interference taken out: mean of the last frames."""
     lately: tuple[float, ...]
     """The most of that and of their quantile `LATELY`, as far as noise does not explain it."""
-    newest: float
-    """The same of the frame that last passed a boundary."""
-    past: tuple[Past, ...]
-    """Of the frames in flight."""
+    newest: float  # the unexplained part for the frame that last passed a boundary
+    past: tuple[Past, ...]  # interference of the frames in flight
 
 
 def find_surprise(table: TaskTable) -> list[float]:
@@ -117,15 +110,15 @@ class PressureGauge:
         return Memory(done, tuple(pressure), tuple(lately), newest, memory.past)
 
     def shown(self, index: int, member: Member, memory: Memory) -> float:
-        """How much slower the frame in flight is so far than interference and noise explain."""
+        """Slow-down of the frame in flight that interference and noise do not explain."""
         surprise = self._surprise[index][member.stage]
         return member.pace / (memory.past[index].interference(member.stage) * surprise)
 
     def trust(self, index: int, member: Member, memory: Memory) -> float:
         """Share of its time that a frame can count on.
 
-        What slows one may slow all (a co-runner, heat), and slow-downs come and go: counted is the
-        most of what this task's frames took lately, on average and at their 0.98 quantile, what
+        What slows one may slow all (a co-runner, heat), and slow-downs come and go: the largest
+        counts of what this task's frames took lately, on average and at their 0.98 quantile, what
         this frame has shown so far, and what the last frame at a boundary has shown.
         """
         pressure = memory.lately[index]
@@ -154,23 +147,14 @@ class PressureGauge:
         weight = float(self._profile_ns[index][variant, member.stage, clocks])
         slowed = self._interference[min(beside, len(self._interference) - 1)]
         shown = self.shown(index, member, memory) if member.stage else 0.0
+        before, weighted = past.weight, past.weighted
         if member.stage == 0 or past.frame != member.frames_done:
-            past = Past(member.frames_done, member.stage, 0.0, 0.0, weight, slowed, mean, shown)
-        elif past.stage == member.stage:
-            past = Past(*past[:4], weight, slowed, mean, shown)
-        else:
-            past = Past(
-                past.frame,
-                member.stage,
-                past.weight + past.last_weight,
-                past.weighted + past.last_weight * past.last_interference,
-                weight,
-                slowed,
-                mean,
-                shown,
-            )
+            before = weighted = 0.0
+        elif past.stage != member.stage:
+            before += past.last_weight
+            weighted += past.last_weight * past.last_interference
         all_past = list(memory.past)
-        all_past[index] = past
-        return Memory(
-            memory.frames_done, memory.pressure, memory.lately, memory.newest, tuple(all_past)
+        all_past[index] = Past(
+            member.frames_done, member.stage, before, weighted, weight, slowed, mean, shown
         )
+        return Memory(*memory[:4], tuple(all_past))
