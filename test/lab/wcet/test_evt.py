@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.known_laws import LAWS, draw_times
+from benchmarks.evt.laws import LAWS, draw_times
 from jetson_dnn_rt.lab.wcet.conditions import CONDITIONS
 from jetson_dnn_rt.lab.wcet.evt import LEAST_COUNT, fit_block_maxima, judge
 from jetson_dnn_rt.lab.wcet.statement import Campaign, Support
