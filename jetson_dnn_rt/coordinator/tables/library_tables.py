@@ -162,8 +162,8 @@ def make_task_table(
         rows, clocks = profile.slowdown.shape
         if sum(profile.spans) != len(stages) or rows not in (1, len(profile.spans)):
             raise ValueError(
-                f"variant {name} of task {task} does {profile.spans} of {len(stages)} stages, with "
-                f"slowdown {profile.slowdown.shape}"
+                f"variant {name} of task {task} does {profile.spans} of {len(stages)} stages, "
+                f"with slowdown {profile.slowdown.shape}"
             )
         if profile.power_w.shape != (clocks,):
             raise ValueError(f"power_w of {name} of task {task} must be {(clocks,)}")
