@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError
 from jetson_dnn_rt.models.model import Part
 
 Array = Any
@@ -50,6 +50,14 @@ def inspect_library(name: str, fix: str) -> BackendInfo:
         return BackendInfo(name, "", False, (), f"cannot be imported: {error}", fix)
     version = str(getattr(library, "__version__", "unknown")).split("-")[0]
     return BackendInfo(name, version, True, ("fp32",))
+
+
+def check_precision(where: str, precision: str, known: Sequence[str]) -> None:
+    """Raise `BackendUnavailableError` for a precision that a back end does not compute in."""
+    if precision not in known:
+        raise BackendUnavailableError(
+            f"{where} computes in {', '.join(known)}, not in {precision}"
+        )
 
 
 class RunnerClosedError(JetsonDnnRtError):

@@ -16,6 +16,7 @@ from jetson_dnn_rt.backends.base import (
     BackendInfo,
     Runner,
     as_host,
+    check_precision,
     inspect_library,
 )
 from jetson_dnn_rt.backends.cuda.owners import TorchCuda
@@ -66,14 +67,6 @@ def supports_bf16() -> bool:
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _check_precision(precision: str, device: str) -> None:
-    known = PRECISIONS[device]
-    if precision not in known:
-        raise BackendUnavailableError(
-            f"torch on {device} computes in {', '.join(known)}, not in {precision}"
-        )
 
 
 def _convert_layers(module: torch.nn.Module, dtype: torch.dtype) -> None:
@@ -133,7 +126,7 @@ class TorchRunner(Runner):
         from jetson_dnn_rt.models.graph.layers import to_channels_last
 
         super().__init__(part)
-        _check_precision(precision, "cpu")
+        check_precision("torch on cpu", precision, PRECISIONS["cpu"])
         if precision == "bf16" and not supports_bf16():
             raise BackendUnavailableError(
                 "this CPU has no bf16 instructions (AVX512_BF16 or AMX): use torch-fp32"
@@ -197,7 +190,7 @@ class TorchCudaRunner(CudaRunner):
     backend = "torch"
 
     def __init__(self, part: Part, precision: str, *, cuda_graph: bool = True) -> None:
-        _check_precision(precision, "cuda")
+        check_precision("torch on cuda", precision, PRECISIONS["cuda"])
         cuda = TorchCuda()
         import torch
 

@@ -15,14 +15,16 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 class PolicySettings:
     """Settings of all policies; each uses those that concern it."""
 
-    confidence: float = 0.999
+    confidence: float = CoordinatorConfig.confidence
     """Share of the frames whose deadline `horizon` plans to keep, in (0, 1)."""
-    accuracy_floor: float = 0.0
+    accuracy_floor: float = CoordinatorConfig.accuracy_floor
     """Least accuracy of a frame, in [0, 1], as long as its deadline allows it."""
-    power_cap_w: float = 0.0  # most power of the board in watts; 0 = no cap
-    threshold: float = 0.0
+    power_cap_w: float = CoordinatorConfig.power_cap_w
+    """Most power of the board in watts; 0 = no cap."""
+    threshold: float = CoordinatorConfig.threshold
     """t of `neuos_balanced`; 0 = the standard deviation of the influence set."""
-    mode: str = "balanced"  # objective of `horizon`, one of `MODES`
+    mode: str = CoordinatorConfig.mode
+    """Objective of `horizon`, one of `MODES`."""
     energy_per_accuracy: float = 10.0
     """How `horizon` balances: how many frames' energies all the accuracy of a frame is worth. At
     10, a hundredth of the accuracy is given up for more than a tenth of the energy."""

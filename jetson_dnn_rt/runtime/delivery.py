@@ -18,18 +18,13 @@ from jetson_dnn_rt.tasks import JobRecord, Work
 Observer = Callable[[JobRecord, Work], None]
 
 _Item = tuple[Sequence[Observer], Ending] | threading.Event | None
-"""A job that ended and who is told, a mark that says how far the delivery is, or the end."""
+"""A job that ended with its observers, a mark that somebody waits for, or the end."""
 
 THREAD = "rt-delivery"
 
-MAX_PICTURE_BYTES = 64 << 20
-"""Buffers of pictures that wait for the observers at most: ten full-HD frames."""
-
-SHORT = 2
-"""Jobs in a queue that is no reason to look at sizes: as a rule there is none."""
-
-MAX_RECORDS = 32_768
-"""Records that wait for them at most: some 60 MB without the pictures."""
+MAX_PICTURE_BYTES = 64 << 20  # of pictures that wait for the observers: ten full-HD frames
+MAX_RECORDS = 32_768  # that wait for them: some 60 MB without the pictures
+SHORT = 2  # jobs in a queue whose size does not matter
 
 _NO_IMAGE = np.zeros((0, 0), np.uint8)
 
@@ -40,19 +35,15 @@ class Delivery:
     Observers are publishers and writers: neither their time nor their errors reach a worker. The
     records are made here too. Where observers are too slow the oldest *pictures* are dropped: the
     work of such a job has a frame without pixels and no result. Its record is kept.
-
-    Attributes
-    ----------
-    dropped_pictures, lost_records : int
-        What observers did not get.
+    `dropped_pictures` and `lost_records` count what observers did not get.
     """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        # Of the jobs in the queue those whose pictures may be dropped: the latest.
         self._pictures: deque[Ending] = deque()
-        """Of the jobs in the queue those whose pictures may be dropped: the latest."""
         self._picture_bytes = 0
         self._busy_since_ns: int | None = None
         self.dropped_pictures = 0
@@ -81,12 +72,12 @@ class Delivery:
             self._thread.join(timeout_s)
 
     def busy_s(self) -> float:
-        """How long the observers have been at the present record."""
+        """Time that the observers have spent on the present record."""
         since_ns = self._busy_since_ns
         return 0.0 if since_ns is None else (time.monotonic_ns() - since_ns) * 1e-9
 
     def _make_room(self, ending: Ending) -> None:
-        """Others wait already: see to it that they do not take more and more memory."""
+        """Bound the memory of the jobs that wait."""
         frame, pictures = ending.job.work.frame, self._pictures
         # Raw outputs can be larger than the frame; no observer needs them once there is a result.
         ending.job.work.scratch.clear()
@@ -120,7 +111,7 @@ class Delivery:
             )
 
     def _forget_picture(self) -> None:
-        """The first one is not held any more; the lock is held."""
+        """Forget the oldest one; the lock is held."""
         frame = self._pictures.popleft().job.work.frame
         if not self._pictures or self._pictures[0].job.work.frame is not frame:
             self._picture_bytes -= frame.kept_bytes

@@ -35,35 +35,22 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_STAGE_TIMEOUT_NS = int(TaskConfig.stage_timeout_ms * 1e6)
 
-WATCH_NS = 1_000_000_000
-"""The watchdog looks at the threads at least so often."""
-
-DEAF_AFTER_S = 5.0
-"""Observers that take longer for one record are reported."""
-
 WATCHDOG_THREAD = "rt-watchdog"
+WATCH_NS = 1_000_000_000  # the watchdog looks at the threads at least so often
+DEAF_AFTER_S = 5.0  # observers that take longer for one record are reported
 
-
-MAX_RESTARTS = 3
-"""Of a task within `WINDOW_NS`."""
-
+MAX_RESTARTS = 3  # of a task within WINDOW_NS
 WINDOW_NS = 600_000_000_000
-
 PAUSES_NS = (0, 1_000_000_000, 10_000_000_000)
 """Before the first, second and third restart within the window: once may be a hiccup."""
+RETRY_NS = 60_000_000_000  # between two restarts that somebody asked for: anybody may ask
 
 MAX_HUNG = 8
 """Threads that hang in stages before nothing is restarted any more: each holds a network."""
-
-RETRY_NS = 60_000_000_000
-"""Between two times that somebody has a task started anew: anybody may ask."""
-
 MAX_TASK_RETRIED = MAX_HUNG - 2
-"""Threads that hang in one task's stages before nobody can have it started anew: the others are
-left to the tasks that hang once."""
-
-MAX_TASK_HUNG = MAX_RESTARTS + 1
-"""Threads that hang in one task's stages before it is not restarted by itself any more."""
+"""The same in stages of one task, for restarts that somebody asks for: the others are left to the
+tasks that hang once."""
+MAX_TASK_HUNG = MAX_RESTARTS + 1  # the same for restarts that nobody asks for
 
 Stages = Mapping[str, Sequence[Stage]]
 """The stages of every variant, by the variant's name."""
@@ -145,12 +132,10 @@ class _Entry:
 class _Worker:
     index: int
     thread: threading.Thread | None = None
-    job: Job | None = None
-    """Whose stage it runs, with that of the job's mates."""
+    job: Job | None = None  # whose stage it runs, with that of the job's mates
     stage_start_ns: int = 0
     abandoned: bool = False
-    users: tuple[tuple[str, Stage], ...] = ()
-    """The tasks, and their stages, whose stage it was left behind in."""
+    users: tuple[tuple[str, Stage], ...] = ()  # the tasks whose stage it was left behind in
 
     @property
     def tasks(self) -> Collection[str]:
@@ -192,18 +177,15 @@ class Executor:
         self.realtime = Realtime(realtime or RealtimeConfig())
         self._watchdog_condition = self.clock.condition()
         self._workers: list[_Worker] = []
-        self._hung: list[_Worker] = []
-        """Left behind in a stage that has not returned."""
+        self._hung: list[_Worker] = []  # left behind in a stage that has not returned
+        # Called when the last of these workers has returned from its present stage.
         self._awaited: list[tuple[set[_Worker], Callable[[], None]]] = []
-        """What is called when the last of these workers has returned from its present stage."""
-        self._leaving = False
-        """Whether any task waits to be forgotten."""
+        self._leaving = False  # whether any task waits to be forgotten
         self._watched_ns = 0
         self._observers: list[Observer] = []
         self._delivery = Delivery()
         self._watchdog_thread: threading.Thread | None = None
-        self._idle = 0
-        """Workers that wait for a job."""
+        self._idle = 0  # workers that wait for a job
         self._stopping = False
         self._started = False
 
@@ -224,10 +206,7 @@ class Executor:
     def stop(self, timeout_s: float = 1.0) -> bool:
         """End all jobs, stop the threads and deliver what is left.
 
-        Returns
-        -------
-        bool
-            False when a stage that hangs kept a worker from ending; its thread is a daemon.
+        False when a stage that hangs kept a worker from ending; its thread is a daemon.
         """
         with self._condition:
             now_ns = self.clock.now_ns()
@@ -258,15 +237,10 @@ class Executor:
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
     def set_workers(self, count: int) -> None:
-        """Have so many workers from now on, before the first task comes.
+        """Have so many workers from now on; ValueError when there are tasks, or more workers.
 
         How many are of use is measured with the tasks' networks, which are loaded when the
         real-time set-up of the process is done already.
-
-        Raises
-        ------
-        ValueError
-            When there are tasks, or more workers already.
         """
         with self._condition:
             before = self._engine.workers
@@ -305,7 +279,7 @@ class Executor:
         observer : callable
             Called with the record and the work of every job of this task.
         warm_up_times_ns : mapping, optional
-            For each variant the stage times of its warm-up runs: the first budgets.
+            By variant, run by run the times of its stages: the first budgets.
         restart : callable, optional
             Makes new stages after one hung; without it the task stays suspended then.
         stage_timeout_ns : int
@@ -386,13 +360,8 @@ class Executor:
     def when_unused(self, task: str, give_back: Callable[[], None]) -> bool:
         """Call `give_back` when no thread runs a stage of the task as it is now.
 
-        That is at once where none does, else on a thread of its own. Threads that come to run
-        stages of the task later, because it was started anew, are not waited for.
-
-        Returns
-        -------
-        bool
-            Whether it was called at once.
+        That is at once where none does (True), else on a thread of its own. Threads that come to
+        run stages of the task later, because it was started anew, are not waited for.
         """
         with self._condition:
             users = {w for w in (*self._workers, *self._hung) if task in w.tasks}
@@ -406,12 +375,8 @@ class Executor:
         """Start a task anew that was suspended because its stages hung, and count from nothing.
 
         Anybody may ask, so that it is done once a minute, and not when `MAX_TASK_RETRIED` threads
-        hang in the task's stages: the threads that may hang are for all tasks.
-
-        Returns
-        -------
-        str
-            What happens; empty where the task is not suspended for that.
+        hang in the task's stages: the threads that may hang are for all tasks. Returns what
+        happens; empty where the task is not suspended for that.
 
         Raises
         ------
@@ -449,14 +414,7 @@ class Executor:
     ) -> None:
         """Let a task run one more variant, warmed up, while its frames keep coming.
 
-        Parameters
-        ----------
-        task, variant : str
-            Names of both.
-        stages : sequence of Stage
-            In order; their spans add up to the task's stages.
-        times_ns : list of tuple of int
-            Stage times of the warm-up runs: the first budgets.
+        The arguments are those of `add_task` for one variant.
         """
         with self._condition:
             parameters = self._engine.tasks[task].parameters
@@ -469,20 +427,12 @@ class Executor:
     def seed_batch_budgets(
         self, task: str, variant: str, stage: str, size: int, times_ns: Sequence[int]
     ) -> None:
-        """Let the tasks of a batch group run this stage for `size` frames at once.
+        """Let the tasks of a batch group run this stage for `size` frames at once, >= 2.
 
-        Parameters
-        ----------
-        task : str
-            Any of the group's; what is learnt holds for all of them.
-        variant, stage : str
-            Their names; the stage's `Stage.run_batch` must be there in every task of the group
-            that has the variant. It is called with any of the group's works in any order, from any
-            worker, but never twice at once in one group.
-        size : int
-            Frames in the batch, >= 2. Sizes that were not given are not formed.
-        times_ns : sequence of int
-            Execution times of such batches from warm-up runs; not empty.
+        `task` is any of the group's; sizes that were not given are not formed. `Stage.run_batch`
+        must be there in every task of the group that has the variant. It is called with any of the
+        group's works in any order, from any worker, but never twice at once in one group.
+        `times_ns` are execution times of such batches from warm-up runs.
         """
         with self._condition:
             table = self._tasks[task].stages[variant]
@@ -499,10 +449,10 @@ class Executor:
             return tuple(s.parameters.name for s in states if s.parameters.batch_group == group)
 
     def set_cohort_slowdown(self, slowdown: Mapping[int, float]) -> None:
-        """How much longer stages take with 1, 2, ... of them side by side, as measured.
+        """Stretch budgets that are seeded from now on, from runs alone.
 
-        Budgets that are seeded from now on, from runs alone, are stretched by that of the largest
-        cohort in it.
+        `slowdown` says how much longer stages take with 1, 2, ... of them side by side; budgets
+        are stretched by that of the largest cohort in it.
         """
         with self._condition:
             self._engine.cohort_slowdown = dict(slowdown)
@@ -580,15 +530,8 @@ class Executor:
 
         Tasks that share a camera are released together: with one call per task an idle worker
         would have taken the first before the second is there, and equal deadlines would differ.
-
-        Parameters
-        ----------
-        tasks : str or sequence of str
-            Which task, or tasks.
-        frame : Frame
-            The input; must not be written to until the job ended.
-        capture_ns : int
-            When it was captured, on this executor's clock.
+        The frame must not be written to until its jobs ended; `capture_ns` is on this executor's
+        clock.
         """
         names = (tasks,) if isinstance(tasks, str) else tasks
         with self._condition:
@@ -770,7 +713,7 @@ class Executor:
             self._forget_idle()
 
     def _recover(self, error: Exception) -> None:
-        """The engine raised: let it put itself in order; the lock is held."""
+        """Let the engine put itself in order after it raised; the lock is held."""
         FAULTS.note("scheduling engine", error)
         try:
             running = [worker.job for worker in self._workers if worker.job is not None]
@@ -784,7 +727,7 @@ class Executor:
 
     @contextlib.contextmanager
     def _recovering(self) -> Iterator[None]:
-        """Calls of the engine after which the caller goes on in any case; the lock is held."""
+        """For calls of the engine after which the caller goes on in any case."""
         try:
             yield
         except Exception as error:
@@ -965,7 +908,7 @@ class Executor:
         )
 
     def _give_in(self, name: str, task: _Entry, trouble: str) -> None:
-        """Suspend a task until somebody sees to it."""
+        """Suspend a task until somebody asks for another try."""
         logger.error("task %s is suspended: %s", name, trouble)
         task.trouble, task.restarts.due_ns = trouble, None
         self._engine.suspend(name, "hung")
@@ -1018,13 +961,7 @@ class Executor:
 
 
 def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage]) -> StageTable:
-    """Lay out the stages of a variant.
-
-    Raises
-    ------
-    ValueError
-        When they are not the task's stages, each done once and in order.
-    """
+    """Lay out the stages of a variant; ValueError when they are not the task's, in order."""
     first, expected = 0, []
     for stage in stages:
         if first + stage.span > len(parameters.stages):
@@ -1041,12 +978,12 @@ def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage
 
 
 def _list_runs(stages: Sequence[Stage]) -> list[Run]:
-    """What the engine has to know of the stages of a variant."""
+    """The stages of a variant for the engine."""
     return [Run(stage.span, stage.device, stage.run_batch is not None) for stage in stages]
 
 
 def _make_demand(state: TaskState) -> TaskDemand:
-    """What the schedulability test has to know of a task; the executor's lock is held."""
+    """A task for the schedulability test; the executor's lock is held."""
     parameters = state.parameters
     budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
     return TaskDemand(

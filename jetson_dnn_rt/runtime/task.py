@@ -37,10 +37,7 @@ BatchKey = tuple[object, ...]
 def open_library(folder: str) -> Library | None:
     """Open the library that `engine_cache` names; None where nothing is kept.
 
-    Raises
-    ------
-    ConfigurationError
-        When it cannot be used.
+    ConfigurationError when it cannot be used.
     """
     if folder == NO_CACHE:
         return None
@@ -247,10 +244,7 @@ class Task:
     def resolve_variant(self, name: str) -> str:
         """Full name of a variant that is ready; empty = the one that `choose_variant` gives.
 
-        Raises
-        ------
-        ConfigurationError
-            When it is not ready, with the reason.
+        ConfigurationError when it is not ready, with the reason.
         """
         if not name:
             return self.choose_variant(name)
@@ -272,12 +266,8 @@ class Task:
     def choose_variant(self, name: str) -> str:
         """The variant to run: the named one when it is ready, else the first that is.
 
-        An empty name stands for the first of the list.
-
-        Raises
-        ------
-        ConfigurationError
-            When the name is none, or not in the list.
+        An empty name stands for the first of the list. ConfigurationError when the name is none,
+        or not in the list.
         """
         listed = [str(VariantSpec.parse(other)) for other in self.config.variants]
         wanted = str(VariantSpec.parse(name)) if name else (listed or self.variant_names)[0]
@@ -290,10 +280,7 @@ class Task:
     def add(self, name: str) -> None:
         """Load a variant that has been built meanwhile and warm it up, while others run.
 
-        Raises
-        ------
-        ConfigurationError, ModelError, BackendUnavailableError
-            When it cannot be used.
+        The errors are those of the constructor.
         """
         with self._lock:
             if self._closed:
@@ -317,10 +304,7 @@ class Task:
     def hand_over(self, name: str, take: Callable[[Sequence[Stage], StageTimes], None]) -> bool:
         """Give a variant's present stages and its warm-up times to `take`.
 
-        Returns
-        -------
-        bool
-            False, at once, when variants are just being made: ask again later.
+        False, at once, when variants are just being made: ask again later.
         """
         # With the lock, so that stages which `rebuild` replaces are not handed over after it.
         if not self._lock.acquire(blocking=False):
@@ -335,11 +319,8 @@ class Task:
     def rebuild(self, give_back: Callable[[Callable[[], None]], object]) -> Stages:
         """Load everything anew after a stage hung.
 
-        Parameters
-        ----------
-        give_back : callable
-            Is given the function that closes the old pipelines, and calls it when none of them is
-            in use any more. Those of a task that ran batches stay with its group.
+        `give_back` is given the function that closes the old pipelines, and calls it when none of
+        them is in use any more. Those of a task that ran batches stay with its group.
         """
         with self._lock:
             if self._closed:

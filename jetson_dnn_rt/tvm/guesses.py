@@ -98,7 +98,14 @@ def make_candidates(context: Any, kernel: tvm.IRModule, unit: VectorUnit, count:
 def _decide(designs: Sequence[Any], unit: VectorUnit, count: int) -> Iterator[Any]:
     """Traces with blocks of `list_blocks` as decisions."""
     # Where a result is finished as soon as its block is, before the next block is begun.
-    design = next((one for one in designs if _finishes_blocks(one.trace)), designs[0])
+    design = next(
+        (
+            one
+            for one in designs
+            if any(i.kind.name == "ReverseComputeAt" for i in one.trace.insts)
+        ),
+        designs[0],
+    )
     trace = design.trace
     tiles = [one for one in trace.insts if one.kind.name == "SamplePerfectTile"]
     parts = [len(trace.decisions[one]) for one in tiles]
@@ -114,10 +121,6 @@ def _decide(designs: Sequence[Any], unit: VectorUnit, count: int) -> Iterator[An
         for summed in _SUMMED:
             terms = summed if depth % summed == 0 else 1
             yield _write(trace, spatial, reduced, extents, block, terms)
-
-
-def _finishes_blocks(trace: Any) -> bool:
-    return any(one.kind.name == "ReverseComputeAt" for one in trace.insts)
 
 
 def _write(

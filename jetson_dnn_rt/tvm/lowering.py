@@ -61,6 +61,8 @@ def lower(
         raise BackendUnavailableError(
             f"tvm computes in {', '.join(PRECISIONS)}, not in {precision}"
         )
+    from tvm.relax import transform
+
     data = part.onnx_model()
     if precision == "fp16":
         data = (convert_to_fp16(data, colours) if colours else convert_to_fp16(data)).onnx
@@ -70,22 +72,13 @@ def lower(
             if precision == "fp16":
                 module = _sum_in_fp32(module)
             module = _simplify(module)
-            if layout == "NHWC":
-                return _mark_weights(_fuse(_use_channels_last(module)))
-            return _fuse(module)
+            if layout == "NCHW":
+                return _fuse(module)
+            module = _fuse(_use_channels_last(module))
+            # Constants are marked: a schedule may want them in another order.
+            return transform.AttachAttrLayoutFreeBuffers()(module)
     except Exception as error:  # TVM's errors have no class in common
         raise ModelError(f"{part.name} cannot be lowered by TVM: {_first_line(error)}") from error
-
-
-def list_kernels(module: tvm.IRModule) -> list[str]:
-    """Names of the kernels of a lowered network, sorted."""
-    from tvm import tirx
-
-    return sorted(
-        variable.name_hint
-        for variable, function in module.functions.items()
-        if isinstance(function, tirx.PrimFunc)
-    )
 
 
 def _import_onnx(data: bytes, part: Part) -> tvm.IRModule:
@@ -220,13 +213,6 @@ def _fuse(module: tvm.IRModule) -> tvm.IRModule:
             transform.DeadCodeElimination(),
         ]
     )(module)
-
-
-def _mark_weights(module: tvm.IRModule) -> tvm.IRModule:
-    """Mark inputs of kernels that are constants: a schedule may want them in another order."""
-    from tvm.relax import transform
-
-    return transform.AttachAttrLayoutFreeBuffers()(module)
 
 
 def _first_line(error: Exception) -> str:

@@ -159,7 +159,7 @@ def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
     Raises `DatabaseError`, which names the kernel, when a schedule added a call, an import or a
     function.
     """
-    before, after = _list_kernels(lowered), _list_kernels(scheduled)
+    before, after = list_kernels(lowered), list_kernels(scheduled)
     if set(before) != set(after):
         names = ", ".join(sorted(set(before) ^ set(after)))
         raise DatabaseError(f"the tuning database is refused: schedules changed kernels: {names}")
@@ -183,7 +183,8 @@ def check_scheduled(lowered: tvm.IRModule, scheduled: tvm.IRModule) -> None:
                 )
 
 
-def _list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+def list_kernels(module: tvm.IRModule) -> dict[str, Any]:
+    """TIR functions of a lowered network, by name."""
     from tvm import tirx
 
     return {

@@ -177,7 +177,9 @@ class _Kernel:
             self._context = self._begin(cost_model)
         candidates = self._context.generate_measure_candidates()
         if not candidates:
-            self._finish()
+            self._database.mark_exhausted(self.module)
+            self._context.post_tuning()
+            self._context = None
             return
         results = self._measure(measurer, candidates)
         self._context.notify_runner_results(candidates, results)
@@ -236,11 +238,6 @@ class _Kernel:
             genetic_num_iters=_GENERATIONS,
         )
         return _make_context(self.module, self._target, strategy, self.name, 1 + self._number)
-
-    def _finish(self) -> None:
-        self._database.mark_exhausted(self.module)
-        self._context.post_tuning()
-        self._context = None
 
 
 class _Session:

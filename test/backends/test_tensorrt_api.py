@@ -44,11 +44,9 @@ def public(kind: type) -> dict[str, Any]:
 
 
 def needed(name: str, trt: Any) -> set[str]:
-    """What the protocol of a class asks for, in this version."""
-    protocol = api.CLASSES[name]
-    names = {key for key in public(protocol) if key != "parse"} | set(protocol.__annotations__)
+    """What is used of a class, in this version."""
     late = api.ONLY_BEFORE_11.get(name, ()) if api.is_strongly_typed(trt) else ()
-    return names - set(late)
+    return set(api.CLASSES[name]) - set(late)
 
 
 def has(kind: type, name: str) -> bool:

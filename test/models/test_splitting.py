@@ -75,64 +75,56 @@ def branches() -> Model:
     return make_model(Branches().eval(), SIZE, tuple("abcdef"))
 
 
+def assert_same(model: Model, found: Split, backend: str = "torch", atol: float = 0.0) -> None:
+    """Run one after the other, the stages give what the network gives on torch."""
+    image = make_image(model)
+    runner = create_runner(model.part, "torch", "fp32", threads=1)
+    outputs = run_stages(found, backend, image)
+    for one, other in zip(outputs, runner.run([image]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=atol)
+    np.testing.assert_array_equal(image, make_image(model))  # nothing wrote into it
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 def test_stages_give_what_the_network_gives(branches, stages):
     found = split(branches, stages)
     assert len(found) == stages
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(image, make_image(branches))  # nothing wrote into it
+    assert_same(branches, found)
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_stages_on_other_back_ends(branches, backend):
     if not inspect_backend(backend).available:
         pytest.skip(f"{backend} is not installed")
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(split(branches, 3), backend, image), whole, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("source", ["builtin:detector", "builtin:segmenter"])
-def test_builtin_networks_bit_for_bit(source):
-    model = load_model(source)
-    found = split(model, 8)
-    assert len(found) == 8
-    image = make_image(model)
-    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(branches, split(branches, 3), backend, 1e-5)
 
 
 @pytest.mark.parametrize(
-    "name", ["mobilenet_v3_small", "lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"]
+    ("source", "size", "stages"),
+    [
+        ("builtin:detector", None, 8),
+        ("builtin:segmenter", None, 8),
+        ("torchvision:mobilenet_v3_small", (64, 96), 4),
+        ("torchvision:lraspp_mobilenet_v3_large", (64, 96), 4),
+        ("torchvision:ssdlite320_mobilenet_v3_large", (320, 320), 4),
+    ],
 )
-def test_torchvision_bit_for_bit(name):
-    size = (320, 320) if name.startswith("ssd") else (64, 96)
-    model = load_model(f"torchvision:{name}", weights="none", input_size=size)
-    found = split(model, 4)
-    assert len(found) == 4
-    image = make_image(model)
-    whole = create_runner(model.part, "torch", "fp32", threads=1).run([image])
-    for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_known_networks_bit_for_bit(source, size, stages):
+    model = load_model(source, weights="none", input_size=size)
+    found = split(model, stages)
+    assert len(found) == stages
+    assert_same(model, found)
 
 
 def test_exported_programs_and_onnx_files_can_be_split(tmp_path, branches):
     program = torch.export.export(branches.torch_module(), (torch.zeros(1, 3, *SIZE),))
     torch.export.save(program, tmp_path / "m.pt2")
     (tmp_path / "m.onnx").write_bytes(branches.onnx_model())
-    image = make_image(branches)
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
     for source in (f"exported:{tmp_path / 'm.pt2'}", f"onnx:{tmp_path / 'm.onnx'}"):
-        model = load_model(source, labels=["a", "b", "c", "d", "e", "f"], head="boxes_scores")
+        model = load_model(source, labels=list("abcdef"), head="boxes_scores")
         found = split(model, 3)
         assert len(found) == 3
-        for one, other in zip(run_stages(found, "torch", image), whole, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+        assert_same(model, found, atol=1e-5)
 
 
 def test_what_cannot_be_traced_says_why():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetson_dnn_rt.nodes.tasks.stamps import LATEST_NS, OLDEST_NS, StampClock
+from jetson_dnn_rt.nodes.tasks.streams import LATEST_NS, OLDEST_NS, StampClock
 
 NOW_NS = 1_700_000_000_000_000_000
 ARRIVAL_NS = 5_000_000_000

@@ -100,7 +100,7 @@ def test_what_was_tuned_on_another_board_is_compiled_in_the_background(
     # It runs with what is there meanwhile.
     bench.send(make_image(ros), 1)
     assert bench.node.loaded.missing in ((TVM,), ())
-    ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
+    ros.wait(lambda: bench.node.session.find_build("segmenter") is None, "the end of the build")
     assert bench.node.loaded.variant_names == (ONNX, TVM)
     assert ros.set(bench.node, variant=TVM).successful
     bench.send(make_image(ros), 2)
@@ -115,7 +115,7 @@ def test_untuned_it_is_left_out_with_what_to_do(
     monkeypatch.setattr(ros_graph, "TIMEOUT_S", BUILD_TIMEOUT_S)
     bench, _ = make_bench(ros, values, tmp_path / "library")
     assert bench.node.loaded.variant_names == (ONNX,)
-    ros.wait(lambda: bench.node.session.find_build("detector") is None, "the end of the build")
+    ros.wait(lambda: bench.node.session.find_build("segmenter") is None, "the end of the build")
     assert "run jetson-dnn-rt build" in bench.node.loaded.left_out[TVM]
     result = ros.set(bench.node, variant=TVM)
     assert not result.successful

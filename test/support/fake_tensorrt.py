@@ -27,28 +27,14 @@ NO_DRIVER = "CUDA initialization failure with error: 35. Please check your CUDA 
 class IHostMemory(bytes):
     """Bytes of the library."""
 
-    @property
-    def nbytes(self) -> int:
-        return len(self)
+    nbytes = property(lambda self: len(self))
 
 
 def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> Any:
-    """Make a module.
+    """Make a module of a version: ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
 
-    Parameters
-    ----------
-    version : str
-        ``8.5.3.1``, ``8.6.1``, ``10.3.0``, ``11.1.0`` or near.
-    driver : bool
-        Whether there is one.
-    dla_cores : int
-        How many there are.
-
-    Returns
-    -------
-    module
-        With the real one's names, and ``builds`` (what was built, how), ``refuse`` (what
-        builds fail with), ``refuse_run`` and ``unsupported`` (operators without importer).
+    It has the real one's names, and ``builds`` (what was built, how), ``refuse`` (what builds fail
+    with), ``refuse_run`` and ``unsupported`` (operators without importer).
     """
     major = int(version.split(".")[0])
     trt: Any = ModuleType("tensorrt")
@@ -109,18 +95,14 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
         def __init__(self, value: Any) -> None:
             self._value = value
 
-        @property
-        def name(self) -> str:
-            return self._value.name
+        name = property(lambda self: self._value.name)
 
         @property
         def shape(self) -> tuple[int, ...]:
             dims = self._value.type.tensor_type.shape.dim
             return tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
 
-        @property
-        def dtype(self) -> Any:
-            return data_types[self._value.type.tensor_type.elem_type]
+        dtype = property(lambda self: data_types[self._value.type.tensor_type.elem_type])
 
     class ILayer:
         def __init__(self, name: str, outputs: list[ITensor]) -> None:
@@ -129,13 +111,8 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self.types: dict[int, Any] = {}
             self.pinned: Any = None
 
-        @property
-        def name(self) -> str:
-            return self._name
-
-        @property
-        def num_outputs(self) -> int:
-            return len(self._outputs)
+        name = property(lambda self: self._name)
+        num_outputs = property(lambda self: len(self._outputs))
 
         def get_output(self, index: int) -> ITensor:
             return self._outputs[index]
@@ -163,17 +140,9 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self.inputs: list[ITensor] = []
             self.outputs: list[ITensor] = []
 
-        @property
-        def num_layers(self) -> int:
-            return len(self.layers)
-
-        @property
-        def num_inputs(self) -> int:
-            return len(self.inputs)
-
-        @property
-        def num_outputs(self) -> int:
-            return len(self.outputs)
+        num_layers = property(lambda self: len(self.layers))
+        num_inputs = property(lambda self: len(self.inputs))
+        num_outputs = property(lambda self: len(self.outputs))
 
         def get_layer(self, index: int) -> ILayer:
             return self.layers[index]
@@ -200,9 +169,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self._network, self._logger = network, logger
             self._errors: list[ParserError] = []
 
-        @property
-        def num_errors(self) -> int:
-            return len(self._errors)
+        num_errors = property(lambda self: len(self._errors))
 
         def get_error(self, index: int) -> ParserError:
             return self._errors[index]
@@ -279,9 +246,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             open_device(logger)
             self._logger = logger
 
-        @property
-        def num_DLA_cores(self) -> int:  # noqa: N802
-            return dla_cores
+        num_DLA_cores = property(lambda self: dla_cores)  # noqa: N815
 
         def create_network(self, flags: int = 0) -> INetworkDefinition:
             assert flags < 1 << len(trt.NetworkDefinitionCreationFlag)
@@ -308,9 +273,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self._logger = logger
             self.DLA_core = -1
 
-        @property
-        def num_DLA_cores(self) -> int:  # noqa: N802
-            return dla_cores
+        num_DLA_cores = property(lambda self: dla_cores)  # noqa: N815
 
         def deserialize_cuda_engine(self, serialized_engine: bytes) -> ICudaEngine | None:
             head, _, data = bytes(serialized_engine).partition(b"\n")
@@ -337,9 +300,7 @@ def make_tensorrt(version: str, *, driver: bool = True, dla_cores: int = 0) -> A
             self.inputs = [ITensor(value) for value in model.graph.input]
             self.outputs = [ITensor(value) for value in model.graph.output]
 
-        @property
-        def num_io_tensors(self) -> int:
-            return len(self.inputs) + len(self.outputs)
+        num_io_tensors = property(lambda self: len(self.inputs) + len(self.outputs))
 
         def _find(self, name: str) -> ITensor:
             return next(t for t in (*self.inputs, *self.outputs) if t.name == name)

@@ -1,4 +1,4 @@
-"""What workers do in tests of fleets: functions of a module that other processes can import."""
+"""Work of tests of fleets: functions of a module that other processes can import."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import hashlib
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
+from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
+from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
 from jetson_dnn_rt.errors import ModelError
-from jetson_dnn_rt.lab.evaluate.bags import BagImage, open_image_bag
 from jetson_dnn_rt.lab.evaluate.chunk import ChunkRequest, ChunkResult, VariantChunk
+from jetson_dnn_rt.lab.evaluate.plan import TaskSpec
 
 KEY = ("task", "variant")
+
+
+def make_spec(
+    model: str = "null:1",
+    *variants: str,
+    name: str = "detector",
+    deadline_ns: int = 40_000_000,
+    period_ns: int = 33_000_000,
+    **values: Any,
+) -> TaskSpec:
+    """A task that computes on one thread and keeps nothing."""
+    values = {"kind": "", "threads": 1, "engine_cache": NO_CACHE, **values}
+    config = TaskConfig(name, model=model, variants=variants, **values)
+    return TaskSpec(config, deadline_ns, period_ns)
 
 
 def look_at_frames(request: ChunkRequest) -> ChunkResult:

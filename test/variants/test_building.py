@@ -25,6 +25,7 @@ from jetson_dnn_rt.variants.building import (
     TaskBuilder,
     TaskPlan,
 )
+from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
 from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
@@ -159,9 +160,8 @@ def test_a_decomposed_variant_is_compressed_once(
         full = reports[TORCH].measurement
         assert full is not None
         assert (measurement.macs or 0) < (full.macs or 0)
-    assert compression.load_reduced(
-        model, DecompositionSpec.parse("tucker-ratio-0.50"), library
-    ) is not None  # fmt: skip
+    spec = DecompositionSpec.parse("tucker-ratio-0.50")
+    assert load_reduced(model, spec, library) is not None
     again = make_builder(model, library, frames, *names)
     assert again.list_missing() == ()
     assert not any(report.fresh for report in build_all(again).values())

@@ -1,26 +1,26 @@
 """TensorRT's Python API, for 8.5 to 11: the names that are used here, its log, its errors.
 
-``tensorrt`` has no types of its own and is rarely installed where this code is checked; so its
-users are typed against these protocols, and a test holds them against the real module wherever
-one can be imported. Names are of the bindings' sources (``python/src`` of NVIDIA/TensorRT at
-8.5.3, 8.6.1, 10.3, 10.16 and 11.1). What differs between versions is read off the module itself:
+``tensorrt`` has no types of its own and is rarely installed where this code is checked. So the
+names that its users may use are listed, and tests hold them, and the fake module that they run on,
+against the real one wherever it can be imported. Names are of the bindings' sources
+(``python/src`` of NVIDIA/TensorRT at 8.5.3, 8.6.1, 10.3, 10.16 and 11.1). What differs between
+versions is read off the module itself:
 
 - ``NetworkDefinitionCreationFlag.EXPLICIT_BATCH``: needed in 8.x, without effect in 10, not in 11;
-- ``BuilderFlag.FP16`` and ``Layer.precision``: not in 11, where every network is strongly typed.
+- ``BuilderFlag.FP16`` and ``ILayer.precision``: not in 11, where every network is strongly typed.
 
 The API by names of tensors (``execute_async_v3``) is there from 8.5 on: bindings are not needed.
 """
 
-# ruff: noqa: D101, D102 - classes and methods are documented by NVIDIA
 from __future__ import annotations
 
 import functools
 import importlib
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from jetson_dnn_rt.errors import BackendUnavailableError
 
@@ -37,104 +37,28 @@ FIX = (
 )
 
 
-class Tensor(Protocol):
-    name: str
-    shape: Sequence[int]
-    dtype: Any
-
-
-class Layer(Protocol):  # what is assigned to is gone in 11
-    name: str
-    num_outputs: int
-    precision: Any
-
-    def get_output(self, index: int) -> Tensor: ...
-    def set_output_type(self, index: int, dtype: Any) -> None: ...
-
-
-class Network(Protocol):
-    num_layers: int
-    num_inputs: int
-    num_outputs: int
-
-    def get_layer(self, index: int) -> Layer: ...
-    def get_input(self, index: int) -> Tensor: ...
-    def get_output(self, index: int) -> Tensor: ...
-
-
-class TimingCache(Protocol):
-    def serialize(self) -> Any: ...
-
-
-class BuilderConfig(Protocol):
-    default_device_type: Any
-    DLA_core: int
-
-    def set_flag(self, flag: Any) -> None: ...
-    def clear_flag(self, flag: Any) -> None: ...
-    def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None: ...
-    def create_timing_cache(self, serialized_timing_cache: bytes) -> TimingCache: ...
-    def set_timing_cache(self, cache: TimingCache, ignore_mismatch: bool) -> bool: ...
-    def get_timing_cache(self) -> TimingCache: ...
-
-
-class Builder(Protocol):
-    num_DLA_cores: int  # noqa: N815 - TensorRT's name
-
-    def create_network(self, flags: int) -> Network: ...
-    def create_builder_config(self) -> BuilderConfig: ...
-    def build_serialized_network(self, network: Network, config: BuilderConfig) -> Any: ...
-
-
-class ParserError(Protocol):
-    def node(self) -> int: ...
-    def desc(self) -> str: ...
-
-
-class OnnxParser(Protocol):
-    num_errors: int
-
-    def parse(self, model: bytes) -> bool: ...
-    def get_error(self, index: int) -> ParserError: ...
-
-
-class ExecutionContext(Protocol):
-    def set_tensor_address(self, name: str, memory: int) -> bool: ...
-    def execute_async_v3(self, stream_handle: int) -> bool: ...
-
-
-class Engine(Protocol):
-    num_io_tensors: int
-
-    def get_tensor_name(self, index: int) -> str: ...
-    def get_tensor_mode(self, name: str) -> Any: ...
-    def get_tensor_shape(self, name: str) -> Sequence[int]: ...
-    def get_tensor_dtype(self, name: str) -> Any: ...
-    def get_tensor_location(self, name: str) -> Any: ...
-    def create_execution_context(self) -> ExecutionContext | None: ...
-
-
-class Runtime(Protocol):
-    DLA_core: int
-    num_DLA_cores: int  # noqa: N815
-
-    def deserialize_cuda_engine(self, serialized_engine: bytes) -> Engine | None: ...
-
-
-CLASSES: dict[str, type] = {
-    "Builder": Builder,
-    "IBuilderConfig": BuilderConfig,
-    "ICudaEngine": Engine,
-    "IExecutionContext": ExecutionContext,
-    "ILayer": Layer,
-    "INetworkDefinition": Network,
-    "ITensor": Tensor,
-    "ITimingCache": TimingCache,
-    "OnnxParser": OnnxParser,
-    "ParserError": ParserError,
-    "Runtime": Runtime,
-}
-"""Classes of the module and the protocol that says what is used of each."""
+CLASSES = {
+    "Builder": (
+        "num_DLA_cores", "create_network", "create_builder_config", "build_serialized_network",
+    ),
+    "IBuilderConfig": (
+        "default_device_type", "DLA_core", "set_flag", "clear_flag", "set_memory_pool_limit",
+        "create_timing_cache", "set_timing_cache", "get_timing_cache",
+    ),
+    "ICudaEngine": (
+        "num_io_tensors", "get_tensor_name", "get_tensor_mode", "get_tensor_shape",
+        "get_tensor_dtype", "get_tensor_location", "create_execution_context",
+    ),
+    "IExecutionContext": ("set_tensor_address", "execute_async_v3"),
+    "ILayer": ("name", "num_outputs", "precision", "get_output", "set_output_type"),
+    "INetworkDefinition": ("num_layers", "num_inputs", "get_layer", "get_input"),
+    "ITensor": ("name", "shape", "dtype"),
+    "ITimingCache": ("serialize",),
+    "OnnxParser": ("num_errors", "parse", "get_error"),
+    "ParserError": ("node", "desc"),
+    "Runtime": ("DLA_core", "num_DLA_cores", "deserialize_cuda_engine"),
+}  # fmt: skip
+"""What is used of each class."""
 
 ENUMERATIONS = {
     "BuilderFlag": ("GPU_FALLBACK", "TF32"),

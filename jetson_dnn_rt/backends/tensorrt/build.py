@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from jetson_dnn_rt.backends.base import check_precision
 from jetson_dnn_rt.backends.tensorrt import api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import convert_to_fp16
@@ -66,7 +67,7 @@ def build_engine(
     """
     options = options or BuildOptions()
     module = module or api.import_tensorrt()
-    check_precision(precision)
+    check_precision("tensorrt", precision, PRECISIONS)
     if options.dla_core is not None and precision != "fp16":
         raise BackendUnavailableError(f"a DLA computes in fp16, not in {precision}")
     log = api.log_of(module)
@@ -86,21 +87,12 @@ def build_engine(
     return BuiltEngine(engine, cache, build_ms)
 
 
-def check_precision(precision: str) -> None:
-    """Raise `BackendUnavailableError` for a precision that TensorRT is not used in."""
-    if precision not in PRECISIONS:
-        raise BackendUnavailableError(
-            f"tensorrt computes in {', '.join(PRECISIONS)}, not in {precision}"
-        )
-
-
 class _Build:
     """One build, step by step; TensorRT's objects must outlive those made from them."""
 
     def __init__(self, module: Any, trt_logger: Any, part: Part, lines: api.LogLines) -> None:
         self._module, self._logger, self._part, self._lines = module, trt_logger, part, lines
-        builder = api.create_or_explain(module.Builder, trt_logger, lines)
-        self._builder: api.Builder = builder
+        self._builder = api.create_or_explain(module.Builder, trt_logger, lines)
         flags = module.NetworkDefinitionCreationFlag
         # Without it 8.x takes the batch as implicit; in 10 it is always explicit, 11 has no flag.
         explicit = getattr(flags, "EXPLICIT_BATCH", None)
@@ -119,7 +111,7 @@ class _Build:
             self._nodes = self._fp32_nodes | frozenset(mixed.fp16)
             if api.is_strongly_typed(self._module):
                 data = mixed.onnx
-        parser: api.OnnxParser = self._module.OnnxParser(self._network, self._logger)
+        parser = self._module.OnnxParser(self._network, self._logger)
         if not parser.parse(data):
             errors = [parser.get_error(index) for index in range(parser.num_errors)]
             details = tuple(f"{_name_node(data, e.node())}: {e.desc()}" for e in errors)

@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner
+from jetson_dnn_rt.backends.base import Array, BackendInfo, Runner, check_precision
 from jetson_dnn_rt.backends.cuda import owners
 from jetson_dnn_rt.backends.cuda.device import Cuda, CudaError, address_of
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
 from jetson_dnn_rt.backends.cuda.runner import CudaRunner
 from jetson_dnn_rt.backends.tensorrt import api
-from jetson_dnn_rt.backends.tensorrt.build import (
-    PRECISIONS,
-    BuildOptions,
-    build_engine,
-    check_precision,
-)
+from jetson_dnn_rt.backends.tensorrt.build import PRECISIONS, BuildOptions, build_engine
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Part
@@ -93,7 +88,7 @@ class TensorRtRunner(CudaRunner):
         module: Any = None,
     ) -> None:
         module = module or api.import_tensorrt()
-        check_precision(precision)
+        check_precision("tensorrt", precision, PRECISIONS)
         options = options or BuildOptions()
         if options.dla_core is not None:
             self.backend = f"tensorrt_dla{options.dla_core}"
@@ -119,7 +114,7 @@ class TensorRtRunner(CudaRunner):
 
     def _bind(self, module: Any) -> tuple[Array, ...]:
         """Give every tensor of the engine its buffer; inputs and outputs keep their order."""
-        engine: api.Engine = self._engine
+        engine = self._engine
         names: dict[Any, list[str]] = {
             mode: [] for mode in (module.TensorIOMode.INPUT, module.TensorIOMode.OUTPUT)
         }

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, BuiltEngine, build_engine
 from jetson_dnn_rt.backends.tensorrt.runner import TensorRtRunner
 from jetson_dnn_rt.errors import BackendUnavailableError
+from jetson_dnn_rt.models.sources.files import import_onnx
 
 if TYPE_CHECKING:
     import torch
@@ -43,13 +44,9 @@ class TrialPart:
 
     def onnx_model(self) -> bytes:
         """The network as ONNX; 10 classes."""
-        try:
-            import onnx
-            from onnx import helper, numpy_helper
-        except ImportError as error:
-            raise BackendUnavailableError(
-                f"the package onnx is missing ({error}): pip install onnx"
-            ) from error
+        onnx = import_onnx("the trial network")
+        from onnx import helper, numpy_helper
+
         tensors = [numpy_helper.from_array(self._matrix, "matrix")]
         nodes, value = [], "image"
         for index, kernel in enumerate(self._kernels):

@@ -1,4 +1,4 @@
-"""Where to spend a budget of multiply-accumulates: one choice per layer, least error in all.
+"""Allocation of a budget of multiply-accumulates: one choice per layer, least total error.
 
 A multiple-choice knapsack. Each layer offers points (cost, error), the original among them. On the
 lower convex hulls the best answer to *some* budget is found greedily by the price of a saving
@@ -17,21 +17,13 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Options:
-    """What one layer can be.
+    """The choices for one layer."""
 
-    Attributes
-    ----------
-    costs : ndarray [N] of int64
-        Multiply-accumulates of each option.
-    errors : ndarray [N] of float64
-        Error of each option, >= 0; those of all layers are added up.
-    """
-
-    costs: npt.NDArray[np.int64]
-    errors: npt.NDArray[np.float64]
+    costs: npt.NDArray[np.int64]  # [N], multiply-accumulates
+    errors: npt.NDArray[np.float64]  # [N], >= 0; those of all layers are added up
 
     def frontier(self) -> npt.NDArray[np.intp]:
-        """Indices of the options that none beats in both, cheapest first."""
+        """Indices of the Pareto-optimal options, cheapest first."""
         order = np.lexsort((self.errors, self.costs))
         best = np.minimum.accumulate(self.errors[order])
         first = np.concatenate(([True], self.errors[order][1:] < best[:-1]))
@@ -54,19 +46,9 @@ class Options:
 
 
 def allocate(options: Mapping[str, Options], limit: int) -> dict[str, int]:
-    """Choose an option for each layer so that the costs are at most the limit.
+    """Choose an option for each layer so that the sum of the costs is at most the limit.
 
-    Parameters
-    ----------
-    options : mapping of str to Options
-        By layer.
-    limit : int
-        Of the sum of the costs. Where even the cheapest options cost more, those are chosen.
-
-    Returns
-    -------
-    dict of str to int
-        Index of the chosen option by layer.
+    If even the cheapest options cost more, those are chosen.
     """
     hulls = {name: option.hull() for name, option in options.items()}
     chosen = {name: hull[-1] for name, hull in hulls.items()}
@@ -90,7 +72,7 @@ def allocate(options: Mapping[str, Options], limit: int) -> dict[str, int]:
 
 
 def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) -> None:
-    """Improve a choice step by step: one layer dearer, where that needs it another one cheaper."""
+    """Improve a choice step by step: one layer more expensive, if need be another one cheaper."""
     frontiers = {name: option.frontier() for name, option in options.items()}
     for _ in range(8 * len(options)):
         ups = _moves(options, frontiers, chosen)
@@ -119,7 +101,7 @@ def _moves(
     frontiers: Mapping[str, npt.NDArray[np.intp]],
     chosen: Mapping[str, int],
 ) -> Moves:
-    """What each option on a layer's frontier would cost more, and gain, than the chosen one."""
+    """Extra cost and gain of each option on a layer's frontier over the chosen one."""
     return {
         name: (
             options[name].costs[frontier] - options[name].costs[chosen[name]],
@@ -130,7 +112,7 @@ def _moves(
 
 
 def _find_exchange(moves: Moves, left: int) -> tuple[tuple[str, int], tuple[str, int]] | None:
-    """The best pair of a dearer and a cheaper layer that gains and fits in what is left."""
+    """The best pair of a more expensive and a cheaper layer that gains and fits."""
     best_gain, best = 1e-9, None
     cheaper = [
         (name, int(move))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import add_trust, parse_count
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.config.task import NO_CACHE
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.spec import METHODS, RULES, DecompositionSpec
 
@@ -33,7 +34,6 @@ HELP = "make a smaller network out of a model, with frames and without labels"
 DEFAULT_RANKS = "macs:0.5"
 DEFAULT_FRAMES = "synthetic"
 FRAMES_LIMIT = 256
-NO_CACHE = "none"
 
 REPORT, WEIGHTS, LAYERS = "report.json", "weights.safetensors", "layers.csv"
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add(
         "--model",
@@ -106,13 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Compress a model and report.
-
-    Raises
-    ------
-    ConfigurationError
-        When an option, the frames or the library cannot be used.
-    """
+    """Compress a model and report."""
     spec = DecompositionSpec.parse_ranks(args.method, args.ranks)
     library = _open_library(args.engine_cache)
     if args.output is not None:
@@ -137,8 +131,8 @@ def _compress(
     source = args.frames or DEFAULT_FRAMES
     if args.frames is None:
         logger.warning(
-            "no --frames: the built-in road scenes are taken; frames of your own camera fit a "
-            "network to what it will see"
+            "no --frames: using the built-in road scenes; frames of your own camera fit a network "
+            "to what it will see"
         )
     opened = open_frames(source, args.frames_limit)  # before a model is loaded for nothing
     model = load_model(
@@ -169,13 +163,7 @@ def _compress(
 
 
 def write_output(folder: Path, compression: Compression) -> None:
-    """Write report, weights and the table of layers.
-
-    Raises
-    ------
-    ConfigurationError
-        When a file cannot be written.
-    """
+    """Write report, weights and the table of layers."""
     from jetson_dnn_rt.lab.report.export.tables import guard_cells
     from jetson_dnn_rt.variants.decomposition import encode_weights
 
@@ -193,7 +181,7 @@ def write_output(folder: Path, compression: Compression) -> None:
 
 
 def list_layers(compression: Compression) -> list[dict[str, Any]]:
-    """What became of each layer, a row each."""
+    """One row for each layer, with its result."""
     return [
         {
             "layer": layer.name,
@@ -211,7 +199,7 @@ def list_layers(compression: Compression) -> list[dict[str, Any]]:
 
 
 def format_report(compression: Compression) -> str:
-    """The layers and what the whole came to, for people."""
+    """The layers and the results of the whole network, as text."""
     decomposition = compression.fit.decomposition
     rows: list[list[Cell]] = [
         [

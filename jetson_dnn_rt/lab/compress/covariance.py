@@ -1,4 +1,4 @@
-"""How the inputs of layers vary together, collected from frames without labels."""
+"""Covariance of the inputs of layers, collected from frames without labels."""
 
 from __future__ import annotations
 
@@ -13,54 +13,31 @@ from torch import fx, nn
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
-MAX_PATCH = 2304
-"""Largest patch, input channels of a group x taps, whose covariance is kept whole."""
+MAX_PATCH = 2304  # input channels of a group x taps; of larger patches only channels are kept
+MAX_CHANNELS = 4608  # layers of more have no covariance
 
-MAX_CHANNELS = 4608
-"""Largest number of channels whose covariance is kept; layers of more have none."""
-
-_POSITIONS = 256  # patches taken of one frame and layer: neighbours say much the same
+_POSITIONS = 256  # patches of one frame and layer: neighbours are much alike
 _PATCH_BYTES = 1 << 30  # of all covariances of patches together
 
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """Mean and covariance of what a convolution or linear layer reads.
+    """Mean and covariance of the inputs of a convolution or linear layer.
 
-    Attributes
-    ----------
-    kind : str
-        ``patch``: of input channels of a group x taps, taps of a channel side by side, padding
-        included. ``channel``: of the input channels of a group, all taps alike.
-    mean : Tensor [G, D], float64
-        By group.
-    matrix : Tensor [G, D, D], float64
-        About the mean.
-    samples : int
-        Patches it was made of.
+    ``patch``: of input channels of a group x taps, taps of a channel side by side, padding
+    included. ``channel``: of the input channels of a group, all taps alike.
     """
 
     kind: Literal["patch", "channel"]
-    mean: torch.Tensor
-    matrix: torch.Tensor
-    samples: int
+    mean: torch.Tensor  # [G, D], float64
+    matrix: torch.Tensor  # [G, D, D], float64, about the mean
+    samples: int  # patches
 
     def regularise(self, share: float) -> torch.Tensor:
-        """Shrink towards a multiple of the identity, so that the matrix can be inverted.
-
-        Parameters
-        ----------
-        share : float
-            Of the mean variance, in (0, 1).
-
-        Returns
-        -------
-        Tensor [G, D, D]
-            Positive definite.
-        """
+        """Shrink by a share in (0, 1) towards the mean variance; [G, D, D], positive definite."""
         size = self.matrix.shape[-1]
         level = self.matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
-        # A layer that always reads the same still gets an invertible matrix.
+        # A layer with constant inputs still gets an invertible matrix.
         level = torch.where(level > 0.0, level, torch.ones_like(level))[:, None, None]
         return (1.0 - share) * self.matrix + share * level * torch.eye(size, dtype=level.dtype)
 
@@ -71,7 +48,7 @@ def collect(
     inputs: Iterable[torch.Tensor],
     progress: Progress = ignore_progress,
 ) -> dict[str, Covariance]:
-    """Run the graph on frames and add up what its layers read.
+    """Run the graph on frames and collect the covariances of the inputs of layers.
 
     Parameters
     ----------
@@ -80,21 +57,12 @@ def collect(
     layers : sequence of str
         Paths of `nn.Conv2d` and `nn.Linear` modules.
     inputs : iterable of Tensor [1, 3, H, W]
-        Prepared as the network expects them.
-    progress : callable
-        Called with ``("covariance", frames done, frames in all or 0)``.
+        At least one.
 
     Returns
     -------
     dict of str to Covariance
         Of each layer that was called and is not too wide (`MAX_CHANNELS`).
-
-    Raises
-    ------
-    ModelError
-        When a layer is not there, or the graph cannot be run on the inputs.
-    ConfigurationError
-        When there is no input.
     """
     sums = _create_sums(graph, layers)
     handles = [
@@ -120,7 +88,7 @@ def collect(
 
 
 def _create_sums(graph: fx.GraphModule, layers: Sequence[str]) -> dict[str, _Sums]:
-    """Give whole patches to the smallest layers first, as far as the memory goes."""
+    """Keep whole patches of the smallest layers, as far as the memory goes."""
     found: dict[str, nn.Conv2d | nn.Linear] = {}
     for name in layers:
         try:
@@ -133,13 +101,13 @@ def _create_sums(graph: fx.GraphModule, layers: Sequence[str]) -> dict[str, _Sum
     room = _PATCH_BYTES
     sums: dict[str, _Sums] = {}
     for name, layer in sorted(found.items(), key=lambda item: _patch_bytes(item[1])):
-        groups, channels, taps = _describe(layer)
+        _, channels, taps = _describe(layer)
         if channels > MAX_CHANNELS:
             continue
         whole = channels * taps <= MAX_PATCH and _patch_bytes(layer) <= room
         if whole:
             room -= _patch_bytes(layer)
-        sums[name] = _Sums(layer, groups, channels, taps, whole, seed=len(sums))
+        sums[name] = _Sums(layer, whole, seed=len(sums))
     return sums
 
 
@@ -158,18 +126,10 @@ def _patch_bytes(layer: nn.Conv2d | nn.Linear) -> int:
 class _Sums:
     """First and second moments of one layer's inputs, added up in float64."""
 
-    def __init__(
-        self,
-        layer: nn.Conv2d | nn.Linear,
-        groups: int,
-        channels: int,
-        taps: int,
-        whole: bool,
-        seed: int,
-    ) -> None:
-        self._layer = layer
+    def __init__(self, layer: nn.Conv2d | nn.Linear, whole: bool, seed: int) -> None:
+        groups, channels, taps = _describe(layer)
+        self._layer, self._whole = layer, whole
         self._groups, self._channels = groups, channels
-        self._whole = whole
         size = channels * taps if whole else channels
         self._first = torch.zeros(groups, size, dtype=torch.float64)
         self._second = torch.zeros(groups, size, size, dtype=torch.float64)
@@ -185,7 +145,7 @@ class _Sums:
             self._add(self._take_patches(self._layer, args[0].detach()))
 
     def _choose(self, count: int) -> torch.Tensor:
-        """Positions spread at random over all of them; all where they are few."""
+        """Random positions; all of them if they are few."""
         if count <= _POSITIONS:
             return torch.arange(count)
         return torch.randperm(count, generator=self._generator)[:_POSITIONS]
@@ -219,7 +179,7 @@ class _Sums:
         self.samples += samples.shape[1]
 
     def finish(self) -> Covariance:
-        """Mean and covariance of what was added."""
+        """Mean and covariance of the samples."""
         mean = self._first / self.samples
         matrix = self._second / self.samples - mean.unsqueeze(-1) * mean.unsqueeze(-2)
         return Covariance("patch" if self._whole else "channel", mean, matrix, self.samples)

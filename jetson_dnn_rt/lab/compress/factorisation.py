@@ -1,4 +1,4 @@
-"""One layer of a network: what all its ranks would cost, and the layers that replace it."""
+"""One layer of a network: cost and error of all its ranks, and the layers that replace it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ from torch import nn
 from jetson_dnn_rt.lab.compress import ranks as rank_rules
 from jetson_dnn_rt.lab.compress.budget import Options
 from jetson_dnn_rt.lab.compress.covariance import Covariance
-from jetson_dnn_rt.lab.compress.layers import count_macs
-from jetson_dnn_rt.lab.compress.svd import MatrixAnalysis, decompose_symmetric
-from jetson_dnn_rt.lab.compress.tucker import Analysis, OutputTuckerAnalysis, TuckerAnalysis
+from jetson_dnn_rt.lab.compress.low_rank import (
+    Analysis,
+    MatrixAnalysis,
+    OutputTuckerAnalysis,
+    TuckerAnalysis,
+    decompose_symmetric,
+)
 from jetson_dnn_rt.variants.decomposition import Layer, Ranks, build_structure
 from jetson_dnn_rt.variants.measuring.macs import LayerCost
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
-# Of the mean variance: enough for channels that are dead on the frames seen, too little to
+# Share of the mean variance: enough for channels that are dead on the frames seen, too little to
 # matter for the others.
 _SHRINKAGE = 1e-3
+
+
+def count_macs(
+    layer: Layer, cost: LayerCost, inner: npt.ArrayLike, outer: npt.ArrayLike
+) -> npt.NDArray[np.int64]:
+    """Count the multiply-accumulates of a decomposed layer with ranks R3 and R4 per group.
+
+    A rank that equals its channels means that there is no 1x1 convolution on that side.
+    """
+    inner, outer = np.asarray(inner, np.int64), np.asarray(outer, np.int64)
+    first = np.where(inner < layer.inputs, layer.inputs * inner, 0) * cost.positions_in
+    middle = layer.taps * inner * outer * cost.positions_out
+    last = np.where(outer < layer.outputs, layer.outputs * outer, 0) * cost.positions_out
+    return np.asarray(layer.groups * (first + middle + last))
 
 
 class LayerAnalysis:
     """Spectra of one layer, from which the error of every choice of ranks follows.
 
-    Parameters
-    ----------
-    module : nn.Conv2d or nn.Linear
-        The layer.
-    layer : Layer
-        Its description, without a reason against it.
-    cost : LayerCost
-        What it costs as it is.
-    method : str
-        ``tucker`` or ``svd``.
-    covariance : Covariance, optional
-        Of its inputs: errors are then those of its output.
+    `layer` has no reason against it; with a covariance of the inputs errors are those of the
+    output.
     """
 
     def __init__(
@@ -62,7 +70,7 @@ class LayerAnalysis:
 
     @property
     def metric(self) -> str:
-        """What the errors are of: ``weight`` or ``output``."""
+        """What the errors refer to: ``weight`` or ``output``."""
         return "weight" if self._covariance is None else "output"
 
     def _weight(self) -> torch.Tensor:
@@ -105,7 +113,7 @@ class LayerAnalysis:
         assert self._matrix is not None
         ranks = rank_rules.list_candidates(min(layer.outputs, layer.inputs * layer.taps))
         if layer.outputs <= layer.inputs * layer.taps:
-            ranks = ranks[:-1]  # of full rank it is the layer itself and one more
+            ranks = ranks[:-1]  # at full rank it is the layer itself and one more
         single = layer.kind == "linear"
         return self._join(
             count_macs(layer, self.cost, np.full_like(ranks, layer.inputs), ranks),
@@ -125,7 +133,7 @@ class LayerAnalysis:
         return options, [(), *kept]
 
     def choose(self, spec: DecompositionSpec) -> Ranks:
-        """Ranks by a rule other than a budget; ``()`` where that would not be smaller."""
+        """Ranks by a rule other than a budget; ``()`` if that is not smaller."""
         if spec.rule == "ratio":
             return self.apply_ratio(spec.value)
         layer = self.layer
@@ -137,7 +145,7 @@ class LayerAnalysis:
         return self._check((rank,) if layer.kind == "linear" else (layer.inputs, rank))
 
     def apply_ratio(self, ratio: float, multiple: int = rank_rules.MULTIPLE) -> Ranks:
-        """Ranks that are a share of the full ones; ``()`` where that would not be smaller."""
+        """Ranks that are a share of the full ones; ``()`` if that is not smaller."""
 
         def choose(channels: int) -> int:
             return rank_rules.choose_by_ratio(ratio, channels, multiple)
@@ -160,7 +168,7 @@ class LayerAnalysis:
         layer = self.layer
         columns = layer.taps * (layer.outputs if mode == 3 else layer.inputs)
         if self._covariance is not None:
-            # The noise that empirical Bayes looks for is one of the weights.
+            # Empirical Bayes looks for noise in the weights.
             weight = self._weight().double()
             unfolding = (weight.transpose(1, 2) if mode == 3 else weight).flatten(2)
             small = unfolding if unfolding.shape[1] <= unfolding.shape[2] else unfolding.mT
@@ -170,21 +178,10 @@ class LayerAnalysis:
         return rank_rules.choose_by_evbmf(spec.value, squares, columns)
 
     def factorise(self, ranks: Ranks, *, refine: bool = True) -> tuple[nn.Sequential, float]:
-        """Make the layers that replace this one.
+        """Build the layers that replace this one, of the same device and dtype.
 
-        Parameters
-        ----------
-        ranks : tuple of int
-            As `options` and `choose` give them.
-        refine : bool
-            Whether to iterate from the first approximation to a better one.
-
-        Returns
-        -------
-        layers : nn.Sequential
-            In the place of the layer, of the same device and dtype.
-        error : float
-            Relative error of the weights or of the output, not squared.
+        `refine` iterates from the first approximation to a better one. Also returns the relative
+        error of the weights or of the output, not squared.
         """
         layer = self.layer
         built = build_structure(self._module, ranks)
@@ -210,9 +207,9 @@ class LayerAnalysis:
         return built, math.sqrt(squared)
 
     def _find_bias(self, parts: list[torch.Tensor]) -> torch.Tensor:
-        """The layer's bias, and what the factors lose of the mean output, [G, O].
+        """The layer's bias plus what the factors lose of the mean output, [G, O].
 
-        The covariance knows what varies about the mean; what is lost of the mean itself is known.
+        The covariance describes the variation about the mean; the loss of the mean is exact.
         """
         layer = self.layer
         bias = torch.zeros(layer.groups, layer.outputs, dtype=torch.float64)
@@ -225,7 +222,7 @@ class LayerAnalysis:
             mean = mean.repeat_interleave(layer.taps, -1)
         value = mean.reshape(-1, layer.inputs, layer.taps)
         expected = torch.einsum("goik,gik->go", self._weight().double(), value)
-        for part in parts:  # 1x1, kh x kw, 1x1, whichever there are
+        for part in parts:  # 1x1, kh x kw, 1x1, those that exist
             part = part.double()
             if part.dim() == 4:
                 value = torch.einsum("gprk,grk->gp", part, value)

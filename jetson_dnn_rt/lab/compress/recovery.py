@@ -1,18 +1,20 @@
-"""Recovery without labels: a decomposed network learns from the full one, on frames alone.
+"""Recovery without labels: a decomposed network learns from the full one, from frames alone.
 
-The loss is the mean squared error of each value relative to the value's own spread: of what the
-network gives, and at first to a lesser part of what its layers give (see `distillation`); of a
-detector also the error of the boxes that the full one is sure of (`localisation`). Chance is
-decided by the seed and the number of the step, so a run that was stopped and goes on from its
-checkpoint ends with the same bits as one that was not.
+The loss is the mean squared error of each value relative to the value's own spread: of the
+network's results, and at first with less weight of its layers' outputs (see `distillation`); of a
+detector also the error of the boxes that the full one is sure of. Random choices depend on the
+seed and the number of the step alone, so a run that was stopped and continues from its checkpoint
+ends with the same bits as one that was not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import logging
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,16 +28,16 @@ from torch import fx
 
 from jetson_dnn_rt.backends.torch import supports_bf16
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.lab.compress.checkpoints import load_checkpoint, save_checkpoint
 from jetson_dnn_rt.lab.compress.distillation import (
     Targets,
     can_batch,
     expose,
     find_targets,
+    find_view,
+    measure_boxes,
     measure_spreads,
     vary,
 )
-from jetson_dnn_rt.lab.compress.localisation import find_view, measure_boxes
 from jetson_dnn_rt.models.graph.tracing import output_names
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
@@ -45,6 +47,7 @@ logger = logging.getLogger(__name__)
 _PHASE = "recovery"
 _PROBES = 2
 _SPREAD_FRAMES = 16
+_FINGERPRINT = "fingerprint"
 
 State = dict[str, torch.Tensor]
 Values = tuple[torch.Tensor, ...]
@@ -52,66 +55,33 @@ Values = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """How the decomposed network learns.
+    """How the decomposed network learns."""
 
-    Attributes
-    ----------
-    learning_rate : float
-        Of AdamW, at its peak; it rises over the first twentieth and falls as a cosine.
-    weight_decay : float
-        Of AdamW.
-    batch : int
-        Frames in a step.
-    between : float
-        Weight of the layers' values beside that of the results, at the start; it falls to nothing
-        until half of the steps are done. They show the way; kept up, they hold the network back
-        from any other way to the same results.
-    localisation : float
-        Weight of the error of a detector's boxes beside that of the results.
-    evaluations : int
-        How often the held-out frames judge, and the checkpoint is written.
-    half : bool or None
-        Whether steps are computed in bf16 (weights and loss stay fp32); by default where the CPU
-        has instructions for it. The held-out frames are judged in fp32.
-    """
-
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
-    batch: int = 8
+    learning_rate: float = 1e-3  # of AdamW: rises over the first twentieth, falls as a cosine
+    weight_decay: float = 1e-4  # of AdamW
+    batch: int = 8  # frames in a step
+    # Initial weight of the layers' values beside that of the results; it falls to 0 until half of
+    # the steps are done. They show the way; kept up, they block any other way to the same results.
     between: float = 0.1
-    localisation: float = 1.0
-    evaluations: int = 20
+    localisation: float = 1.0  # weight of the error of a detector's boxes
+    evaluations: int = 20  # on the held-out frames; each writes the checkpoint
+    # Whether steps are computed in bf16 (weights, loss and evaluations stay fp32); None: where the
+    # CPU has instructions for it.
     half: bool | None = None
 
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What recovery came to.
-
-    Attributes
-    ----------
-    steps : int
-        Steps in all.
-    resumed_from : int
-        Step the checkpoint was of; 0 without one.
-    best_step : int
-        Step whose weights were kept; 0 are the weights before.
-    loss_before, loss_after : float
-        On the held-out frames.
-    frames, held_out : int
-        Frames learnt from, and frames that judged.
-    seconds : float
-        Time of this run.
-    """
+    """Result of a recovery."""
 
     steps: int
-    resumed_from: int
-    best_step: int
-    loss_before: float
+    resumed_from: int  # step of the checkpoint; 0 without one
+    best_step: int  # whose weights were kept; 0 = those before
+    loss_before: float  # on the held-out frames
     loss_after: float
-    frames: int
-    held_out: int
-    seconds: float
+    frames: int  # learnt from
+    held_out: int  # frames of the evaluations
+    seconds: float  # of this run
 
 
 def recover(
@@ -134,29 +104,21 @@ def recover(
         The teacher, batch norms folded.
     reduced : torch.fx.GraphModule
         The same graph with layers replaced; changed in place, to the state that was best on the
-        held-out frames. That may be the state it came with.
+        held-out frames. That may be the initial state.
     inputs : sequence of ndarray of float32, [1, 3, H, W]
         Frames as the network takes them, two at least.
-    steps : int
-        At least 1.
     head : str, optional
-        Layout of what the networks return, as in `models.heads.registry`: the boxes of a
-        detector then count where the full network is sure of them.
+        Layout of the outputs, as in `models.heads.registry`: the boxes of a detector then count
+        where the full network is sure of them.
     seed : int
         Decides which frames a step sees and how they are varied.
     checkpoint : Path, optional
-        File to go on from where it is of this very run, and to write to.
-    progress : callable, optional
-        See `jetson_dnn_rt.variants.progress`.
-    settings : RecoverySettings, optional
-        How it learns.
+        File to continue from if it is of this very run, and to write to.
 
     Raises
     ------
-    ConfigurationError
-        When there are fewer than two frames or no step.
     ModelError
-        When the networks share no value, or the loss is not finite.
+        If the networks share no value, or the loss is not finite.
     """
     if steps < 1 or len(inputs) < 2:
         raise ConfigurationError(
@@ -167,7 +129,7 @@ def recover(
     state = load_checkpoint(checkpoint, run.fingerprint) if checkpoint else None
     if state is not None:
         run.restore(state)
-        logger.info("recovery goes on from step %d of %d in %s", run.done, steps, checkpoint)
+        logger.info("recovery continues at step %d of %d in %s", run.done, steps, checkpoint)
     else:
         run.judge()
     resumed_from = run.done
@@ -235,18 +197,18 @@ class _Run:
         self._best: State = copy.deepcopy(reduced.state_dict())
 
     def _weigh(self, targets: Targets) -> tuple[list[float], list[float]]:
-        """Weights of the squared errors, by the spread of the values: final ones, and between."""
+        """Weights of the squared errors of final values and those in between, by their spreads."""
         with torch.no_grad():
             some = self.learnt[:_SPREAD_FRAMES]
             spreads = measure_spreads(self._teacher(torch.from_numpy(image)) for image in some)
         count = len(targets.final)
         final = [1.0 / (count * spread) for spread in spreads[:count]]
         between = [1.0 / (len(targets.between) * spread) for spread in spreads[count:]]
-        # Where nothing that is returned can be compared, what is between must do.
+        # If no returned value can be compared, those in between must do.
         return (final, between) if final else (between, [])
 
     def _make_fingerprint(self, full: fx.GraphModule) -> str:
-        """What a checkpoint must agree with: everything that decides the result."""
+        """Hash of everything that decides the result, which a checkpoint must agree with."""
         digest = hashlib.sha256()
         settings = sorted({**asdict(self.settings), "half": self._half}.items())
         about = (self.steps, self.head, self.seed, settings, torch.__version__)
@@ -283,14 +245,14 @@ class _Run:
             loss += float(error.detach())
         if not math.isfinite(loss):
             raise ModelError(
-                f"recovery: the loss is {loss} at step {self.done}: take a lower learning rate"
+                f"recovery: the loss is {loss} at step {self.done}; fix: a lower learning rate"
             )
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         self._optimiser.step()
         self.done += 1
 
     def _compare(self, images: torch.Tensor) -> tuple[Values, Values]:
-        """What the student gives and what it should give."""
+        """The values of the student, and those of the teacher."""
         with torch.no_grad():
             expected: Values = self._teacher(images)
         found: Values = self._student(images)
@@ -310,7 +272,7 @@ class _Run:
         return torch.stack(terms).sum()
 
     def judge(self) -> None:
-        """Measure the loss on the held-out frames and keep the state if it is the best."""
+        """Measure the loss on the held-out frames; keep the state if it is the best."""
         with torch.no_grad():
             compared = (self._compare(torch.from_numpy(image)) for image in self.judges)
             errors = [float(self._error(found, expected)) for found, expected in compared]
@@ -322,7 +284,7 @@ class _Run:
             self._best = copy.deepcopy(self._reduced.state_dict())
 
     def state(self) -> dict[str, Any]:
-        """All that the rest of the run depends on."""
+        """Everything that the rest of the run depends on."""
         return {
             "done": self.done,
             "best_step": self.best_step,
@@ -334,7 +296,7 @@ class _Run:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a `state`."""
         self.done, self.best_step = state["done"], state["best_step"]
         self.loss_before, self.best_loss = state["loss_before"], state["best_loss"]
         self._reduced.load_state_dict(state["weights"])
@@ -355,3 +317,38 @@ def _rate(step: int, steps: int) -> float:
     if step < rise:
         return (step + 1) / rise
     return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+
+
+def save_checkpoint(path: Path, fingerprint: str, state: Mapping[str, Any]) -> None:
+    """Write a state of tensors, numbers and strings, replacing the file as a whole."""
+    half = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with half.open("wb") as file:
+            torch.save({_FINGERPRINT: fingerprint, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"checkpoint {path} cannot be written: {error.strerror}"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            half.unlink()
+
+
+def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
+    """Read a state, without running code; None if it is missing, damaged or of another run."""
+    if not path.exists():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        found = state.pop(_FINGERPRINT)
+    except Exception as error:  # torch.load raises the errors of its many formats
+        logger.warning("checkpoint %s is damaged (%s): starting anew", path, error)
+        return None
+    if found != fingerprint:
+        logger.warning("checkpoint %s is of another run: starting anew", path)
+        return None
+    return dict(state)

@@ -1,9 +1,9 @@
-"""What an error in one layer costs the network: not every layer is worth the same.
+"""The cost of an error in one layer for the results of the network.
 
 Measured on the built-in detector: the same relative error of a layer's output costs the results
 30 times more before the head than on stride 32. A budget that is spent by the layers' own errors
-alone loses 5.2 points of mAP at half of the multiply-accumulates, one that is spent by what these
-cost 3.1 (data-aware, without recovery).
+alone loses 5.2 points of mAP at half of the multiply-accumulates, one that is spent by their cost
+3.1 (data-aware, without recovery).
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from torch import fx, nn
 from jetson_dnn_rt.lab.compress.distillation import expose, find_targets, measure_spreads
 from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 
+# Least share of a layer's energy that is removed to measure its cost: about what the ranks of a
+# useful decomposition remove.
 _DROPPED = 0.02
-"""Least share of a layer's energy that is taken away to see what it costs: about what the ranks of
-a useful decomposition take."""
-
 _PHASE = "sensitivity"
-
-_LEAST_ENERGY = 1e-9
-"""Of what varies, relative to the square of the mean: less is rounding."""
+_LEAST_ENERGY = 1e-9  # of what varies, relative to the square of the mean: less is rounding
 
 
 def measure_sensitivities(
@@ -34,32 +31,12 @@ def measure_sensitivities(
     inputs: Sequence[torch.Tensor],
     progress: Progress = ignore_progress,
 ) -> dict[str, float]:
-    """Measure what a small error of each layer's output costs the results of the network.
+    """Measure the cost of a small error of each layer's output for the results of the network.
 
-    From one layer at a time the weakest directions of its output are taken away, those that a
-    decomposition gives up first, and the results are compared.
-
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        In evaluation mode.
-    layers : sequence of str
-        Paths of convolutions and linear layers.
-    inputs : sequence of Tensor [1, 3, H, W]
-        A few frames, two at least.
-    progress : callable
-        Called with ``("sensitivity", layers done, layers in all)``.
-
-    Returns
-    -------
-    dict of str to float
-        Squared relative error of the results per squared relative error of the layer's output; of
-        layers whose output varies.
-
-    Raises
-    ------
-    ModelError
-        When the network gives nothing that could be compared.
+    From one layer at a time the weakest directions of its output are removed, those that a
+    decomposition gives up first, and the results are compared on a few `inputs` [1, 3, H, W], two
+    at least. Returns the squared relative error of the results per squared relative error of the
+    layer's output, of layers whose output varies.
     """
     targets = find_targets(graph, graph, inputs[:2])
     watched = expose(graph, targets.final or targets.names)
@@ -85,7 +62,7 @@ def _relative_error(
     expected: Sequence[Sequence[torch.Tensor]],
     spreads: Sequence[float],
 ) -> float:
-    """Squared error relative to the spread, mean over frames and values."""
+    """Squared error relative to the spread, averaged over frames and values."""
     total = 0.0
     for some, others in zip(found, expected, strict=True):
         for one, other, spread in zip(some, others, spreads, strict=True):
@@ -95,7 +72,7 @@ def _relative_error(
 
 @dataclass(frozen=True, eq=False)
 class _Weakness:
-    """The directions of a layer's output that carry least of its energy."""
+    """The directions of a layer's output with the least energy."""
 
     axis: int  # of the channels
     mean: torch.Tensor  # [C]
@@ -103,7 +80,7 @@ class _Weakness:
     share: float  # of the energy about the mean
 
     def drop(self, module: nn.Module, args: Any, value: torch.Tensor) -> torch.Tensor:
-        """Take these directions out of an output."""
+        """Remove these directions from an output."""
         rows = value.movedim(self.axis, -1)
         lost = (rows - self.mean) @ self.directions @ self.directions.mT
         return value - lost.movedim(-1, self.axis)
@@ -155,7 +132,7 @@ class _Moments:
         if not total > _LEAST_ENERGY * float(mean.square().sum()):
             return None
         shares = shares / total
-        # As many as it takes to reach the share: the rest of a few frames is rounding.
+        # As many as reach the share: fewer of a few frames would be rounding.
         number = 1 + int((shares < _DROPPED).sum())
         share = float(shares[number - 1])
         return _Weakness(self._axis, mean.float(), vectors[:, :number].float(), share)

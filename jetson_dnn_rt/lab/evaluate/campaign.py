@@ -19,10 +19,10 @@ from jetson_dnn_rt.lab.evaluate.chunk import (
     ChunkRequest,
     ChunkResult,
     Key,
-    TaskSpec,
     VariantChunk,
     merge_variants,
 )
+from jetson_dnn_rt.lab.evaluate.plan import TaskSpec
 from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TraceMetadata, make_schema, require_pyarrow

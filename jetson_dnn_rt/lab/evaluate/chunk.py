@@ -19,15 +19,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from jetson_dnn_rt.cameras.bags.image_bag import BadMessage as BadMessage
-from jetson_dnn_rt.cameras.bags.image_bag import BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec
+from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.models.heads.result_lines import describe_result
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.machine import describe_machine
@@ -44,30 +45,11 @@ from jetson_dnn_rt.traces.schema import (
     require_pyarrow,
 )
 
-if TYPE_CHECKING:
-    from jetson_dnn_rt.lab.evaluate.plan import OpenTask
-
 TAIL_SAMPLES = 256
 """Longest times that a chunk returns for each variant, to look at the tail."""
 
 Key = tuple[str, str]
 """Task and variant."""
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """A task of a parameter file as a worker needs it: no ROS, nothing loaded.
-
-    The first of the variants runs first. `values` are the task's other parameters by name
-    (thresholds, threads, stages, engine_cache, ...).
-    """
-
-    name: str
-    model: str
-    variants: tuple[str, ...]
-    deadline_ns: int
-    period_ns: int
-    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,14 +131,6 @@ def digest_result(result: Result) -> bytes:
             whole.update(f"{name}{array.dtype.str}{array.shape}".encode())
             whole.update(np.ascontiguousarray(array).tobytes())
     return whole.digest()
-
-
-def name_stream(bag: str, topic: str) -> str:
-    """Name a bag's topic in the column ``camera`` of a trace: ``monday/drive#/image_raw``.
-
-    Only the last two names of the path are used: the folders before them differ between machines.
-    """
-    return f"{'/'.join(Path(bag).parts[-2:])}#{topic}"
 
 
 def run_frame(
@@ -262,8 +236,6 @@ def _close_kept() -> None:
 
 def _keep(request: ChunkRequest) -> _Kept:
     """Return the bag and the tasks of a request: those of the last one, or newly opened."""
-    from jetson_dnn_rt.lab.evaluate.plan import OpenTask
-
     global _kept
     names = request.bag, request.topic
     if _kept is not None and _kept.names != names:

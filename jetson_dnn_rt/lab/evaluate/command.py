@@ -149,14 +149,9 @@ def execute(args: argparse.Namespace) -> int:
         When a bag cannot be read.
     """
     _check(args)
-    module = {
-        SEQUENTIAL: "command_sequential",
-        REALTIME: "command_realtime",
-        SIMULATED: "simulated",
-    }[args.mode]
-    # Modes load large libraries.
-    evaluate = importlib.import_module(f"jetson_dnn_rt.lab.evaluate.{module}").evaluate
-    summary, table = evaluate(args)
+    # Each mode is a module, and loads large libraries.
+    mode = importlib.import_module(f"jetson_dnn_rt.lab.evaluate.{args.mode}")
+    summary, table = mode.evaluate(args)
     if args.output:
         path = args.output / "summary.json"
         try:

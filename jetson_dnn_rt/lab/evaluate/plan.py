@@ -1,4 +1,4 @@
-"""The tasks of an evaluation, loaded; and what is decided once, so that all workers do the same.
+"""Tasks of an evaluation: read from a parameter file, loaded, and fixed, so all workers agree.
 
 Some things about a task are chosen by measuring: the variant where none is named, the number of
 stages where it is 0, and how many of them a back end does with one run. Another choice can give
@@ -8,59 +8,82 @@ and repetition.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.cli.environment import find_shared_file
 from jetson_dnn_rt.clock import Clock, SteadyClock
-from jetson_dnn_rt.config.task import NO_CACHE, TaskConfig
+from jetson_dnn_rt.config.nodes import (
+    COORDINATOR,
+    PERCEPTION,
+    CoordinatorConfig,
+    PerceptionNodeConfig,
+)
+from jetson_dnn_rt.config.parameter_file import ParameterFile, read_parameter_file
+from jetson_dnn_rt.config.perception import read_task
+from jetson_dnn_rt.config.process import ProcessConfig
+from jetson_dnn_rt.config.task import (
+    DEFAULT_FREQUENCY_HZ,
+    TaskConfig,
+    count_threads,
+    wants_trial,
+)
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.lab.evaluate.chunk import TaskSpec
-from jetson_dnn_rt.models.heads.base import Kind
 from jetson_dnn_rt.runtime.task import BatchKey, Task
+from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
+from jetson_dnn_rt.variants.spec import VariantSpec
 
-RUNS = "runs"
-"""Key of a fixed task's values: for each variant with how many runs it takes the network."""
+PARAMETERS = "config/perception.param.yaml"
 
-_PREPROCESSING = "preprocessing"
+STATIC = "static"
 
 
-def make_config(spec: TaskSpec) -> TaskConfig:
-    """A task's configuration; by default one thread computes, and no library is looked at.
+@dataclass(frozen=True)
+class TaskSpec:
+    """A task as a worker needs it: it can be pickled, and nothing is loaded.
 
-    The kind of the network is recognised where the values do not say it.
+    The first variant of its configuration runs first. `runs` says with how many runs each variant
+    takes the network; by default that is measured.
     """
-    values: dict[str, Any] = {"kind": "", "threads": 1, "engine_cache": NO_CACHE, **spec.values}
-    values.pop(RUNS, None)
-    chosen = values.pop(_PREPROCESSING, {})
-    values |= {f"preprocess_{name}": value for name, value in chosen.items()}
-    return TaskConfig(spec.name, model=spec.model, variants=spec.variants, **values)
+
+    config: TaskConfig
+    deadline_ns: int
+    period_ns: int
+    runs: Mapping[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the task."""
+        return self.config.name
 
 
 @dataclass(frozen=True)
 class FixedTask:
-    """A task about which nothing is left to chance.
-
-    Attributes
-    ----------
-    spec : TaskSpec
-        With variants, stages and runs filled in.
-    kind, labels, model_hash : str, tuple of str, str
-        Of its model.
-    stages : tuple of str
-        Names of its stages, of all variants.
-    left_out : dict of str to str
-        Variants that were asked for and cannot run, and why.
-    """
+    """A task with variants, stages and runs filled in, and what was found about it."""
 
     spec: TaskSpec
-    kind: Kind
-    labels: tuple[str, ...]
     model_hash: str
     stages: tuple[str, ...]
     left_out: dict[str, str]
+    """Variants that were requested and cannot run, and why."""
+
+    def describe(self, camera: str) -> TracedTask:
+        """Describe it in the metadata of a trace."""
+        config = self.spec.config
+        return TracedTask(
+            camera=camera,
+            model=config.model,
+            model_hash=self.model_hash,
+            variants=config.variants,
+            stages=self.stages,
+            deadline_ns=self.spec.deadline_ns,
+            period_ns=self.spec.period_ns,
+        )
 
 
 class OpenTask(Task):
@@ -71,9 +94,9 @@ class OpenTask(Task):
     spec : TaskSpec
         Which model, which variants.
     clock : Clock, optional
-        What null models wait on.
+        Clock that null models wait on.
     lenient : bool
-        Leave out variants that are not to be had; else that is an error: a chunk without one of
+        Leave out variants that are not available; else that is an error: a chunk without one of
         its variants would be a hole in the result.
     find_like : callable
         As that of `Task`.
@@ -93,15 +116,14 @@ class OpenTask(Task):
         find_like: Callable[[BatchKey], Task | None] = lambda key: None,
     ) -> None:
         self.spec = spec
-        config = make_config(spec)
         try:
             super().__init__(
-                config,
-                threads=max(1, config.fixed_threads),
+                spec.config,
+                threads=max(1, spec.config.fixed_threads),
                 clock=clock or SteadyClock(),
                 find_like=find_like,
                 frames=(),
-                runs=spec.values.get(RUNS),
+                runs=spec.runs,
             )
         except JetsonDnnRtError as error:
             raise type(error)(f"{spec.name}: {error}") from error
@@ -111,22 +133,20 @@ class OpenTask(Task):
 
     @property
     def pipelines(self) -> dict[str, Pipeline]:
-        """By variant, the first runs first."""
+        """Pipelines by variant, the first runs first."""
         return self.variants.pipelines
 
     def fix(self) -> FixedTask:
-        """The task with all that was chosen when it was loaded: the same wherever it is loaded."""
-        runs = {name: len(pipeline.segments) for name, pipeline in self.pipelines.items()}
-        stages = len(self.stage_names) - 2
-        values = {**self.spec.values, "stages": stages, "memory_limit_mb": 0.0, RUNS: runs}
-        return FixedTask(
-            dataclasses.replace(self.spec, variants=tuple(self.pipelines), values=values),
-            self.model.kind,
-            self.model.labels,
-            self.model.model_hash,
-            self.stage_names,
-            self.left_out,
+        """Return the task with all choices made when it was loaded."""
+        config = replace(
+            self.spec.config,
+            variants=tuple(self.pipelines),
+            stages=len(self.stage_names) - 2,
+            memory_limit_mb=0.0,
         )
+        runs = {name: len(pipeline.segments) for name, pipeline in self.pipelines.items()}
+        spec = replace(self.spec, config=config, runs=runs)
+        return FixedTask(spec, self.model.model_hash, self.stage_names, self.left_out)
 
     def __enter__(self) -> OpenTask:
         return self
@@ -136,9 +156,7 @@ class OpenTask(Task):
 
 
 def fix_task(spec: TaskSpec) -> FixedTask:
-    """Load a task once and decide what its workers shall not decide each for itself.
-
-    Can be run on a worker, where this machine has not what the task needs.
+    """Load a task once and make the choices that its workers must not make each for itself.
 
     Raises
     ------
@@ -147,3 +165,132 @@ def fix_task(spec: TaskSpec) -> FixedTask:
     """
     with OpenTask(spec, lenient=True) as task:
         return task.fix()
+
+
+# -- The parameter file --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """The tasks to evaluate, in the order of the file, and the process that they share."""
+
+    path: Path
+    tasks: tuple[TaskConfig, ...]
+    process: ProcessConfig
+    process_threads: int | str
+    """`threads` of `perception`."""
+    coordinator: CoordinatorConfig
+
+    @property
+    def wants_trial(self) -> bool:
+        """Whether workers and threads are to be tried out; until then one worker has all cores."""
+        return wants_trial(self.process_threads, self.tasks)
+
+    def with_workers(self, workers: int) -> TaskFile:
+        """Return the same for another number of workers, which share the cores."""
+        return replace(self, process=replace(self.process, workers=workers))
+
+    def make_specs(self, period_ns: int) -> list[TaskSpec]:
+        """Make the tasks for a stream with a time between frames; 0 = unknown."""
+        usual_ns = period_ns or int(1e9 / DEFAULT_FREQUENCY_HZ)
+        specs = []
+        for task in self.tasks:
+            own_ns = int(1e9 / task.expected_frequency) if task.expected_frequency else usual_ns
+            config = replace(
+                task,
+                variants=order_variants(task.variants, task.variant),
+                variant="",
+                threads=count_threads(
+                    task, self.process_threads, count_cores(), self.process.workers
+                ),
+            )
+            specs.append(TaskSpec(config, task.deadline_ns(own_ns), own_ns))
+        return specs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert for the metadata of a trace."""
+        tasks = {task.name: asdict(task) for task in self.tasks}
+        for values in tasks.values():
+            del values["name"]
+        process = {"workers": self.process.workers, "discipline": self.process.discipline}
+        return {
+            "params": str(self.path),
+            **process,
+            "policy": self.coordinator.policy,
+            "perception": {"tasks": list(tasks), **process},
+            **tasks,
+        }
+
+
+def order_variants(variants: Sequence[str], first: str) -> tuple[str, ...]:
+    """Complete the names of variants; the one that runs first comes first."""
+    names = [str(VariantSpec.parse(name)) for name in (first, *variants) if name]
+    return tuple(dict.fromkeys(names))
+
+
+def read_task_file(args: argparse.Namespace) -> TaskFile:
+    """Read ``--params`` with the changes of ``--task``, ``--variant``, ``--deadline``, ``--set``.
+
+    Raises
+    ------
+    ConfigurationError
+        When the file, a task or a value cannot be used.
+    """
+    path = args.params or find_shared_file(PARAMETERS)
+    if path is None:
+        raise ConfigurationError(f"{PARAMETERS} of this package is not installed: give --params")
+    file = read_parameter_file(path)
+    overrides = _collect_overrides(args)
+    names = _choose_tasks(file, args.task)
+    for name in overrides:
+        if name not in (*names, PERCEPTION):
+            raise ConfigurationError(f"there is no task {name} here, but {', '.join(names)}")
+    process = file.read(PerceptionNodeConfig, PERCEPTION, overrides.get(PERCEPTION))
+    try:
+        _ = process.device_limits
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file.path}: {PERCEPTION}: {error}") from error
+    tasks = tuple(read_task(file, name, overrides.get(name)) for name in names)
+    for task in tasks:
+        try:
+            order_variants(task.variants, task.variant)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {task.name}: {error}") from error
+    # ``--policy`` goes before the file's, which counts only where a coordinator is enabled.
+    given = file.read(CoordinatorConfig, COORDINATOR)
+    there = process.coordinator and given.enable
+    policy = getattr(args, "policy", None) or (given.policy if there else STATIC)
+    read = TaskFile(
+        path,
+        tasks,
+        # A replay reports what would not fit, and writes its own trace.
+        replace(process, on_unschedulable="warn"),
+        process.threads,
+        file.read(CoordinatorConfig, COORDINATOR, {"policy": policy}),
+    )
+    return read.with_workers(1) if read.wants_trial else read
+
+
+def _choose_tasks(file: ParameterFile, wanted: Sequence[str]) -> list[str]:
+    unknown = sorted(set(wanted) - set(file.tasks))
+    if unknown:
+        raise ConfigurationError(
+            f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(file.tasks)}"
+        )
+    names = [name for name in file.tasks if not wanted or name in wanted]
+    if not names:
+        raise ConfigurationError(f"{file.path} has no task")
+    return names
+
+
+def _collect_overrides(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    overrides: dict[str, dict[str, Any]] = {}
+    for task, deadline_ms in args.deadline:
+        overrides.setdefault(task, {})["deadline_ms"] = deadline_ms
+    for task, variant in args.variant:
+        values = overrides.setdefault(task, {"variant": ""})
+        values["variants"] = [*values.get("variants", []), variant]
+        values["variant"] = values["variants"][0]
+    for task, parameter, value in args.set:
+        overrides.setdefault(task, {})[parameter] = value
+    return overrides

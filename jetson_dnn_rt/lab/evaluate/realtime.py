@@ -1,71 +1,107 @@
-"""A bag played to the executor at its recorded times: what the robot would have done.
+"""``evaluate --mode realtime``: bags played at their recorded times, as on the robot.
 
 The tasks run in a `Session`, as in the nodes: the same engine and workers, batches, slow-downs and
-restarts; what is missing is DDS. Messages are read and decoded ahead on a thread of their own, as
-a camera driver would.
+restarts; only DDS is missing. Messages are read and decoded ahead on a thread of their own, as a
+camera driver would.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
-from jetson_dnn_rt.errors import SourceError
+from jetson_dnn_rt.backends.threads import count_cores
+from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
+from jetson_dnn_rt.cli.progress import PhaseProgress
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.config.perception import PerceptionConfig
+from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.coordinator.registry import create_policy
+from jetson_dnn_rt.coordinator.tables.library_tables import (
+    load_profiles,
+    make_clock_table,
+    make_task_table,
+)
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
+from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals
-from jetson_dnn_rt.lab.evaluate.bags import BagImage, ImageBag
-from jetson_dnn_rt.lab.evaluate.chunk import BadMessage
+from jetson_dnn_rt.lab.evaluate.plan import (
+    STATIC,
+    OpenTask,
+    TaskFile,
+    TaskSpec,
+    read_task_file,
+)
+from jetson_dnn_rt.lab.evaluate.report import (
+    describe_bags,
+    format_replay,
+    miss_ratio,
+    summarize_jobs,
+)
+from jetson_dnn_rt.lab.evaluate.simulated import WARM_UP
+from jetson_dnn_rt.lab.evaluate.streams import (
+    RESULTS,
+    TRACE,
+    Arrivals,
+    Stream,
+    find_usual_period_ns,
+    inspect_bags,
+    plan_arrivals,
+)
+from jetson_dnn_rt.models.heads.result_lines import describe_result
+from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.runtime.sharing.core_split import TrialTask, share_cores
 from jetson_dnn_rt.runtime.task import StageTimes, Task
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.scheduling.selection import Selector
 from jetson_dnn_rt.tasks import JobRecord, Work
+from jetson_dnn_rt.traces.clock_log import ClockLog
+from jetson_dnn_rt.traces.metadata import describe_run
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TraceMetadata
+from jetson_dnn_rt.traces.summary import RunSummary
+from jetson_dnn_rt.traces.writer import TraceWriter
 
 READ_AHEAD = 8
 """Decoded frames that wait for their time; each is in memory."""
-
 WARM_UP_FRAMES = 8
 OLDEST_NS = 10_000_000_000
-"""A stamp that is older than this when its message is logged is of another clock."""
-
+"""A stamp older than this when its message is logged is of another clock."""
 DRAIN_TIMEOUT_S = 60.0
 
+ALONE = (1.0,)
+"""Where nothing was measured, the slow-down side by side is learnt as tasks run."""
+
 Observer = Callable[[JobRecord, Work], None]
+
+WarmUp = Mapping[str, Mapping[str, StageTimes]]
+"""For each task and variant the times of its warm-up."""
 
 
 @dataclass(frozen=True)
 class Playback:
-    """What a replay of one bag came to.
+    """Replay of one bag: `frames` were released, the messages in `bad` are no frames.
 
-    Attributes
-    ----------
-    frames : int
-        That were released; each ended as one job of every task.
-    bad : list of BadMessage
-        Messages that were no frames: `frames` + these = messages of the topic.
-    behind : int
-        Frames that were released more than half a period late, because they were not read in
-        time: their deadlines count from their release.
-    verdict : Verdict
-        Schedulability with the budgets at the end.
-    settings : tuple of Setting
-        What became of the real-time set-up.
+    Frames in `behind` were released more than half a period late, because they were not read in
+    time: their deadlines count from their release. The verdict is that with the budgets at the
+    end.
     """
 
     frames: int
     bad: list[BadMessage]
     behind: int
     verdict: Verdict
-    settings: tuple[Setting, ...]
-
-
-WarmUp = Mapping[str, Mapping[str, StageTimes]]
-"""For each task and variant the times of its warm-up."""
 
 
 def warm_up(bag: ImageBag, tasks: Iterable[Task]) -> WarmUp:
@@ -87,7 +123,7 @@ def play(
     session: Session,
     deadlines_ns: Mapping[str, int],
     arrivals: Arrivals,
-    observer: Callable[[JobRecord, Work], None],
+    observer: Observer,
     *,
     selector: Selector | None = None,
     count: int | None = None,
@@ -96,27 +132,11 @@ def play(
 ) -> Playback:
     """Release every frame of a bag at its time and run what the deadlines allow.
 
-    Parameters
-    ----------
-    bag : ImageBag
-        One topic of a bag.
-    session : Session
-        Its tasks are loaded, warmed up and not active; the executor is started anew, so that a
-        replay learns nothing from the one before. All tasks see every frame.
-    deadlines_ns : mapping of str to int
-        By task.
-    arrivals : Arrivals
-        Time of each message of the bag.
-    observer : callable
-        Sees every job that ends, on the delivery thread.
-    selector : Selector, optional
-        Chooses the variants; by default each task runs its first one.
-    count : int, optional
-        Only the first so many messages.
-    first_sequence : int
-        Number of the bag's first message among the frames of all replays.
-    progress : callable
-        Called with frames released and messages to come.
+    The session's tasks are loaded, warmed up and not active; all see every frame. The executor is
+    started anew, so a replay learns nothing from the one before. Only the first `count` messages
+    are played; the first has the number `first_sequence` among the frames of all replays. The
+    observer sees every job that ends, on the delivery thread. Without a selector each task runs
+    its first variant.
 
     Raises
     ------
@@ -156,17 +176,17 @@ def play(
             progress(frames, total)
         if not session.wait_idle(DRAIN_TIMEOUT_S):
             raise SourceError(f"a job did not end within {DRAIN_TIMEOUT_S:g} s")
-        return Playback(frames, bad, behind, executor.analyse(), executor.realtime.settings)
+        return Playback(frames, bad, behind, executor.analyse())
 
 
 def find_age_ns(image: BagImage) -> int:
-    """How old a frame was when it was logged; 0 where its stamp is of another clock."""
+    """Compute how old a frame was when it was logged; 0 where its stamp is of another clock."""
     age_ns = image.log_time_ns - image.frame.stamp_ns
     return age_ns if 0 <= age_ns <= OLDEST_NS else 0
 
 
 def read_first(bag: ImageBag) -> list[Frame]:
-    """The first frames, for the warm-up: their content and size are those of the others."""
+    """Read the first frames, for the warm-up: the others have the same content and size."""
     frames: list[Frame] = []
     for message in bag.read(0, bag.count):
         if not isinstance(message, BadMessage):
@@ -180,7 +200,7 @@ def read_first(bag: ImageBag) -> list[Frame]:
 
 @contextmanager
 def _read_ahead(bag: ImageBag, count: int) -> Iterator[Iterator[BagImage | BadMessage]]:
-    """Messages of a bag, read and decoded on a thread of its own."""
+    """Read and decode messages of a bag on a thread of its own."""
     messages: queue.Queue[BagImage | BadMessage | BaseException | None] = queue.Queue(READ_AHEAD)
     stop = threading.Event()
 
@@ -215,3 +235,305 @@ def _read_ahead(bag: ImageBag, count: int) -> Iterator[Iterator[BagImage | BadMe
     finally:
         stop.set()
         thread.join()
+
+
+def make_coordinator(
+    session: Session,
+    deadlines_ns: Mapping[str, int],
+    period_ns: int,
+    config: CoordinatorConfig,
+) -> Coordinator:
+    """Make a coordinator for some tasks, at the clocks of this moment, which stay as they are.
+
+    It decides at stage boundaries, as beside the nodes. Times and accuracy come from the tasks'
+    library, else the times from their warm-up.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is no such policy, or a task has no variant of known accuracy.
+    """
+    with detect() as platform:
+        clocks = make_clock_table(platform.space, platform.read())
+    tables = [
+        _make_table(session.tasks[name], deadline_ns, period_ns)
+        for name, deadline_ns in deadlines_ns.items()
+    ]
+    shared: dict[str, Any] = {
+        "workers": session.split.workers,
+        "interference": tuple(session.cohort_slowdown.values()) or ALONE,
+    }
+    policy = create_policy(config.policy, clocks, tables, PolicySettings.of(config), **shared)
+    return Coordinator(clocks, tables, policy, **shared)
+
+
+def _make_table(task: Task, deadline_ns: int, period_ns: int) -> TaskTable:
+    try:
+        profiles = load_profiles(
+            task.stages,
+            task.warm_up_times_ns,
+            library=task.library,
+            model=task.model,
+            threads=task.threads,
+            stages=task.config.stages,
+        )
+        return make_task_table(
+            task.name, task.stage_names, profiles, deadline_ns=deadline_ns, period_ns=period_ns
+        )
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+# -- The command ---------------------------------------------------------------------------------
+
+
+def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Replay every bag as often as requested; return the summary, and a text for people."""
+    begin_s = time.monotonic()
+    file = read_task_file(args)
+    streams = inspect_bags(args)
+    plans = [
+        plan_arrivals(
+            stream.log_times_ns,
+            speed=args.speed or 1.0,
+            rate_hz=args.rate or 0.0,
+            period_ns=find_usual_period_ns(streams),
+        )
+        for stream in streams
+    ]
+    if args.workers:
+        file = file.with_workers(args.workers)
+    summary = RunSummary(task.name for task in file.tasks)
+    playbacks: list[list[Playback]] = [[] for _ in streams]
+    with PhaseProgress() as progress, ExitStack() as stack:
+        progress.say(f"loading {', '.join(task.name for task in file.tasks)}")
+        specs = file.make_specs(plans[0].period_ns)
+        if file.wants_trial and not args.workers:
+            file, specs = _share_cores(file, specs, streams[0], progress.say)
+        config = PerceptionConfig((), process=file.process)
+        session = stack.enter_context(Session(config, log=_Log(progress)))
+        tasks = _load(session, specs)
+        for task in tasks:
+            for reason in task.left_out.values():
+                progress.say(f"{task.name}: {reason}")
+        deadlines_ns = {spec.name: spec.deadline_ns for spec in specs}
+        room = TraceRoom(args.trace_limit_mb, ring=False)
+        rounds = list(range(len(streams))) * (args.repeat or 1)
+        first, switches = 0, 0
+        failures: list[str] = []
+        for number, place in enumerate(rounds):
+            stream, arrivals = streams[place], plans[place]
+            progress.begin(stream.name, number + 1, len(rounds))
+            with open_image_bag(stream.bag, stream.topic) as bag:
+                times = warm_up(bag, tasks)
+                if not number:
+                    session.prepare()
+                metadata = _describe(args, file, stream, tasks, times)
+                decider = None  # every task runs its own variant
+                if file.coordinator.policy != STATIC:
+                    decider = make_coordinator(
+                        session, deadlines_ns, arrivals.period_ns, file.coordinator
+                    )
+                replay = stream, tasks, number, first
+                with _recording(args, summary, metadata, room, *replay) as observer:
+                    playback = play(
+                        bag,
+                        session,
+                        deadlines_ns,
+                        arrivals,
+                        observer,
+                        selector=decider,
+                        count=stream.messages,
+                        first_sequence=first,
+                        progress=lambda done, total: progress("frames", done, total),
+                    )
+            playbacks[place].append(playback)
+            if decider is not None:
+                switches += decider.switches
+                failures += [decider.failure] if decider.failure else []
+            first += stream.messages
+    result = _summarize(args, streams, plans, playbacks, summary)
+    result |= {"policy": file.coordinator.policy, "switches": switches}
+    if failures:
+        raise ConfigurationError(f"policy {file.coordinator.policy} failed: {failures[0]}")
+    result["seconds"] = round(time.monotonic() - begin_s, 1)
+    return result, _format(result)
+
+
+def _share_cores(
+    file: TaskFile, specs: Sequence[TaskSpec], stream: Stream, log: Callable[[str], None]
+) -> tuple[TaskFile, list[TaskSpec]]:
+    """Try workers and threads on the first frame of a bag, and take the best."""
+    with open_image_bag(stream.bag, stream.topic) as bag:
+        frame = read_first(bag)[0]
+    fixed = {task.name: task.fixed_threads for task in file.tasks}
+
+    def give_threads(spec: TaskSpec, threads: int) -> TaskSpec:
+        return replace(spec, config=replace(spec.config, threads=threads))
+
+    trials = {
+        spec.name: TrialTask(
+            give_threads(spec, fixed[spec.name]).config, frame, spec.period_ns, spec.deadline_ns
+        )
+        for spec in specs
+    }
+    cores, discipline = count_cores(), file.process.discipline
+    split, _ = share_cores(trials, cores, discipline, SteadyClock(), log)
+    shared = [give_threads(spec, fixed[spec.name] or split.threads) for spec in specs]
+    return file.with_workers(split.workers), shared
+
+
+def _load(session: Session, specs: Sequence[TaskSpec]) -> list[OpenTask]:
+    tasks = []
+    with session.executor.realtime.as_worker():
+        for spec in specs:
+            task = OpenTask(spec, lenient=True, find_like=session.batches.find_like)
+            session.adopt(task)
+            tasks.append(task)
+    return tasks
+
+
+class _Log:
+    """Shows what a session logs among the progress."""
+
+    def __init__(self, progress: PhaseProgress) -> None:
+        self.info = self.warning = self.error = progress.say
+
+
+@contextmanager
+def _recording(
+    args: argparse.Namespace,
+    summary: RunSummary,
+    metadata: TraceMetadata,
+    room: TraceRoom,
+    stream: Stream,
+    tasks: Sequence[OpenTask],
+    number: int,
+    first: int,
+) -> Iterator[Observer]:
+    """Open trace and results, if requested; yield an observer that counts and writes jobs.
+
+    The first replay of an evaluation removes the files of an earlier one.
+    """
+    if not args.output:
+        yield lambda job, work: summary.add(job)
+        return
+    log = ClockLog(str(metadata.platform.get("configuration", "")))
+    try:
+        writer = TraceWriter(
+            args.output / TRACE, metadata, clocks=log.at, room=room, replace=number == 0
+        )
+        lines = (args.output / RESULTS).open("ab" if number else "wb")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
+    models = {task.name: task.model for task in tasks}
+    errors: list[OSError] = []
+
+    def observe(job: JobRecord, work: Work) -> None:
+        summary.add(job)
+        writer.write(job, work.frame.stamp_ns, wait=True)
+        model = models[job.task]
+        line = {
+            "stream": stream.name,
+            "frame": job.sequence - first,
+            "stamp_ns": work.frame.stamp_ns,
+            "task": job.task,
+            "variant": job.variant,
+            "outcome": job.outcome.value,
+            **describe_result(work.result, model.kind, model.labels),
+        }
+        try:
+            lines.write(json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            # On the delivery thread, which must go on: raised at the end.
+            errors.append(error)
+
+    try:
+        with writer:
+            yield observe
+    finally:
+        try:
+            lines.close()
+        except OSError as error:
+            errors.append(error)
+    failure = errors[-1] if errors else writer.error
+    if writer.lost or failure is not None:
+        raise SourceError(f"results or trace are incomplete: {writer.lost} jobs lost, {failure}")
+
+
+def _describe(
+    args: argparse.Namespace,
+    file: TaskFile,
+    stream: Stream,
+    tasks: Sequence[OpenTask],
+    times: WarmUp,
+) -> TraceMetadata:
+    parameters = {
+        **file.to_dict(),
+        "mode": args.mode,
+        "bags": [stream.to_dict()],
+        "rate_hz": args.rate,
+        "speed": args.speed,
+        WARM_UP: times,
+    }
+    described = {task.name: task.fix().describe(stream.name) for task in tasks}
+    return describe_run("evaluate", described, parameters=parameters)
+
+
+def _summarize(
+    args: argparse.Namespace,
+    streams: Sequence[Stream],
+    plans: Sequence[Arrivals],
+    playbacks: Sequence[Sequence[Playback]],
+    summary: RunSummary,
+) -> dict[str, Any]:
+    bags = []
+    for stream, plan, played in zip(streams, plans, playbacks, strict=True):
+        bad = [{"message": m.index, "reason": m.reason} for m in played[0].bad[:20]]
+        described = {
+            **stream.to_dict(),
+            "frames": played[0].frames,
+            "unreadable": len(played[0].bad),
+            "bad": bad,
+            "period_ms": plan.period_ns / 1e6,
+            "clock_jumps": plan.jumps,
+            "behind": sum(playback.behind for playback in played),
+            "schedulability": [str(playback.verdict) for playback in played],
+        }
+        if plan.jumps:
+            described["notes"] = [
+                *stream.notes,
+                f"the recorded times jump {plan.jumps} times: these frames come a period after "
+                "the ones before",
+            ]
+        bags.append(described)
+    frames = sum(p.frames for played in playbacks for p in played)
+    lost = sum(
+        stream.messages - playback.frames - len(playback.bad)
+        for stream, played in zip(streams, playbacks, strict=True)
+        for playback in played
+    )
+    tasks = summarize_jobs(summary)
+    counted = all(task["released"] == frames for task in tasks.values())
+    return {
+        "mode": args.mode,
+        "frames": sum(bag["frames"] for bag in bags),
+        "repeats": args.repeat or 1,
+        "lost": lost,
+        "bags": bags,
+        "tasks": tasks,
+        "miss_ratio": miss_ratio(summary),
+        "passed": bool(frames) and lost == 0 and counted,
+    }
+
+
+def _format(result: dict[str, Any]) -> str:
+    lines = [format_replay(result), *describe_bags(result)]
+    for bag in result["bags"]:
+        lines += [f"  {verdict}" for verdict in dict.fromkeys(bag["schedulability"])]
+        if bag["behind"]:
+            lines.append(
+                f"  {bag['behind']} frames were released late: the bag is read slower than it "
+                "plays; their deadlines count from their release"
+            )
+    return "\n".join(lines)

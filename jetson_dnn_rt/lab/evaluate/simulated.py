@@ -20,9 +20,8 @@ import numpy as np
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PERCEPTION
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
-from jetson_dnn_rt.lab.evaluate.arrivals import Integers, plan_arrivals
-from jetson_dnn_rt.lab.evaluate.command_bags import TRACE, inspect_bags
 from jetson_dnn_rt.lab.evaluate.report import format_replay, miss_ratio, summarize_jobs
+from jetson_dnn_rt.lab.evaluate.streams import TRACE, Integers, inspect_bags, plan_arrivals
 from jetson_dnn_rt.lab.simulate.recording import (
     RecordedLaboratory,
     RecordedTask,

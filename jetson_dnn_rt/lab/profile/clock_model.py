@@ -1,6 +1,6 @@
-"""What a stage takes at clocks it was never measured at: a model fitted to at most 50 points.
+"""Models of time and power at clocks that were never measured, fitted to at most 50 points.
 
-The time of a stage is taken to be a sum of what it waits for::
+The time of a stage is modelled as a sum of what it waits for::
 
     time(c) = a / f_cpu + b / (cores x f_cpu) + g / f_gpu + m[f_emc]
 
@@ -9,81 +9,176 @@ table with one value for each memory clock, that never rises with it. A memory t
 not fit: from 2133 to 3199 MHz medians move by 11 to 48 % (arXiv 2606.16106). All coefficients are
 >= 0, so that no prediction is faster for slower clocks.
 
-The mean power of the board while a variant runs is taken to be::
+The mean power of the board while a variant runs is modelled as::
 
     power(c) = p + e[f_emc] + sum over domains n (k + l f + d f^3)
              + w / time(c) + busy_cpu(c) d' f_cpu^3 + busy_gpu(c) d'' f_gpu^3
 
 n: cores that are on, 1 for the GPU; f^3: V^2 f with a voltage that rises with the clock; f: the
 same where the voltage is at its floor; w: the energy of a frame there, whatever the clocks; busy:
-the shares of the time that the model of the time gives to the CPU and to the GPU. Both models are
-derived, and neither is believed: their error is that of points held out.
+the shares of the time that the time model gives to the CPU and to the GPU. Both models are
+derived, so neither is trusted: their error is that of points held out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jetson_dnn_rt.coordinator.tables.tables import Floats, Integers
-from jetson_dnn_rt.lab.profile.nonnegative import HeldOutError, fit
+from jetson_dnn_rt.coordinator.tables.tables import Floats, Integers, order_statistic
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 
-MAX_POINTS = 50
-"""Points that `choose_points` measures at most: with settling and 1 s of power each, minutes."""
+MAX_POINTS = 50  # measured at most: with settling and 1 s of power each, minutes
 
 _BIG_CORE_SPEEDS = (0.5, 0.7, 1.0, 1.4, 2.0)
-_DESIGNED = 0.6
-_NEW = 0.01
-"""A term of the power stays where this share of it is not said by the terms before it."""
+_DESIGNED = 0.6  # share of the points that are chosen to determine the models
+_NEW = 0.01  # a power term stays if the terms before it leave this share of it unexplained
+_SMALLEST = 1e-4  # singular value, relative to the largest, of a direction that was measured
+_LARGEST_LEVERAGE = 0.999  # a point above it alone determines some coefficient
+
+
+class UndeterminedError(ConfigurationError):
+    """The measured points leave a part of the model open; the text names it, and the fix."""
+
+
+@dataclass(frozen=True)
+class HeldOutError:
+    """Error of a model at points that it was not fitted to.
+
+    Relative error |predicted / measured - 1|. Each measured point is left out once and predicted
+    by a model of all the others, so the noise of the measurement is in it.
+    """
+
+    p50: float  # over all points and everything measured at them
+    p95: float
+    max: float
+    points: int  # measured points
+
+    def __str__(self) -> str:
+        shares = "/".join(f"{100.0 * share:.1f}" for share in (self.p50, self.p95, self.max))
+        return f"{shares} % (p50/p95/max of {self.points} points, each held out once)"
+
+
+def require_nnls() -> Any:
+    """`scipy.optimize.nnls`, which only predictions need."""
+    try:
+        from scipy.optimize import nnls
+    except ImportError as error:
+        raise ConfigurationError(
+            "--clocks sample predicts clocks with scipy, which is missing; fix: apt install "
+            "python3-scipy, pip install 'jetson_dnn_rt[wcet]', or list the clocks to measure"
+        ) from error
+    return nnls
+
+
+def fit(
+    columns: Floats, names: Sequence[str], values: Floats, what: str
+) -> tuple[Floats, HeldOutError]:
+    """Fit ``values ~ columns @ coefficients`` with least squares of relative errors.
+
+    Parameters
+    ----------
+    columns : float64 [N, P]
+        One row for each measured point, each column of the order of 1.
+    names : sequence of str
+        Of the columns, for messages.
+    values : float64 [N, M]
+        Measured, > 0.
+    what : str
+        Name of the model, for messages.
+
+    Returns
+    -------
+    float64 [P, M]
+        Coefficients, >= 0.
+    HeldOutError
+
+    Raises
+    ------
+    UndeterminedError
+        If all points, or all but one, leave a column or a mixture of columns open.
+    """
+    nnls = require_nnls()
+    _check_determined(columns, names, what)
+    coefficients = np.empty((columns.shape[1], values.shape[1]))
+    predicted = np.empty_like(values)
+    ones = np.ones(len(values))
+    for m, measured in enumerate(values.T):
+        rows = columns / measured[:, np.newaxis]
+        found = nnls(rows, ones)[0]
+        # Rounding leaves traces of absent terms.
+        coefficients[:, m] = np.where(found > 1e-9 * found.max(), found, 0.0)
+        for left_out in range(len(rows)):
+            found = nnls(np.delete(rows, left_out, axis=0), ones[1:])[0]
+            predicted[left_out, m] = columns[left_out] @ found
+    errors = np.abs(predicted / values - 1.0)
+    p50, p95 = (order_statistic(errors.ravel(), share) for share in (0.5, 0.95))
+    return coefficients, HeldOutError(float(p50), float(p95), float(errors.max()), len(values))
+
+
+def _check_determined(columns: Floats, names: Sequence[str], what: str) -> None:
+    points, count = columns.shape
+    if points <= count:
+        raise UndeterminedError(
+            f"{points} measured points do not determine {what}: it has {count} unknowns, and one "
+            f"point is held out at a time; measure at least {count + 1} (--clocks sample chooses "
+            "them)"
+        )
+    scales = np.linalg.norm(columns, axis=0)
+    scaled = columns / np.where(scales > 0.0, scales, 1.0)
+    left, singular, right = np.linalg.svd(scaled, full_matrices=False)
+    smallest = right[-1]
+    if singular[-1] <= _SMALLEST * singular[0]:
+        open_ones = [n for n, part in zip(names, smallest, strict=True) if abs(part) > 0.3]
+        raise UndeterminedError(
+            f"the measured points do not determine {what}: they do not distinguish "
+            f"{' and '.join(open_ones)}; measure points that differ in that alone (--clocks "
+            "sample chooses them)"
+        )
+    leverage = np.square(left).sum(axis=1)
+    alone = int(leverage.argmax())
+    if leverage[alone] >= _LARGEST_LEVERAGE:
+        # The direction that the other points leave open.
+        rest = np.delete(scaled, alone, axis=0)
+        missing = np.linalg.svd(rest, full_matrices=False)[2][-1]
+        name = names[int(np.abs(missing).argmax())]
+        raise UndeterminedError(
+            f"one measured point alone determines {name} of {what}, and it cannot be held out: "
+            "measure a second one (--clocks sample chooses them)"
+        )
 
 
 class Activity(NamedTuple):
-    """What a frame does at all configurations, [C] each."""
+    """Load of a frame at all configurations, [C] each."""
 
-    rate: Floats
-    """Frames in a time, 1 at the fastest clocks."""
-    cpu: Floats
-    """Share of its time that the CPU is busy."""
+    rate: Floats  # frames per time, 1 at the fastest clocks
+    cpu: Floats  # share of its time that the CPU is busy
     gpu: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class ClockColumns:
-    """The terms of the models as columns over all configurations of a board.
-
-    Attributes
-    ----------
-    time_names, power_names : tuple of str
-    time : float64 [C, P]
-        Each 1 at the fastest configuration; infinite where a stage that needs the term cannot
-        run (a GPU that is off).
-    power : float64 [C, Q]
-        What is always there; the busy terms depend on the stage.
-    cpu, gpu : float64 [C]
-        Clock of the fastest core and of the GPU, 1 at the fastest; 0 = none.
-    """
+    """The terms of the models as columns over all configurations of a board."""
 
     time_names: tuple[str, ...]
+    # [C, P], each 1 at the fastest configuration; infinite where a stage that needs the term
+    # cannot run (a GPU that is off).
     time: Floats
     power_names: tuple[str, ...]
-    power: Floats
-    cpu: Floats
-    gpu: Floats
+    power: Floats  # [C, Q], the constant terms; the busy terms depend on the stage
+    cpu: Floats  # [C], clock of the fastest core, 1 at the fastest configuration; 0 = none
+    gpu: Floats  # [C]
 
     @staticmethod
     def of(space: ClockSpace, big_core_speed: float = 1.0) -> ClockColumns:
-        """Lay out the columns of a board.
+        """The columns of a board.
 
-        Parameters
-        ----------
-        space : ClockSpace
-            Its configurations.
-        big_core_speed : float
-            Of a core of the domain ``big`` relative to one of ``little`` at the same clock.
+        `big_core_speed` is that of a core of the domain ``big`` relative to one of ``little`` at
+        the same clock.
         """
         names = space.names
         frequencies = space.frequencies_hz() / 1e9
@@ -128,41 +223,22 @@ class ClockColumns:
 
 @dataclass(frozen=True, eq=False)
 class TimeModel:
-    """Times of M stages at all clocks of a board.
-
-    Attributes
-    ----------
-    columns : ClockColumns
-        Of the board.
-    coefficients : float64 [P, M]
-        In nanoseconds at the fastest clocks.
-    error : HeldOutError
-        Of all stages.
-    """
+    """Times of M stages at all clocks of a board."""
 
     columns: ClockColumns
-    coefficients: Floats
-    error: HeldOutError
+    coefficients: Floats  # [P, M], in nanoseconds at the fastest clocks
+    error: HeldOutError  # of all stages
 
     @staticmethod
     def fit(space: ClockSpace, positions: Integers, times_ns: Floats) -> TimeModel:
-        """Fit to measured points.
-
-        Parameters
-        ----------
-        space : ClockSpace
-            The board's configurations.
-        positions : int64 [N]
-            Those that were measured.
-        times_ns : float64 [N, M]
-            What M stages took there: medians, > 0.
+        """Fit to the medians [N, M] of M stages, > 0, at N measured configurations.
 
         Raises
         ------
         UndeterminedError
-            When the points leave a term open.
+            If the points leave a term open.
         ValueError
-            When a time is not above 0.
+            If a time is not above 0.
         """
         values = _check(positions, times_ns, "times_ns")
         both = {"big", "little"} <= set(space.names)
@@ -175,34 +251,21 @@ class TimeModel:
             models.append(TimeModel(columns, found, error))
         return min(models, key=lambda model: (model.error.p95, model.error.p50))
 
-    def times_ns(self, positions: Integers | None = None) -> Floats:
-        """Predicted times, [C, M]; infinite where a stage cannot run.
-
-        Parameters
-        ----------
-        positions : int64 [C], optional
-            Configurations of the space; all of them by default.
-        """
-        rows = self._rows(positions)
-        # 0 x infinite: a term that a stage does not have says nothing.
+    def times_ns(self) -> Floats:
+        """Predicted times, [C, M]; infinite where a stage cannot run."""
+        # 0 x infinite: a term that a stage does not have.
         with np.errstate(invalid="ignore"):
-            parts = rows[:, :, np.newaxis] * self.coefficients
+            parts = self.columns.time[:, :, np.newaxis] * self.coefficients
         total: Floats = np.where(self.coefficients > 0.0, parts, 0.0).sum(axis=1)
         return total
 
-    def slowdown(self, positions: Integers | None = None) -> Floats:
+    def slowdown(self) -> Floats:
         """Predicted times relative to the fastest configuration, [C, M]."""
-        fastest = self.times_ns(np.array([len(self.columns.time) - 1]))
-        return self.times_ns(positions) / fastest
+        times = self.times_ns()
+        return np.asarray(times / times[-1])
 
     def activity(self, stages: Integers) -> Activity:
-        """What a frame does at all configurations of the board.
-
-        Parameters
-        ----------
-        stages : int64
-            Those of the M that the frame consists of.
-        """
+        """The load of a frame that consists of these of the M stages."""
         weights = self.coefficients[:, stages].sum(axis=1)
         with np.errstate(invalid="ignore"):
             parts = np.where(weights > 0.0, self.columns.time * weights, 0.0)
@@ -216,24 +279,13 @@ class TimeModel:
 
         return Activity(total[-1] / total, share("one CPU core", "all CPU cores"), share("GPU"))
 
-    def _rows(self, positions: Integers | None) -> Floats:
-        return self.columns.time if positions is None else self.columns.time[positions]
-
 
 @dataclass(frozen=True, eq=False)
 class PowerModel:
-    """Mean power of the board at all its clocks, while one thing runs.
+    """Mean power of the board at all its clocks, while one thing runs."""
 
-    Attributes
-    ----------
-    columns : float64 [C, Q]
-    coefficients : float64 [Q]
-        In watts.
-    error : HeldOutError
-    """
-
-    columns: Floats
-    coefficients: Floats
+    columns: Floats  # [C, Q]
+    coefficients: Floats  # [Q], in watts
     error: HeldOutError
 
     @staticmethod
@@ -243,23 +295,9 @@ class PowerModel:
         power_w: Floats,
         activity: Activity | None = None,
     ) -> PowerModel:
-        """Fit to measured points.
+        """Fit to the mean power [N], > 0, at N measured configurations.
 
-        Parameters
-        ----------
-        columns : ClockColumns
-            Of the board.
-        positions : int64 [N]
-            Those that were measured.
-        power_w : float64 [N]
-            Mean power there, > 0.
-        activity : Activity, optional
-            What `TimeModel.activity` says of what runs; None = nothing does.
-
-        Raises
-        ------
-        UndeterminedError, ValueError
-            As in `TimeModel.fit`.
+        `activity` is that of the load, None of an idle board. Errors as in `TimeModel.fit`.
         """
         values = _check(positions, power_w[:, np.newaxis], "power_w")
         named = dict(zip(columns.power_names, columns.power.T, strict=True))
@@ -272,38 +310,25 @@ class PowerModel:
         found, error = fit(matrix[positions], names, values, "the model of the power")
         return PowerModel(matrix, found[:, 0], error)
 
-    def power_w(self, positions: Integers | None = None) -> Floats:
+    def power_w(self) -> Floats:
         """Predicted power, [C]."""
-        rows = self.columns if positions is None else self.columns[positions]
-        predicted: Floats = rows @ self.coefficients
+        predicted: Floats = self.columns @ self.coefficients
         return predicted
 
 
 def choose_points(
     space: ClockSpace, count: int = MAX_POINTS, include: tuple[int, ...] = ()
 ) -> Integers:
-    """Choose which configurations to measure, so that the models are determined and tested.
+    """Choose at most `count` configurations to measure, the fastest first.
 
-    First the fastest, the slowest and those asked for. Then points that say most about the terms
-    of both models together (greedy D-optimal design: the largest leverage given those chosen).
-    The rest lies evenly in the space (additive recurrence), where a model that is wrong shows it.
-
-    Parameters
-    ----------
-    space : ClockSpace
-        The board's configurations; where there are no more than `count`, all are taken.
-    count : int
-        At most so many, >= 2.
-    include : tuple of int
-        Positions that have to be among them, as far as everything that a stage may need is on
-        there; one in which the GPU is off is never chosen.
-
-    Returns
-    -------
-    int64 [N]
-        In the order in which they are to be measured: the fastest first.
+    First the fastest, the slowest and those of `include` in which nothing is off that a stage may
+    need (a GPU). Then the points that determine the terms of both models best (greedy D-optimal
+    design: the largest leverage given those chosen). The rest is spread evenly over the space
+    (additive recurrence), where a wrong model shows. A space of no more than `count` is taken as a
+    whole.
     """
-    usable = _usable(space)
+    finite = np.isfinite(ClockColumns.of(space).time).all(axis=1)
+    usable = np.flatnonzero(finite).astype(np.int64)
     allowed = set(usable.tolist())
     wanted = dict.fromkeys((space.fastest, int(usable[0]), *include))
     first = [position for position in wanted if position in allowed]
@@ -324,7 +349,7 @@ def choose_points(
 
 
 def _design(space: ClockSpace, usable: Integers, first: list[int], count: int) -> list[int]:
-    """So many more configurations, each the one that says most given those before it."""
+    """So many more configurations, each the most informative given those before it."""
     columns = ClockColumns.of(space)
     rows = np.concatenate([columns.time[usable], columns.power[usable]], axis=1)
     rows /= np.linalg.norm(rows, axis=0)
@@ -362,17 +387,11 @@ def _spread(space: ClockSpace, usable: Integers) -> Iterator[int]:
             yield position
 
 
-def _usable(space: ClockSpace) -> Integers:
-    """Configurations in which everything is on that a stage may need."""
-    finite = np.isfinite(ClockColumns.of(space).time).all(axis=1)
-    return np.flatnonzero(finite).astype(np.int64)
-
-
 def _find_independent(columns: dict[str, Floats]) -> list[str]:
-    """Names of columns that say something which those before them do not.
+    """Names of the columns that are no combination of those before them.
 
-    On a board whose cores stay on, say, their number and the board itself are one: that is no
-    lack of measurements.
+    On a board whose cores stay on, say, their number and the constant power cannot be told apart:
+    that is no lack of measurements.
     """
     names: list[str] = []
     basis: list[Floats] = []

@@ -1,4 +1,6 @@
-"""What runs beside while times are measured: a worst case seen on an idle board is not one.
+"""Loads beside which times are measured, and the slow-down that they cause.
+
+A worst case seen on an idle board is not one.
 
 ==============  ================================================================================
 ``cpu``         a busy process for each core
@@ -13,56 +15,58 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from jetson_dnn_rt.clock import Clock
+from jetson_dnn_rt.coordinator.tables.tables import Integers, order_statistic
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.profile.interference import cpu_load
 from jetson_dnn_rt.lab.profile.load_process import READY
-from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
+from jetson_dnn_rt.safety.children import (
+    CHILD_FOLDER,
+    child_environment,
+    code_command,
+    python_command,
+)
 from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 CPU, MEMORY, GPU, COHORT = "cpu", "memory", "gpu", "cohort"
+COLD_RUNS = 3
 
 _END_LIMIT_S = 10.0
+
+_K = TypeVar("_K", bound=Hashable)
+
+# Ends with the process that started it, even if that was killed.
+_BUSY = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+print("ready", flush=True)
+while True: pass
+"""
 
 
 @dataclass
 class CoRunners:
-    """A load while it lasts.
+    """A running load."""
 
-    Attributes
-    ----------
-    kind : str
-        Of the table above.
-    count : int
-        Processes or threads.
-    rate : float or None
-        What they did together, once the load has ended; None where nothing is counted.
-    unit : str
-        Of the rate: ``GB/s``, ``TFLOP/s`` or ``frames/s``.
-    """
-
-    kind: str
-    count: int
-    rate: float | None = None
-    unit: str = ""
+    kind: str  # of the table above
+    count: int  # processes or threads
+    rate: float | None = None  # work done by all, known after the end; None where nothing counts
+    unit: str = ""  # of the rate: ``GB/s``, ``TFLOP/s`` or ``frames/s``
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _failures: list[BaseException] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise when one of them has ended: what was measured meanwhile is of no use.
-
-        Raises
-        ------
-        ModelError
-            With what is known of the end.
-        """
+        """Raise a `ModelError` if one of them has ended: the times measured meanwhile are void."""
         if self._failures:
             raise ModelError(f"a co-runner failed: {self._failures[0]}") from self._failures[0]
         codes = [p.poll() for p in self._processes]
@@ -75,14 +79,9 @@ class CoRunners:
 
 
 def count_processes(kind: str, threads: int) -> int:
-    """How many co-runners of a kind leave the question fair on this machine.
+    """Processes for a kind of load, fair to a task with so many `threads` for one inference.
 
-    Parameters
-    ----------
-    kind : str
-        ``cpu``, ``memory`` or ``gpu``.
-    threads : int
-        Of one inference: so many cores are the task's own, as far as there are others.
+    A load on the memory leaves the task its cores, as far as there are others.
     """
     cores = len(os.sched_getaffinity(0))
     if kind == CPU:
@@ -101,22 +100,20 @@ def run_load(kind: str, threads: int = 1, count: int | None = None) -> Iterator[
     threads : int
         Of one inference of the task that is measured.
     count : int, optional
-        Processes; by default what `count_processes` says.
+        Processes; by default `count_processes`.
 
     Raises
     ------
     ConfigurationError
-        When there is no GPU that torch sees.
+        If torch sees no GPU.
     ModelError
-        When a process does not start.
+        If a process does not start.
     """
     load = CoRunners(kind, count or count_processes(kind, threads))
-    if kind == CPU:
-        with cpu_load(load.count) as processes:
-            load._processes = processes
-            yield load
-        return
-    command = python_command("jetson_dnn_rt.lab.profile.load_process", kind)
+    command, environment = code_command(_BUSY), None
+    if kind != CPU:
+        command = python_command("jetson_dnn_rt.lab.profile.load_process", kind)
+        environment = child_environment()
     try:
         for _ in range(load.count):
             load._processes.append(
@@ -125,7 +122,7 @@ def run_load(kind: str, threads: int = 1, count: int | None = None) -> Iterator[
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     cwd=CHILD_FOLDER,
-                    env=child_environment(),
+                    env=environment,
                 )
             )
         for process in load._processes:
@@ -146,7 +143,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], kind: str) -> None:
 
 
 def _end(load: CoRunners) -> None:
-    """Let them say what they did, and kill those that do not end."""
+    """Close the stdin of all processes, collect their reports, and kill those that do not end."""
     rates = []
     for process in load._processes:
         if process.stdin is not None:
@@ -161,9 +158,9 @@ def _end(load: CoRunners) -> None:
             process.communicate()
             continue
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            said = json.loads(output)
-            rates.append(float(said["rate"]))
-            load.unit = str(said["unit"])
+            report = json.loads(output)
+            rates.append(float(report["rate"]))
+            load.unit = str(report["unit"])
     load.rate = sum(rates) if rates else None
 
 
@@ -171,17 +168,8 @@ def _end(load: CoRunners) -> None:
 def run_cohort(pipelines: Sequence[Pipeline], frames: Sequence[Frame]) -> Iterator[CoRunners]:
     """Keep tasks busy on threads of this process while the context lasts.
 
-    Parameters
-    ----------
-    pipelines : sequence of Pipeline
-        The co-runners, that share no memory with each other nor with what is measured.
-    frames : sequence of Frame
-        Taken in turn by each.
-
-    Raises
-    ------
-    ModelError
-        When one fails in its first frame; later failures are `CoRunners.check`'s.
+    The pipelines share no memory with each other nor with what is measured. A failure in the first
+    frame raises a `ModelError` here, a later one in `CoRunners.check`.
     """
     load = CoRunners(f"{COHORT}:{len(pipelines) + 1}", len(pipelines), unit="frames/s")
     stop = threading.Event()
@@ -219,3 +207,108 @@ def run_cohort(pipelines: Sequence[Pipeline], frames: Sequence[Frame]) -> Iterat
         for thread in threads:
             thread.join()
         load.rate = sum(ran) / (time.monotonic() - begin_s)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Slow-down of a variant beside a load: ratios of quantiles of a frame's time."""
+
+    p50: float
+    p99: float
+
+
+def measure_cohort(
+    pipelines: Sequence[Pipeline],
+    frames: Sequence[Frame],
+    runs: int,
+    clock: Clock,
+    progress: Progress = ignore_progress,
+) -> tuple[float, ...]:
+    """Slow-down by the number of pipelines that run side by side, without a pause.
+
+    Parameters
+    ----------
+    pipelines : sequence of Pipeline
+        N, that share no memory: one of each `VariantSet`.
+    runs : int
+        Timed frames of each, >= 1.
+
+    Returns
+    -------
+    tuple of float
+        ``[n - 1]``: median time of a frame with the first n side by side over the same alone, mean
+        over the n; never below 1, and the first is 1.
+    """
+    alone = [statistics.median(_run_beside([p], frames, runs, clock)[0]) for p in pipelines]
+    factors = [1.0]
+    for count in range(2, len(pipelines) + 1):
+        progress("cohort", count - 1, len(pipelines))
+        beside = _run_beside(pipelines[:count], frames, runs, clock)
+        ratios = [
+            statistics.median(times) / max(1, base)
+            for times, base in zip(beside, alone[:count], strict=True)
+        ]
+        factors.append(max(1.0, statistics.fmean(ratios)))
+    return tuple(factors)
+
+
+def _run_beside(
+    pipelines: Sequence[Pipeline], frames: Sequence[Frame], runs: int, clock: Clock
+) -> list[list[int]]:
+    """Times of frames of each pipeline, during which all the others ran."""
+    times_ns: list[list[int]] = [[] for _ in pipelines]
+    failures: list[BaseException] = []
+    start = threading.Barrier(len(pipelines))
+    left, lock, done = len(pipelines), threading.Lock(), threading.Event()
+
+    def run(pipeline: Pipeline, times: list[int]) -> None:
+        nonlocal left
+        try:
+            for index in range(COLD_RUNS):
+                pipeline.run(Work(frames[index % len(frames)]))
+            start.wait()
+            index = 0
+            # All go on until the last one has enough, so that none runs alone at the end.
+            while not done.is_set():
+                begin_ns = clock.now_ns()
+                pipeline.run(Work(frames[index % len(frames)]))
+                index += 1
+                if len(times) < runs:
+                    times.append(clock.now_ns() - begin_ns)
+                    if len(times) == runs:
+                        with lock:
+                            left -= 1
+                            if not left:
+                                done.set()
+        except threading.BrokenBarrierError:
+            pass
+        except Exception as error:
+            failures.append(error)
+            start.abort()
+            done.set()
+
+    threads = [
+        threading.Thread(target=run, args=pair, name="beside", daemon=True)
+        for pair in zip(pipelines, times_ns, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise ModelError(f"fails beside others: {failures[0]}") from failures[0]
+    return times_ns
+
+
+def compare_beside(
+    alone: Mapping[_K, Integers], beside: Mapping[_K, Integers]
+) -> dict[_K, Beside]:
+    """Slow-down of frames beside a load, from times in ns, int64 [frames, runs]."""
+
+    def ratio(key: _K, share: float) -> float:
+        before, after = (
+            order_statistic(times[key].sum(axis=1), share) for times in (alone, beside)
+        )
+        return float(after / max(1, before))
+
+    return {key: Beside(ratio(key, 0.5), ratio(key, 0.99)) for key in beside}

@@ -1,8 +1,7 @@
-"""How long the first frames of a fresh process take.
+"""Times of the first frames of a fresh process, which runs this module.
 
-The process runs this module. The file cache of the system stays warm: only root could drop it.
-What is cold is the process: its imports, its model, its memory, the kernels that libraries choose
-in their first run.
+The file cache of the system stays warm: only root could drop it. Cold are the imports, the model,
+the memory, and the kernels that libraries choose in their first run.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.safety.children import child_environment, python_command
 
-FRAMES = 10
-"""First frames of each process."""
+FRAMES = 10  # first frames of each process
 
 _LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
 class ColdSpec:
-    """What a fresh process is to load, as the options of `VariantSet` have it."""
+    """What a fresh process is to load."""
 
     model: str
     variant: str
@@ -53,37 +51,19 @@ class ColdSpec:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """One fresh process.
-
-    Attributes
-    ----------
-    begin_ns : int
-        When it was started, on the steady clock, as all times here.
-    imported_ns, model_ns, variant_ns : int
-        When Python and the libraries, the model, and the variant were there.
-    stages : tuple of str
-        Names of the stages.
-    stamps_ns : tuple of tuple of int
-        For each of its first frames: before the first stage, and after each.
-    sequences : tuple of int
-        Of the frames.
-    """
+    """One fresh process; all times are on the steady clock."""
 
     begin_ns: int
-    imported_ns: int
-    model_ns: int
-    variant_ns: int
+    imported_ns: int  # Python and the libraries are loaded
+    model_ns: int  # the model is loaded
+    variant_ns: int  # the variant is loaded
     stages: tuple[str, ...]
-    stamps_ns: tuple[tuple[int, ...], ...]
-    sequences: tuple[int, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """For a journal."""
-        return asdict(self)
+    stamps_ns: tuple[tuple[int, ...], ...]  # by frame: before the first stage, and after each
+    sequences: tuple[int, ...]  # of the frames
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> ColdStart:
-        """Read what `to_json` made."""
+        """Read the fields of `dataclasses.asdict` as JSON has them."""
         stamps = tuple(tuple(row) for row in fields["stamps_ns"])
         lists = {"stages": tuple(fields["stages"]), "sequences": tuple(fields["sequences"])}
         return ColdStart(**{**fields, **lists, "stamps_ns": stamps})
@@ -104,19 +84,9 @@ class ColdStart:
 
 
 def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
-    """Start a process, load a variant in it, and run its first frames.
+    """Start a process that loads a variant and runs the first `FRAMES` of the frames, in turn.
 
-    Parameters
-    ----------
-    spec : ColdSpec
-        What it loads.
-    frames : sequence of Frame
-        The first `FRAMES` of them are run, in turn where they are fewer.
-
-    Raises
-    ------
-    ModelError
-        When the process fails, with the last line of what it said.
+    `ModelError` with the last line of its stderr if it fails.
     """
     with tempfile.TemporaryDirectory(prefix="cold-") as folder:
         path = Path(folder) / "frames.npz"
@@ -137,10 +107,10 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
                 f"{spec.variant} of {spec.model}: no frame within {_LIMIT_S:g} s of a cold start"
             ) from error
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ModelError(
             f"{spec.variant} of {spec.model} fails in a fresh process (exit code "
-            f"{done.returncode}): {said}"
+            f"{done.returncode}): {last}"
         )
     fields = json.loads(done.stdout.splitlines()[-1])
     sequences = [frame.sequence for frame in chosen]

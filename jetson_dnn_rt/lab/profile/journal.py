@@ -1,43 +1,42 @@
-"""What a long measurement has done so far, in a file that a crash leaves readable.
+"""The finished pieces of a long measurement, in a file that survives a crash.
 
-One line of JSON per finished piece of work, on the disk before the next piece begins. Whoever
-starts the same measurement again finds those pieces and goes on behind them; a line that a crash
-cut short is dropped, and its piece is measured again.
+One line of JSON per finished piece of work, on the disk before the next piece begins. The same
+measurement started again finds those pieces and continues after them; a line that a crash
+truncated is dropped, and its piece is measured again. Timed frames are kept in chunks, each
+measured under one condition.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
 FORMAT, VERSION = "jetson_dnn_rt-profile-journal", 1
 
+ALONE = "none"
+"""The condition in which nothing else runs."""
+
 
 class Journal:
-    """Finished pieces of a measurement by their names, in memory only.
-
-    Attributes
-    ----------
-    resumed : int
-        Pieces that were there from an earlier start.
-    """
+    """Finished pieces of a measurement by their names, in memory only."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, Any] = {}
-        self.resumed = 0
+        self.resumed = 0  # pieces of an earlier start
 
     def get(self, name: str) -> Any:
-        """What a piece gave, as JSON has it; None when it is still to be done."""
+        """The value of a piece, as JSON has it; None if it is still to be done."""
         return self._pieces.get(name)
 
     def put(self, name: str, value: Any) -> None:
-        """Keep what a piece gave: anything that JSON can hold, and not None."""
+        """Keep the value of a piece: anything that JSON can hold but None."""
         self._pieces[name] = value
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -45,36 +44,21 @@ class Journal:
         return ((name, v) for name, v in self._pieces.items() if name.startswith(prefix))
 
     def close(self) -> None:
-        """Give the file back; a second call does nothing."""
+        """Close the file, if there is one."""
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()
 
 
 class FileJournal(Journal):
-    """A journal that outlives the process.
+    """A journal in a file, which is created or continued.
 
-    Parameters
-    ----------
-    path : Path
-        Of the file; made when it is not there, continued when it is.
-    settings : mapping
-        Everything that the pieces depend on, as JSON can hold it: pieces of other settings must
-        not be mixed with these.
-
-    Raises
-    ------
-    ConfigurationError
-        When the file is of other settings, with the difference; when it is no journal, is of
-        another version, or cannot be written.
+    `settings` hold everything that the pieces depend on. A `ConfigurationError` names the
+    difference if the file has other settings; it is also raised if the file is no journal of this
+    version, or cannot be written.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -109,7 +93,7 @@ class FileJournal(Journal):
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file):
-            if not line.endswith(b"\n"):  # cut short by a crash
+            if not line.endswith(b"\n"):  # truncated by a crash
                 break
             try:
                 fields = json.loads(line)
@@ -119,7 +103,7 @@ class FileJournal(Journal):
                     self._pieces[fields["piece"]] = fields["value"]
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigurationError(
-                    f"{self.path} line {number + 1} is no journal of a profile ({error!r}): "
+                    f"{self.path} line {number + 1} is no journal of a profile ({error!r}); fix: "
                     "remove it, or choose another folder"
                 ) from error
             whole += len(line)
@@ -135,13 +119,14 @@ class FileJournal(Journal):
         changes = list(_list_changes(found["settings"], wanted["settings"]))
         if changes:
             raise ConfigurationError(
-                f"{self.path.parent} holds a profile that was begun otherwise and cannot be "
-                f"continued: {'; '.join(changes)}. Choose another folder, or remove {self.path}"
+                f"{self.path.parent} holds a profile with other settings, which cannot be "
+                f"continued: {'; '.join(changes)}; fix: choose another folder, or remove "
+                f"{self.path}"
             )
 
 
 def read_settings(path: Path) -> Mapping[str, Any] | None:
-    """Settings that a journal was begun with; None when there is none, or nobody could tell."""
+    """Settings of a journal; None if there is none, or it cannot be read."""
     try:
         with path.open("rb") as file:
             settings = json.loads(file.readline())["settings"]
@@ -151,10 +136,65 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
 
 
 def _list_changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """``runs was 100, is 200`` for everything that differs."""
+    """``runs was 100, is 200`` for every difference."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys([*before, *after]):
             name = f"{path}.{key}" if path else str(key)
             yield from _list_changes(before.get(key), after.get(key), name)
     elif before != after:
         yield f"{path} was {json.dumps(before)}, is {json.dumps(after)}"
+
+
+def pack_run(run: TimedRun) -> list[int]:
+    """A timed run as JSON has it."""
+    return [run.sequence, run.stamp_ns, int(run.cold), *run.stamps_ns]
+
+
+def unpack_run(row: Sequence[int]) -> TimedRun:
+    """Read a run of `pack_run`."""
+    return TimedRun(row[0], row[1], bool(row[2]), tuple(row[3:]))
+
+
+@dataclass(frozen=True)
+class ChunkKey:
+    """Some frames of a profile, which ran in all variants of a task in turn."""
+
+    condition: str  # what ran beside: `ALONE`, ``cpu``, ``memory``, ``gpu``, ``cohort:N``
+    clocks: str  # configuration that was asked for: its number, or ``current``
+    task: str
+    first: int  # number of the first frame that counts
+
+    def __str__(self) -> str:
+        return "|".join(("runs", self.condition, self.clocks, self.task, str(self.first)))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some timed frames in all variants of a task."""
+
+    key: ChunkKey
+    clocks: str  # as read back, in words; empty where nothing reads them
+    runs: Mapping[str, Sequence[TimedRun]]  # by variant, the cold ones first
+
+    def put(self, journal: Journal) -> None:
+        """Keep it in a journal."""
+        runs = {variant: list(map(pack_run, runs)) for variant, runs in self.runs.items()}
+        journal.put(str(self.key), {"clocks": self.clocks, "runs": runs})
+
+
+def _make_chunk(key: ChunkKey, value: Mapping[str, Any]) -> Chunk:
+    runs = {variant: list(map(unpack_run, rows)) for variant, rows in value["runs"].items()}
+    return Chunk(key, value["clocks"], runs)
+
+
+def load_chunk(journal: Journal, key: ChunkKey) -> Chunk | None:
+    """A chunk that was measured; None if it was not."""
+    value = journal.get(str(key))
+    return None if value is None else _make_chunk(key, value)
+
+
+def list_chunks(journal: Journal, condition: str) -> Iterator[Chunk]:
+    """All chunks of a condition, in the order in which they were measured."""
+    for name, value in journal.items(f"runs|{condition}|"):
+        _, _, clocks, task, first = name.split("|")
+        yield _make_chunk(ChunkKey(condition, clocks, task, int(first)), value)

@@ -1,8 +1,8 @@
 """A network run layer by layer on torch, with a time stamp between any two of them.
 
-A layer is what no cut is allowed in: a convolution with the normalisation and the activation that
-follow it, an addition, a pooling. On the CPU the stamps are the steady clock's, on a CUDA device
-events on the stream, so that nothing waits between two layers; no profiler is attached. The
+A layer is a part without a possible cut: a convolution with the normalisation and the activation
+that follow it, an addition, a pooling. On the CPU the stamps are the steady clock's, on a CUDA
+device events on the stream, so that nothing waits between two layers; no profiler is attached. The
 network computes the same as in one piece, but CUDA kernels are queued one by one here, where a
 variant launches one graph: the sum of the layers is the time of the work, with gaps where the
 queue runs dry, and not that of the variant.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,67 +33,37 @@ from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS, TimedRun
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-COPY_IN = "host_to_device"
-"""The layer before the first on a CUDA device."""
+COPY_IN = "host_to_device"  # the layer before the first on a CUDA device
 
 _SHORT = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WEIGHTY = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)
 
 
-@dataclass(frozen=True)
-class ChainLayer:
-    """A layer.
+class ChainLayer(NamedTuple):
+    """A layer of a network."""
 
-    Attributes
-    ----------
-    name : str
-        Of its first node, unique in the network.
-    operators : str
-        ``Conv2d + BatchNorm2d + ReLU``.
-    """
-
-    name: str
-    operators: str
+    name: str  # of its first node, unique in the network
+    operators: str  # ``Conv2d + BatchNorm2d + ReLU``
 
 
 @dataclass(frozen=True, eq=False)
 class _Link:
-    """A layer with its place among the values."""
+    """A layer with its input and output values."""
 
     layer: ChainLayer
     forward: Callable[..., tuple[torch.Tensor, ...]]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    dead: frozenset[str]
+    dead: frozenset[str]  # inputs that no later layer reads
 
 
 class LayerChain:
     """A network as the chain of its layers.
 
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        The network; copied.
-    size : tuple of int
-        Height and width of its input.
-    precision : str
-        ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in `jetson_dnn_rt.backends.torch`.
-    threads : int
-        Threads of one run on the CPU: a setting of the whole process.
-    clock : Clock
-        Steady clock.
-    device : str, optional
-        ``cpu`` or ``cuda``; by default where torch runs here.
-
-    Attributes
-    ----------
-    layers : tuple of ChainLayer
-        In their order; on a CUDA device the first is the copy of the input.
-
-    Raises
-    ------
-    TraceError
-        When the graph cannot be run.
+    `precision` is ``fp32``, ``bf16`` (CPU) or ``fp16`` (CUDA), as in
+    `jetson_dnn_rt.backends.torch`; `threads`, of one run on the CPU, is a setting of the whole
+    process; `device` is ``cpu`` or ``cuda``, by default where torch runs here. On a CUDA device
+    the first of the `layers` is the copy of the input.
     """
 
     def __init__(
@@ -112,11 +82,11 @@ class LayerChain:
         if self._device == "cpu" and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         cuts = find_layers(graph, size)
-        # As the runners have it: on the CPU norms stay what they are.
+        # As in the runners: on the CPU norms are not folded.
         own = copy_folded(graph) if self._device == "cuda" else graph
         self._links = _link(Split("layers", own, size, cuts), self._prepare)
-        self._image = Split("layers", graph, size, ()).image
-        self._outputs = Split("layers", graph, size, ()).outputs
+        whole = Split("layers", graph, size, ())
+        self._image, self._outputs = whole.image, whole.outputs
         layers = [link.layer for link in self._links]
         if self._device == "cuda":
             self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -136,19 +106,9 @@ class LayerChain:
         return to_channels_last(module)
 
     def run(self, image: npt.NDArray[np.float32]) -> tuple[HostArrays, tuple[int, ...]]:
-        """Run all layers.
+        """Run all layers on a float32 image [1, 3, H, W]; all arrays are on the host.
 
-        Parameters
-        ----------
-        image : float32 [1, 3, H, W]
-            The input, on the host.
-
-        Returns
-        -------
-        tuple of ndarray
-            The outputs, on the host.
-        tuple of int
-            Steady times in nanoseconds: before the first layer, and after each.
+        Also returns steady times in nanoseconds: before the first layer, and after each.
         """
         precision: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if self._short is not None:
@@ -222,15 +182,7 @@ def _describe(module: fx.GraphModule) -> ChainLayer:
 
 
 def make_layer_chain(variants: VariantSet, name: str, *, threads: int, clock: Clock) -> LayerChain:
-    """The layers of a loaded variant.
-
-    Raises
-    ------
-    ConfigurationError
-        When its back end runs no single layers.
-    ModelError
-        When the network has no static graph.
-    """
+    """The layers of a loaded variant; `ConfigurationError` if its back end fuses them."""
     spec = variants.pipelines[name].spec
     if spec.backend != "torch":
         raise ConfigurationError(
@@ -248,26 +200,11 @@ def run_layers(
     runs: int,
     clock: Clock,
 ) -> list[TimedRun]:
-    """Time the layers on frames, between preprocessing and decoding.
+    """Time the layers on frames, taken in turn, between preprocessing and decoding.
 
-    Parameters
-    ----------
-    chain : LayerChain
-        Of a variant of `variants`.
-    variants : VariantSet
-        Whose model it is.
-    frames : sequence of Frame
-        Taken in turn, at least one.
-    runs : int
-        Runs that count, after `DISCARDED_RUNS` cold ones.
-    clock : Clock
-        The clock of the chain.
-
-    Returns
-    -------
-    list of TimedRun
-        Stamps before preprocessing, after it, after each layer, after decoding. Entering torch
-        counts as preprocessing, and fetching the outputs as decoding.
+    Stamps are before preprocessing, after it, after each layer, and after decoding. Entering torch
+    counts as preprocessing, and fetching the outputs as decoding. `runs` count, after
+    `DISCARDED_RUNS` cold ones.
     """
     image = np.zeros(variants.model.input_shape, np.float32)
     processor = FrameProcessor(variants.model, DecoderSettings(), image)

@@ -1,7 +1,7 @@
 """A process that keeps memory or GPU busy: ``python -m jetson_dnn_rt.lab.profile.load_process``.
 
-It says ``ready`` on stdout when the load is there, and ends with its stdin: with whoever started
-it, even if that was killed. Then it says how much it did, as one line of JSON.
+It prints ``ready`` when the load has begun, and ends with its stdin: with the process that started
+it, even if that was killed. Then it prints how much it did, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from collections.abc import Callable
 import numpy as np
 
 READY = "ready"
-MEMORY_BYTES = 64 << 20
-"""Of each of the two blocks that are copied to and fro: no cache of a Jetson holds both."""
-
-GPU_SIDE = 2048
-"""Of the matrices that are multiplied, in float32: large enough to fill the GPUs of Jetsons."""
+MEMORY_BYTES = 64 << 20  # of each block; no cache of a Jetson holds both
+GPU_SIDE = 2048  # of the float32 matrices: large enough to fill the GPUs of Jetsons
 
 _CALLS_IN_FLIGHT = 8  # so that the GPU does not wait for this process
 
 
 def make_memory_load() -> tuple[Callable[[], None], float, str]:
-    """Copies of blocks of memory: a call, how much of a unit it does, and the unit."""
+    """Copies of two blocks of memory: the call, how much it does, and the unit of that."""
     one, other = (np.ones(MEMORY_BYTES, np.uint8) for _ in range(2))
 
     def work() -> None:
@@ -38,7 +35,7 @@ def make_memory_load() -> tuple[Callable[[], None], float, str]:
 
 
 def make_gpu_load() -> tuple[Callable[[], None], float, str]:
-    """Products of matrices on the first GPU; exits with code 3 where torch sees none."""
+    """Products of matrices on the first GPU; exits with code 3 if torch sees none."""
     try:
         import torch
     except ImportError:
@@ -60,7 +57,7 @@ LOADS = {"memory": make_memory_load, "gpu": make_gpu_load}
 
 
 def main(kind: str) -> None:
-    """Keep on working until stdin ends."""
+    """Work until stdin ends."""
     work, amount, unit = LOADS[kind]()
     work()
     count = 0
@@ -71,7 +68,7 @@ def main(kind: str) -> None:
             sys.stdin.read()
             rate = count * amount / (time.monotonic() - begin_s)
             print(json.dumps({"rate": rate, "unit": unit}), flush=True)
-        finally:  # whoever started it may be gone, and with it the reader
+        finally:  # the process that started this one may be gone, and with it the reader
             os._exit(0)
 
     print(READY, flush=True)

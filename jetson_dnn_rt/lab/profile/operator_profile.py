@@ -1,7 +1,7 @@
-"""Which operators and kernels a variant spends its time in: a pass of its own, with the profiler.
+"""Attribution of a variant's time to operators and kernels, in a pass with the PyTorch profiler.
 
-The PyTorch profiler makes everything slower, small operators most of all. So its times say where
-the time goes and never how long a frame takes; those are measured without it.
+The profiler slows everything, small operators most of all. So its times show where the time goes
+and not how long a frame takes; that is measured without it.
 """
 
 from __future__ import annotations
@@ -21,40 +21,24 @@ from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """An operator of torch, or a kernel of a GPU.
+    """An operator of torch, or a kernel of a GPU."""
 
-    Attributes
-    ----------
-    name : str
-        ``aten::mkldnn_convolution``.
-    device : str
-        ``cpu`` or ``cuda``.
-    calls : float
-        Per frame.
-    self_ms : float
-        Per frame, without the operators that it calls.
-    share : float
-        Of the time of all operators on that device, in [0, 1].
-    """
-
-    name: str
-    device: str
-    calls: float
-    self_ms: float
-    share: float
+    name: str  # ``aten::mkldnn_convolution``
+    device: str  # ``cpu`` or ``cuda``
+    calls: float  # per frame
+    self_ms: float  # per frame, without the operators that it calls
+    share: float  # of the time of all operators on that device, in [0, 1]
 
 
 def profile_operators(
     pipeline: Pipeline, frames: Sequence[Frame], runs: int, trace: Path | None = None
 ) -> list[OperatorTime]:
-    """Run frames under the PyTorch profiler.
+    """Run frames, taken in turn, under the PyTorch profiler.
 
     Parameters
     ----------
     pipeline : Pipeline
-        Of a variant on torch.
-    frames : sequence of Frame
-        Taken in turn, at least one.
+        Of a variant on torch, else a `ConfigurationError`.
     runs : int
         Frames, >= 1, after some without the profiler.
     trace : Path, optional
@@ -63,19 +47,12 @@ def profile_operators(
     Returns
     -------
     list of OperatorTime
-        The one that takes longest first, on each device.
-
-    Raises
-    ------
-    ConfigurationError
-        When the variant does not run on torch.
-    ModelError
-        When the trace cannot be written.
+        Those of each device, the longest first.
     """
     if pipeline.spec.backend != "torch":
         raise ConfigurationError(
-            f"the PyTorch profiler sees nothing of {pipeline.spec.backend}: profile a variant of "
-            "torch"
+            f"the PyTorch profiler sees nothing of {pipeline.spec.backend}; fix: profile a "
+            "variant of torch"
         )
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -92,7 +69,7 @@ def profile_operators(
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of kineto's, about its own set-up
+        warnings.simplefilter("ignore")  # from kineto, about its own set-up
         with profile(activities=activities) as profiler:
             for index in range(runs):
                 run(index)
@@ -100,7 +77,7 @@ def profile_operators(
         if trace is not None:
             trace.unlink(missing_ok=True)
             profiler.export_chrome_trace(str(trace))
-            if not trace.is_file():  # which the profiler itself says on stderr only
+            if not trace.is_file():  # the profiler itself reports that on stderr only
                 raise ModelError(f"cannot write {trace}")
     stages = {stage.name for stage in pipeline.stages}
     return [
@@ -112,12 +89,12 @@ def profile_operators(
 def _list_times(
     events: Sequence[Any], device: str, field: str, runs: int, stages: set[str]
 ) -> list[OperatorTime]:
-    # Before torch 2.4 the field was called by the device's name.
+    # Before torch 2.4 the field had the device's name.
     old = field.replace("device", "cuda")
     chosen = []
     for event in events:
         taken_us = float(getattr(event, field, getattr(event, old, 0.0)))
-        # What belongs to no operator of the network: our marks, and the profiler's own.
+        # Our marks and the profiler's own are no operators of the network.
         if taken_us > 0.0 and event.key not in stages and not event.key.startswith("Profiler"):
             chosen.append((taken_us, event.key, event.count))
     total_us = sum(taken_us for taken_us, _, _ in chosen)

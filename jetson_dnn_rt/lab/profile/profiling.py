@@ -1,19 +1,19 @@
-"""Measures what the tables are made of: stage times and power of tasks at clock configurations.
+"""Measurement of stage times and power of tasks at clock configurations: the data of the tables.
 
 On real frames, since their content decides how long decoding takes; all stages of a frame
 together, since a slow frame is slow in several of them; at the clocks that are read back, since
-a kernel may give others than it was asked for.
+a kernel may set others than requested.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.coordinator.tables.tables import Integers
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.profile.journal import Journal
-from jetson_dnn_rt.lab.profile.runs import ALONE, Chunk, RunsKey, load_chunk
+from jetson_dnn_rt.lab.profile.journal import ALONE, Chunk, ChunkKey, Journal, load_chunk
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import Work
@@ -35,16 +34,12 @@ from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 logger = logging.getLogger(__name__)
 
-SETTLE_NS = 50_000_000
-"""After a change of clocks and its delay: voltage, governors of what was not set."""
-POWER_NS = 1_000_000_000
-"""Power is a mean over so long: sensors of Jetsons average over some 11 ms themselves."""
+SETTLE_NS = 50_000_000  # after a change of clocks and its delay: voltage, other governors
+POWER_NS = 1_000_000_000  # power is a mean over it: Jetsons' sensors average over some 11 ms
 IDLE_STEP_NS = 20_000_000
 POWER_PERIOD_S = 0.02
-CHUNK = 50
-"""Frames between two words about how far it is; so much is lost when a profile is broken off."""
-CURRENT = "current"
-"""Stands for clocks that nobody set."""
+CHUNK = 50  # frames between two reports of progress; as many are lost when interrupted
+CURRENT = "current"  # clocks that nobody set
 
 Key = tuple[str, str]
 """A task and one of its variants."""
@@ -52,17 +47,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class ProfiledTask:
-    """A task to be profiled.
-
-    Attributes
-    ----------
-    name : str
-        Of the task.
-    variants : VariantSet
-        Loaded; the profiler closes nothing.
-    deadline_ns, period_ns : int
-        For its table.
-    """
+    """A task to profile; the variants are loaded, and closed by the caller."""
 
     name: str
     variants: VariantSet
@@ -72,49 +57,16 @@ class ProfiledTask:
 
 @dataclass(frozen=True, eq=False)
 class ClockPoint:
-    """What was measured at one clock configuration.
+    """Measurements at one clock configuration."""
 
-    Attributes
-    ----------
-    position : int
-        Its number in the platform's space, as read back.
-    times_ns : dict of (str, str) to int64 [S, R]
-        For each task and variant the times of its R runs, a row per frame.
-    power_w : dict of (str, str) to float
-        Mean power while the variant runs; empty where nothing can tell.
-    idle_w : float or None
-        While nothing runs.
-    """
-
-    position: int
-    times_ns: Mapping[Key, Integers]
-    power_w: Mapping[Key, float]
-    idle_w: float | None
+    position: int  # its number in the platform's space, as read back
+    times_ns: Mapping[Key, Integers]  # [frames, runs]: a back end may do several stages in one
+    power_w: Mapping[Key, float]  # mean while the variant runs; empty where nothing measures it
+    idle_w: float | None  # while nothing runs
 
 
 class Profiler:
-    """Runs the variants of some tasks, one at a time.
-
-    Parameters
-    ----------
-    tasks : sequence of ProfiledTask
-        At least one.
-    frames : sequence of Frame
-        Real ones, at least one.
-    platform : Platform
-        Whose clocks and power these are.
-    clock : Clock
-        Steady clock.
-    progress : callable, optional
-        Told how far it is.
-    journal : Journal, optional
-        Keeps what was measured, and knows what needs no measuring any more.
-
-    Raises
-    ------
-    ValueError
-        When there is no task or no frame.
-    """
+    """Runs the variants of some tasks, one at a time, and keeps the results in the journal."""
 
     def __init__(
         self,
@@ -138,18 +90,11 @@ class Profiler:
         self._tasks = tuple(tasks)
         self._done, self._total = 0, 0
 
-    # -- agreement -----------------------------------------------------------------------------
-
     def compare(self) -> dict[Key, Agreement]:
-        """How far each variant agrees with the full model, frame by frame.
+        """Agreement of each variant with the full model, frame by frame.
 
-        The first variant of a task that does not approximate stands for the full model; where a
-        task has none, nothing is known.
-
-        Raises
-        ------
-        ModelError
-            When a variant fails on a frame.
+        The first variant of a task that does not approximate stands for the full model; a task
+        without one is left out.
         """
         found: dict[Key, Agreement] = {}
         for task in self._tasks:
@@ -186,8 +131,6 @@ class Profiler:
             results.append(work.result)
         return results
 
-    # -- times and power -----------------------------------------------------------------------
-
     def measure_points(
         self,
         positions: Sequence[int] | None,
@@ -201,8 +144,8 @@ class Profiler:
         Parameters
         ----------
         positions : sequence of int, optional
-            Configurations to set, the first with `runs` frames; by default the clocks stay as
-            they are, and that is the only point.
+            Configurations to set, the first with `runs` frames; by default the clocks stay, and
+            that is the only point.
         runs, runs_of_others : int
             Frames of each variant, >= 1, after some cold ones; by default as many everywhere.
         need_first : bool
@@ -211,16 +154,12 @@ class Profiler:
         Returns
         -------
         list of ClockPoint
-            Of different configurations: one that the board gave twice is there once.
+            Of different configurations: one that the board set twice is measured once.
 
         Raises
         ------
-        PlatformError
-            When the clocks cannot be set or read.
-        ModelError
-            When a variant fails.
         ConfigurationError
-            When the first configuration is needed, and the board gives another one.
+            If the first configuration is needed, and the board sets another one.
         """
         wanted: list[int | None] = [None] if positions is None else list(positions)
         counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
@@ -234,19 +173,21 @@ class Profiler:
                 space = self._platform.space
                 raise ConfigurationError(
                     f"{self._platform.title} does not reach its clocks "
-                    f"{space.describe(position or 0)}, but {space.describe(present)}: choose the "
-                    "power mode without limits (nvpmodel -m 0)"
+                    f"{space.describe(position or 0)}, but {space.describe(present)}; fix: choose "
+                    "the power mode without limits (nvpmodel -m 0)"
                 )
             if present in points:
                 self._done += count * len(self._tasks)
                 continue
             times_ns = self._measure_times(count, ALONE, label, present)
             if known is None:
-                power_w, idle_w = self._measure_power()
-                named = {"|".join(key): watts for key, watts in power_w.items()}
+                measured_w, idle_w = self._measure_power()
+                named = {"|".join(key): watts for key, watts in measured_w.items()}
                 known = {"position": present, "power_w": named, "idle_w": idle_w}
                 self.journal.put(f"point|{label}", known)
-            points[present] = _make_point(times_ns, known)
+            named = known["power_w"]
+            power_w = {key: named["|".join(key)] for key in times_ns if named}
+            points[present] = ClockPoint(present, times_ns, power_w, known["idle_w"])
         return list(points.values())
 
     def measure_times(
@@ -256,20 +197,11 @@ class Profiler:
         tasks: Sequence[ProfiledTask] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> dict[Key, Integers]:
-        """Times of runs of stages at the present clocks, [S, R] for each task and variant.
+        """Times at the present clocks, [frames, runs] for each task and variant.
 
         Variants of a task run frame by frame in turn, so that a row is one frame in all of them.
-
-        Parameters
-        ----------
-        runs : int
-            Frames of each variant, >= 1.
-        condition : str
-            What runs beside, for the journal.
-        tasks : sequence of ProfiledTask, optional
-            Some of them; by default all.
-        check : callable
-            Called after some frames: raises when the condition did not hold during them.
+        `condition` names what runs beside, for the journal; `check` is called after each chunk and
+        raises if the condition did not hold during it.
         """
         chosen = self._tasks if tasks is None else tasks
         self._done, self._total = 0, runs * len(chosen)
@@ -293,15 +225,15 @@ class Profiler:
             chunks = []
             for first in range(0, runs, CHUNK):
                 count = min(CHUNK, runs - first)
-                key = RunsKey(condition, label, task.name, first)
+                key = ChunkKey(condition, label, task.name, first)
                 chunk = load_chunk(self.journal, key)
                 if chunk is None:
                     self._progress(phase, self._done, self._total)
                     chunk = Chunk(key, clocks, self._run_chunk(task, first, count))
                     check()
-                    self.journal.put(str(key), chunk.to_json())
+                    chunk.put(self.journal)
                     self._done += count
-                else:  # nothing left to do, and nothing to tell the time by
+                else:  # from the journal: no part of the work left
                     self._total -= count
                 chunks.append(chunk)
             for name in task.variants.pipelines:
@@ -321,7 +253,7 @@ class Profiler:
         return dict(zip(pipelines, measured, strict=True))
 
     def _set_clocks(self, position: int | None) -> int:
-        """Set clocks, wait until they hold, and return what they are."""
+        """Set the clocks, wait until they are stable, and return the configuration read back."""
         space = self._platform.space
         if position is not None:
             before = space.nearest(self._platform.read())
@@ -331,7 +263,7 @@ class Profiler:
         present = space.nearest(self._platform.read())
         if position is not None and present != position:
             logger.warning(
-                "asked for %s, the board gave %s: measured as that",
+                "requested %s, the board set %s: measured as that",
                 space.describe(position), space.describe(present),
             )  # fmt: skip
         return present
@@ -340,28 +272,19 @@ class Profiler:
         if self._platform.energy_j() is None and self._platform.power().total_w is None:
             return {}, None
         idle_w = self._mean_power(self._rest)
-        power_w = {}
-        for key, pipeline in self._pipelines.items():
-            work = self._cycle(pipeline)
-            power_w[key] = self._mean_power(work)
+        power_w = {key: self._mean_power(self._cycle(p)) for key, p in self._pipelines.items()}
         return power_w, idle_w
 
     def _rest(self) -> None:
         self._clock.sleep_until_ns(self._clock.now_ns() + IDLE_STEP_NS)
 
     def _cycle(self, pipeline: Pipeline) -> Callable[[], None]:
-        """Runs the next frame, call by call."""
-        count = 0
-
-        def run() -> None:
-            nonlocal count
-            pipeline.run(Work(self._frames[count % len(self._frames)]))
-            count += 1
-
-        return run
+        """A function that runs the next frame with each call."""
+        frames = itertools.cycle(self._frames)
+        return lambda: pipeline.run(Work(next(frames)))
 
     def _mean_power(self, work: Callable[[], None]) -> float:
-        """Of the board, in watts, while `work` is called again and again."""
+        """Mean power of the board, in watts, while `work` is called repeatedly."""
         before_j = self._platform.energy_j()
         samples: list[float] = []
         sampling = contextlib.nullcontext() if before_j is not None else self._sampling(samples)
@@ -381,9 +304,9 @@ class Profiler:
 
     @contextlib.contextmanager
     def _sampling(self, samples: list[float]) -> Iterator[None]:
-        """Read the power again and again on a thread of its own.
+        """Read the power repeatedly on a thread of its own.
 
-        Between two frames would be the wrong moments: the GPU idles then.
+        Readings between frames would be biased: the GPU idles then.
         """
         stop = threading.Event()
 
@@ -402,9 +325,3 @@ class Profiler:
         finally:
             stop.set()
             thread.join()
-
-
-def _make_point(times_ns: Mapping[Key, Integers], known: Mapping[str, Any]) -> ClockPoint:
-    """Of a journal's piece, and the times that belong to it."""
-    power_w = {key: known["power_w"]["|".join(key)] for key in times_ns if known["power_w"]}
-    return ClockPoint(int(known["position"]), times_ns, power_w, known["idle_w"])

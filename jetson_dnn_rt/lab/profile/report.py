@@ -1,53 +1,43 @@
-"""What `profile` found, for the file of tables and for programs; `profile_text` is for people."""
+"""The results of `profile` as JSON, for the file of tables and programs, and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.coordinator.tables.tables import Integers, order_statistic
+from jetson_dnn_rt.cli.progress import format_duration
+from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.coordinator.tables.files import TableFile
+from jetson_dnn_rt.coordinator.tables.tables import Integers, TaskTable, order_statistic
+from jetson_dnn_rt.lab.profile.cold_start import ColdStart
+from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
+from jetson_dnn_rt.lab.profile.session import Condition, Found, LayerTimes
+from jetson_dnn_rt.lab.profile.tables import ProfileResult
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.platforms.platform import Platform
 
-if TYPE_CHECKING:
-    from jetson_dnn_rt.coordinator.tables.files import TableFile
-    from jetson_dnn_rt.coordinator.tables.tables import TaskTable
-    from jetson_dnn_rt.lab.profile.cold_start import ColdStart
-    from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
-    from jetson_dnn_rt.lab.profile.session import Condition, Found, LayerTimes
-    from jetson_dnn_rt.lab.profile.tables import ProfileResult
-    from jetson_dnn_rt.platforms.platform import Platform
+LAYERS_SHOWN, OPERATORS_SHOWN = 12, 6  # the longest; the JSON has all
+
+_COLUMNS = {"best": "best ms", "mean": "mean", "p50": "p50", "p99": "p99", "max": "max"}
 
 
 @dataclass(frozen=True, eq=False)
 class Profiled:
-    """Everything that a profile measured.
-
-    Attributes
-    ----------
-    tasks : tuple of ProfiledTask
-    platform : Platform
-    result : ProfileResult
-        The tables.
-    alone : mapping of (str, str) to int64 [S, R]
-        Times of runs by task and variant, with nothing beside, at the fastest clocks.
-    found : Found
-        Everything beyond the tables.
-    """
+    """All measurements of a profile."""
 
     tasks: tuple[ProfiledTask, ...]
     platform: Platform
-    result: ProfileResult
-    alone: Mapping[Key, Integers]
+    result: ProfileResult  # the tables
+    alone: Mapping[Key, Integers]  # [frames, runs], nothing beside, at the fastest clocks
     found: Found
 
     def to_file(self, notes: Mapping[str, Any]) -> TableFile:
-        """The file of tables, with what else is known."""
-        from jetson_dnn_rt.coordinator.tables.files import TableFile
-
+        """The file of tables, with notes."""
         result = self.result
         return TableFile(
             result.clocks, result.tables, self.found.cohort, result.power_measured, notes
@@ -57,9 +47,7 @@ class Profiled:
 def describe(
     profiled: Profiled, *, frames: str, runs: int, threads: int, per: str = "stage"
 ) -> dict[str, Any]:
-    """All of it but the tables themselves, as JSON has it; times in ms, power in W."""
-    from jetson_dnn_rt.platforms.machine import describe_machine
-
+    """The report as JSON, without the tables themselves; times in ms, power in W."""
     result, clocks = profiled.result, profiled.result.clocks
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -74,7 +62,7 @@ def describe(
             "configurations": len(clocks.space),
             "kept": len(clocks),
             "fastest": clocks.describe(clocks.fastest),
-            # Relative errors, each measured point held out once; null = nothing was predicted.
+            # Relative errors, each measured point held out once; null = no prediction.
             "time_error": None if result.time_error is None else asdict(result.time_error),
             "power_error": None if result.power_error is None else asdict(result.power_error),
         },
@@ -133,7 +121,7 @@ def _describe_variant(table: TaskTable, variant: int, profiled: Profiled) -> dic
 
 
 def _describe_condition(condition: Condition, key: Key, profiled: Profiled) -> dict[str, Any]:
-    """Times of the runs of a variant: a back end may do several stages in one."""
+    """Times by run, not by stage: a back end may do several stages in one."""
     task = next(task for task in profiled.tasks if task.name == key[0])
     names = [stage.name for stage in task.variants.pipelines[key[1]].stages]
     before, after = profiled.alone[key] / 1e6, condition.times_ns[key] / 1e6
@@ -180,19 +168,7 @@ def _describe_cold(starts: Sequence[ColdStart]) -> dict[str, Any]:
 
 
 def describe_times(times_ms: npt.NDArray[Any]) -> dict[str, float | int]:
-    """Order statistics and the mean: each quantile is a time that occurred.
-
-    Parameters
-    ----------
-    times_ms : ndarray, [N]
-        In milliseconds, at least one.
-
-    Returns
-    -------
-    dict
-        ``count``; ``best``, ``mean``, ``p50``, ``p99``, ``p999`` and ``max`` (the high-water
-        mark) in milliseconds.
-    """
+    """Order statistics and the mean, in ms: each quantile is a time that occurred."""
     shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
     return {
         "best": float(times_ms.min()),
@@ -201,3 +177,131 @@ def describe_times(times_ms: npt.NDArray[Any]) -> dict[str, float | int]:
         "max": float(times_ms.max()),
         "count": len(times_ms),
     }
+
+
+def format_report(report: Mapping[str, Any]) -> str:
+    """The report of `describe` as text."""
+    parts = [_format_variants(report), *_format_clocks(report)]
+    if report["per"] != "model":
+        parts.append(_format_stages(report))
+    parts += [*_format_layers(report), *_format_operators(report), *_format_cold(report)]
+    for task, variant in _list_variants(report):
+        parts += [f"{task['task']} {variant['variant']}: {why}" for why in variant["left_out"]]
+    if not report["power_measured"]:
+        parts.append(
+            "power cannot be read here: 1 W stands for a busy machine, 0 W for an idle one"
+        )
+    written = f", written to {report['output']}" if "output" in report else ""
+    parts.append(f"took {format_duration(report['seconds'])}{written}")
+    return "\n".join(parts)
+
+
+def _list_variants(report: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    for task in report["tasks"]:
+        for variant in task["variants"]:
+            yield task, variant
+
+
+def _format_variants(report: Mapping[str, Any]) -> str:
+    conditions = list(report["co_runners"])
+    rows: list[list[Cell]] = [
+        [
+            task["task"],
+            variant["variant"],
+            *(_ms(variant["time_ms"][key]) for key in ("p50", "p99", "max")),
+            f"{variant['accuracy']:.3f}",
+            f"{variant['slowest_clocks']:.2f}" if report["clocks"]["kept"] > 1 else None,
+            variant["power_w"],
+            *(_ratio(variant["beside"][name]["ratio"]) for name in conditions),
+        ]
+        for task, variant in _list_variants(report)
+    ]
+    header = ["task", "variant", "p50 ms", "p99 ms", "max ms", "accuracy", "at slowest x", "W"]
+    lines = [format_rows([*header, *(f"beside {name}, p50/p99 x" for name in conditions)], rows)]
+    for task in report["tasks"]:
+        lines += [f"{task['task']}: left out: {why}" for why in task["left_out"].values()]
+    return "\n".join(lines)
+
+
+def _format_clocks(report: Mapping[str, Any]) -> Iterator[str]:
+    clocks = report["clocks"]
+    yield (
+        f"clocks: {clocks['measured']} of {clocks['configurations']} configurations measured, "
+        f"{clocks['kept']} in the tables; times at {clocks['fastest']}"
+    )
+    for what in ("time", "power"):
+        error = clocks[f"{what}_error"]
+        if error is not None:
+            shares = "/".join(f"{100.0 * error[key]:.1f}" for key in ("p50", "p95", "max"))
+            yield f"predicted {what}: off by {shares} % (p50/p95/max of points held out)"
+    if len(report["interference"]) > 1:
+        factors = " ".join(f"{factor:.2f}" for factor in report["interference"])
+        yield f"side by side, 1 to {len(report['interference'])}: {factors}"
+    for name, load in report["co_runners"].items():
+        if load.get("rate") is not None:
+            rate = f"{load['rate']:.3g} {load['unit']}"
+            yield f"beside {name}: {load['count']} co-runners at {rate}"
+
+
+def _format_stages(report: Mapping[str, Any]) -> str:
+    rows: list[list[Cell]] = []
+    for task, variant in _list_variants(report):
+        for name, times in variant["stages"].items():
+            rows.append([task["task"], variant["variant"], name, *_times(times)])
+    return "\n" + format_rows(["task", "variant", "stage", *_COLUMNS.values()], rows) + "\n"
+
+
+def _format_layers(report: Mapping[str, Any]) -> Iterator[str]:
+    for task, variant in _list_variants(report):
+        if variant["layers"] is None:
+            continue
+        layers = variant["layers"]["layers"]
+        longest = sorted(layers, key=lambda layer: -float(layer["share"]))[:LAYERS_SHOWN]
+        rows: list[list[Cell]] = [
+            [layer["name"], layer["operators"], _percent(layer, 1), *_times(layer["time_ms"])]
+            for layer in longest
+        ]
+        yield (
+            f"{task['task']} {variant['variant']}: {len(longest)} of {len(layers)} layers, those "
+            f"that take longest; all layers {_ms(variant['layers']['network_ms']['p50'])} ms"
+        )
+        yield format_rows(["layer", "operators", "share", *_COLUMNS.values()], rows) + "\n"
+
+
+def _format_operators(report: Mapping[str, Any]) -> Iterator[str]:
+    for task, variant in _list_variants(report):
+        if variant["operators"] is None:
+            continue
+        for device in ("cpu", "cuda"):
+            times = [o for o in variant["operators"]["operators"] if o["device"] == device]
+            if times:
+                shown = ", ".join(f"{o['name']} {_percent(o, 0)}" for o in times[:OPERATORS_SHOWN])
+                yield f"{task['task']} {variant['variant']} operators on {device}: {shown}"
+
+
+def _format_cold(report: Mapping[str, Any]) -> Iterator[str]:
+    for task, variant in _list_variants(report):
+        if variant["cold"] is not None:
+            phases = variant["cold"]["phases_ms"]
+            words = ", ".join(
+                f"{name.replace('_', ' ')} {_ms(times['p50'])} (max {_ms(times['max'])})"
+                for name, times in phases.items()
+            )
+            starts = f"{variant['cold']['starts']} cold starts, ms"
+            yield f"{task['task']} {variant['variant']}: {starts}: {words}"
+
+
+def _times(times: Mapping[str, float]) -> list[str]:
+    return [_ms(times[key]) for key in _COLUMNS]
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3f}" if value < 1.0 else f"{value:.2f}"
+
+
+def _ratio(ratio: Mapping[str, float]) -> str:
+    return f"{ratio['p50']:.2f}/{ratio['p99']:.2f}"
+
+
+def _percent(part: Mapping[str, Any], digits: int) -> str:
+    return f"{100.0 * part['share']:.{digits}f} %"

@@ -1,7 +1,7 @@
-"""What `profile` measures, one kind of question after the other.
+"""The measurements of `profile` beyond the clocks, and the traces of all.
 
-Alone at each clock configuration; beside co-runners; layer by layer; with the PyTorch profiler; in
-fresh processes. Whatever is in the journal already is not measured again.
+Beside co-runners; layer by layer; with the PyTorch profiler; in fresh processes. Pieces that are
+in the journal already are not measured again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from jetson_dnn_rt.lab.profile.co_runners import (
     CPU,
     GPU,
     MEMORY,
+    Beside,
     CoRunners,
+    compare_beside,
+    measure_cohort,
     run_cohort,
     run_load,
 )
 from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart, start_cold
-from jetson_dnn_rt.lab.profile.interference import Beside, compare_beside, measure_cohort
+from jetson_dnn_rt.lab.profile.journal import ALONE, list_chunks, pack_run, unpack_run
 from jetson_dnn_rt.lab.profile.profiling import CHUNK, ClockPoint, Key, ProfiledTask, Profiler
-from jetson_dnn_rt.lab.profile.runs import ALONE, list_chunks
 from jetson_dnn_rt.lab.profile.target import COLD, LAYERS, ProfileTarget, TracedRun
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.traces.schema import TracedTask
@@ -52,98 +54,40 @@ PHASES = {
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What was measured beside something.
+    """Measurements beside one kind of co-runner."""
 
-    Attributes
-    ----------
-    name : str
-        ``cpu``, ``memory``, ``gpu``, ``cohort:N``.
-    times_ns : mapping of (str, str) to int64 [S, R]
-        For each task and variant the times of its runs.
-    ratios : mapping of (str, str) to Beside
-        Against alone.
-    load : dict
-        ``count`` of co-runners, and the ``rate`` at which they worked in ``unit``.
-    """
-
-    name: str
-    times_ns: Mapping[Key, Integers]
-    ratios: Mapping[Key, Beside]
-    load: Mapping[str, Any]
+    name: str  # ``cpu``, ``memory``, ``gpu``, ``cohort:N``
+    times_ns: Mapping[Key, Integers]  # [frames, runs]
+    ratios: Mapping[Key, Beside]  # against alone
+    load: Mapping[str, Any]  # ``count`` of co-runners, and the ``rate`` of their work in ``unit``
 
 
 @dataclass(frozen=True, eq=False)
 class LayerTimes:
-    """The layers of a variant.
-
-    Attributes
-    ----------
-    names, operators : tuple of str
-        Of each layer.
-    runs : list of TimedRun
-        Stamps around preprocessing, each layer, and decoding.
-    clocks : str
-        In words.
-    """
+    """The layers of a variant; stamps are around preprocessing, each layer, and decoding."""
 
     names: tuple[str, ...]
     operators: tuple[str, ...]
     runs: list[TimedRun]
-    clocks: str
+    clocks: str  # in words
 
 
 @dataclass
 class Found:
-    """Everything beyond the tables.
+    """All measurements besides the tables; layers, operators and cold where requested."""
 
-    Attributes
-    ----------
-    points : list of ClockPoint
-        As measured, in that order.
-    agreements : dict of (str, str) to Agreement
-        Against the full model.
-    cohort : tuple of float
-        Slow-down with 1, 2, ... tasks side by side.
-    conditions : list of Condition
-        Beside co-runners.
-    layers, operators, cold : dict by (task, variant)
-        Where they were asked for and could be had.
-    left_out : dict of (str, str) to list of str
-        What could not, and why.
-    """
-
-    points: list[ClockPoint] = field(default_factory=list)
-    agreements: dict[Key, Agreement] = field(default_factory=dict)
-    cohort: tuple[float, ...] = (1.0,)
+    points: list[ClockPoint] = field(default_factory=list)  # in the order of measuring
+    agreements: dict[Key, Agreement] = field(default_factory=dict)  # with the full model
+    cohort: tuple[float, ...] = (1.0,)  # slow-down with 1, 2, ... tasks side by side
     conditions: list[Condition] = field(default_factory=list)
     layers: dict[Key, LayerTimes] = field(default_factory=dict)
     operators: dict[Key, dict[str, Any]] = field(default_factory=dict)
     cold: dict[Key, list[ColdStart]] = field(default_factory=dict)
-    left_out: dict[Key, list[str]] = field(default_factory=dict)
+    left_out: dict[Key, list[str]] = field(default_factory=dict)  # what failed, and why
 
 
 class ProfileSession:
-    """Asks the questions of one profile.
-
-    Parameters
-    ----------
-    tasks : sequence of ProfiledTask
-        Loaded.
-    frames : sequence of Frame
-        Real ones.
-    platform : Platform
-        Where it runs.
-    profiler : Profiler
-        Of these tasks, with the journal.
-    clock : Clock
-        Steady clock.
-    threads : int
-        Of one inference.
-    target : ProfileTarget
-        Where files go.
-    progress : callable
-        Told how far it is.
-    """
+    """The measurements of one profile."""
 
     def __init__(
         self,
@@ -162,8 +106,6 @@ class ProfileSession:
         self._profiler, self._journal = profiler, profiler.journal
         self._clock, self._threads = clock, threads
         self._target, self._progress = target, progress
-
-    # -- beside co-runners ---------------------------------------------------------------------
 
     def measure_beside(
         self,
@@ -209,10 +151,8 @@ class ProfileSession:
             self._journal.put(f"cohort|{count}", list(factors))
         self.found.cohort = tuple(factors)
 
-    # -- inside a network ----------------------------------------------------------------------
-
     def measure_layers(self, runs: int) -> None:
-        """Time the layers of all variants that have some."""
+        """Time the layers of all variants that run layer by layer."""
         for key, task in self._list_keys():
             with self._leaving_out(key, "layers"):
                 self.found.layers[key] = self._measure_layers(task, key[1], runs)
@@ -240,14 +180,14 @@ class ProfileSession:
                     count = min(CHUNK, runs - index * CHUNK)
                     self._progress(f"layers of {task.name} {variant}", done, total)
                     rows = run_layers(chain, task.variants, self._frames, count, self._clock)
-                    chunks[index] = [_pack(run) for run in rows]
+                    chunks[index] = list(map(pack_run, rows))
                     self._journal.put(f"{prefix}|{index * CHUNK}", chunks[index])
                     done += count
-        taken = [_unpack(row) for chunk in chunks for row in chunk]
+        taken = [unpack_run(row) for chunk in chunks for row in chunk]
         return LayerTimes(tuple(known["names"]), tuple(known["operators"]), taken, known["clocks"])
 
     def profile_operators(self, runs: int) -> None:
-        """Run the PyTorch profiler over all variants that it sees."""
+        """Run the PyTorch profiler over all variants that it supports."""
         from jetson_dnn_rt.lab.profile.operator_profile import profile_operators
 
         for key, task in self._list_keys():
@@ -267,10 +207,8 @@ class ProfileSession:
                     self._journal.put(piece, known)
                 self.found.operators[key] = known
 
-    # -- fresh processes -----------------------------------------------------------------------
-
     def measure_cold(self, count: int, make_spec: Callable[[ProfiledTask, str], ColdSpec]) -> None:
-        """Start processes for all variants."""
+        """Measure the first frames of fresh processes for all variants."""
         keys = list(self._list_keys())
         for number, (key, task) in enumerate(keys):
             starts = []
@@ -281,15 +219,13 @@ class ProfileSession:
                     done = number * count + start
                     self._progress("cold starts", done, len(keys) * count)
                     cold = start_cold(make_spec(task, key[1]), self._frames)
-                    known = cold.to_json()
+                    known = asdict(cold)
                     self._journal.put(piece, known)
                 starts.append(ColdStart.from_json(known))
             self.found.cold[key] = starts
 
-    # -- for traces ----------------------------------------------------------------------------
-
     def write_traces(self, parameters: Mapping[str, Any]) -> None:
-        """Write a trace for each condition: times of different ones are never mixed."""
+        """Write one trace for each condition, so that their times are never mixed."""
         from jetson_dnn_rt.traces.metadata import describe_run
 
         traced = {task.name: _describe_task(task) for task in self.tasks}
@@ -297,9 +233,9 @@ class ProfileSession:
         def write(
             folder: str, runs: Iterable[TracedRun], interference: str, what: str = "frames"
         ) -> None:
-            told = {**parameters, "interference": interference, "what": what}
+            details = {**parameters, "interference": interference, "what": what}
             metadata = describe_run(
-                "profile", traced, platform=self._platform, parameters={"profile": told}
+                "profile", traced, platform=self._platform, parameters={"profile": details}
             )
             self._target.write_trace(folder, runs, metadata)
 
@@ -313,19 +249,19 @@ class ProfileSession:
             write(COLD, self.list_cold_runs(), ALONE, "first frames of fresh processes")
 
     def list_runs(self, condition: str = ALONE) -> Iterator[TracedRun]:
-        """All frames of a condition, in their order."""
+        """All frames of a condition, in the order of their starts."""
         tasks = {task.name: task for task in self.tasks}
         for chunk in list_chunks(self._journal, condition):
             task = tasks[chunk.key.task]
             runs = [
-                self._trace(task, variant, run, chunk.description)
+                self._trace(task, variant, run, chunk.clocks)
                 for variant, rows in chunk.runs.items()
                 for run in rows
             ]
             yield from sorted(runs, key=lambda traced: traced.run.stamps_ns[0])
 
     def list_layer_runs(self) -> Iterator[TracedRun]:
-        """All frames that were run layer by layer."""
+        """All frames that ran layer by layer."""
         for (task, variant), layers in self.found.layers.items():
             names = ("preprocess", *layers.names, "decode")
             deadline_ns = next(t.deadline_ns for t in self.tasks if t.name == task)
@@ -354,7 +290,7 @@ class ProfileSession:
 
     @contextlib.contextmanager
     def _leaving_out(self, key: Key, what: str) -> Iterator[None]:
-        """What one variant cannot give is said, and the others go on."""
+        """Note what one variant cannot give, and continue with the others."""
         try:
             yield
         except JetsonDnnRtError as error:
@@ -373,13 +309,7 @@ def _describe_task(task: ProfiledTask) -> TracedTask:
 
 
 def check_interference(interference: Sequence[Interference]) -> None:
-    """Refuse what this machine cannot do, before anything is measured.
-
-    Raises
-    ------
-    ConfigurationError
-        When a load on the GPU is asked for, and torch sees none.
-    """
+    """Raise a `ConfigurationError` for a load on the GPU if torch sees none here."""
     if any(kind == GPU for kind, _ in interference):
         try:
             from jetson_dnn_rt.backends.torch import choose_device
@@ -389,11 +319,3 @@ def check_interference(interference: Sequence[Interference]) -> None:
             raise ConfigurationError(f"--interference gpu needs torch: {error}") from error
         if device != "cuda":
             raise ConfigurationError("--interference gpu: torch sees no CUDA device here")
-
-
-def _pack(run: TimedRun) -> list[int]:
-    return [run.sequence, run.stamp_ns, int(run.cold), *run.stamps_ns]
-
-
-def _unpack(row: Sequence[int]) -> TimedRun:
-    return TimedRun(row[0], row[1], bool(row[2]), tuple(row[3:]))

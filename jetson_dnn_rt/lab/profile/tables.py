@@ -1,4 +1,4 @@
-"""From measured clock points to tables: predicted where nothing was measured, then reduced."""
+"""Tables from measured clock points: predicted where nothing was measured, then reduced."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
 )
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.profile.clock_model import PowerModel, TimeModel
-from jetson_dnn_rt.lab.profile.nonnegative import HeldOutError
+from jetson_dnn_rt.lab.profile.clock_model import HeldOutError, PowerModel, TimeModel
 from jetson_dnn_rt.lab.profile.profiling import ClockPoint, Key, ProfiledTask
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
@@ -28,32 +27,13 @@ _WATTS = re.compile(r"(\d+)W")
 
 @dataclass(frozen=True, eq=False)
 class ProfileResult:
-    """Tables, and what they rest on.
-
-    Attributes
-    ----------
-    clocks : ClockTable
-    tables : tuple of TaskTable
-    power_measured : bool
-    time_error, power_error : HeldOutError or None
-        Of the models; None where every configuration of the table was measured. The power's is
-        that of the worst of its models.
-    """
+    """Tables, and the errors of the models behind them."""
 
     clocks: ClockTable
     tables: tuple[TaskTable, ...]
     power_measured: bool
-    time_error: HeldOutError | None = None
-    power_error: HeldOutError | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _AtClocks:
-    """Slow-down, power and idle power at C configurations."""
-
-    clocks: ClockTable
-    slowdown: Mapping[Key, Floats]
-    power_w: Mapping[Key, Floats]
+    time_error: HeldOutError | None = None  # None where every configuration was measured
+    power_error: HeldOutError | None = None  # of the worst of the power models
 
 
 def make_measured_tables(
@@ -62,9 +42,9 @@ def make_measured_tables(
     points: Sequence[ClockPoint],
     agreements: Mapping[Key, Agreement],
 ) -> ProfileResult:
-    """Tables of exactly the configurations that were measured, slow to fast.
+    """Tables of exactly the measured configurations, slow to fast.
 
-    The presets Max-N and Max-Q, where they were not measured, are the fastest and the slowest.
+    Presets Max-N and Max-Q that were not measured are the fastest and the slowest.
     """
     totals = [sum(float(m.sum()) for m in _medians(point).values()) for point in points]
     ordered = [points[i] for i in np.argsort(totals)[::-1]]
@@ -88,8 +68,8 @@ def make_measured_tables(
         key: np.array([point.power_w[key] if measured else UNKNOWN_BUSY_W for point in ordered])
         for key in fastest
     }
-    at = _AtClocks(clocks, slowdown, power_w)
-    return ProfileResult(clocks, _make_tables(tasks, ordered[-1], agreements, at), measured)
+    tables = _make_tables(tasks, ordered[-1], agreements, slowdown, power_w)
+    return ProfileResult(clocks, tables, measured)
 
 
 def make_predicted_tables(
@@ -98,24 +78,24 @@ def make_predicted_tables(
     points: Sequence[ClockPoint],
     agreements: Mapping[Key, Agreement],
 ) -> ProfileResult:
-    """Tables of all of the board's configurations, predicted from some, reduced to the best.
+    """Tables of all the board's configurations, predicted from some, reduced to the best.
 
-    Predictions stand for measured points too: single points are noisier than what all of them
-    say together, and the search for the best would pick the lucky ones.
+    Predictions replace measured points too: single points are noisier than the model of all of
+    them, and the search for the best would pick the lucky ones.
 
     Raises
     ------
     UndeterminedError
-        When the points leave a part of the models open.
+        If the points leave a part of the models open.
     ConfigurationError
-        When the fastest configuration is not among them.
+        If the fastest configuration is not among them.
     """
     space = platform.space
     at_fastest = [point for point in points if point.position == space.fastest]
     if not at_fastest:
         raise ConfigurationError(
-            f"the fastest clocks ({space.describe(space.fastest)}) were not reached: choose the "
-            "power mode without limits (nvpmodel -m 0)"
+            f"the fastest clocks ({space.describe(space.fastest)}) were not reached; fix: choose "
+            "the power mode without limits (nvpmodel -m 0)"
         )
     positions = np.array([point.position for point in points], dtype=np.int64)
     keys = list(points[0].times_ns)
@@ -140,12 +120,11 @@ def make_predicted_tables(
         if measured:
             watts = np.array([point.power_w[key] for point in points])
             busy_w, error = _fit_power(time_model, positions, watts, runs)
-            # Two models with errors of their own; work never takes less than none.
+            # Two models with errors of their own, but a busy board never takes less power.
             power_w[key] = np.maximum(busy_w, idle_w)
             errors.append(error)
     clocks = ClockTable(space, np.arange(len(space)), idle_w, *find_presets(platform))
-    at = _AtClocks(clocks, slowdown, power_w)
-    tables = _make_tables(tasks, at_fastest[0], agreements, at)
+    tables = _make_tables(tasks, at_fastest[0], agreements, slowdown, power_w)
     clocks, reduced = reduce_clocks(clocks, tables)
     worst = max(errors, key=lambda error: error.p95, default=None)
     return ProfileResult(clocks, tuple(reduced), measured, time_model.error, worst)
@@ -154,7 +133,7 @@ def make_predicted_tables(
 def find_presets(platform: Platform) -> tuple[int, int]:
     """Positions of Max-N and Max-Q.
 
-    Where no power mode has these names, that of the most and that of the fewest watts (``15W``,
+    If no power mode has these names, those of the most and the fewest watts (``15W``,
     ``MODE_10W``); on a board without modes the fastest and the slowest configuration.
     """
     space = platform.space
@@ -184,7 +163,8 @@ def _make_tables(
     tasks: Sequence[ProfiledTask],
     fastest: ClockPoint,
     agreements: Mapping[Key, Agreement],
-    at: _AtClocks,
+    slowdown: Mapping[Key, Floats],
+    power_w: Mapping[Key, Floats],
 ) -> tuple[TaskTable, ...]:
     made = []
     for task in tasks:
@@ -196,7 +176,7 @@ def _make_tables(
                 pipeline.spec, pipeline.stages, fastest.times_ns[key], agreement
             )
             profiles[name] = VariantProfile(
-                known.spans, known.times_ns, known.accuracy, at.slowdown[key], at.power_w[key]
+                known.spans, known.times_ns, known.accuracy, slowdown[key], power_w[key]
             )
         made.append(
             make_task_table(
@@ -211,10 +191,10 @@ def _make_tables(
 
 
 def _medians(point: ClockPoint) -> dict[Key, Floats]:
-    """Of each run, [R], at least 1 ns."""
+    """Medians of the runs, [R], at least 1 ns."""
     return {key: np.maximum(np.median(rows, axis=0), 1.0) for key, rows in point.times_ns.items()}
 
 
 def _has_power(points: Sequence[ClockPoint]) -> bool:
-    """At every point, or it is not comparable."""
+    """Whether power is known at every point: else it is not comparable."""
     return all(point.power_w and point.idle_w is not None for point in points)

@@ -1,7 +1,7 @@
-"""Where `profile` leaves what it measured: a file of tables, or a folder with everything.
+"""The output of `profile`: a file of tables, or a folder with everything.
 
-A folder also keeps a journal of what is done, behind which the same command goes on after a crash.
-Traces are written at the end, out of the journal: while frames are timed nothing else runs.
+A folder also keeps a journal, from which the same command continues after a crash. Traces are
+written at the end, from the journal: while frames are timed nothing else runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.profile.journal import FileJournal, Journal, read_settings
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
+from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
@@ -27,58 +27,28 @@ if TYPE_CHECKING:
 
 TABLES, REPORT, JOURNAL, TRACE = "tables.json", "profile.json", "progress.jsonl", "trace"
 OPERATORS, LAYERS, COLD = "operators", "layers", "cold"
+_CLOCK_CHANGES = 1 << 20  # more than a profile has configurations, conditions and cold starts
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A timed frame with all that a trace says of it.
-
-    Attributes
-    ----------
-    task, variant : str
-        Whose it is.
-    stages : tuple of str
-        Names, one for each two stamps of the run.
-    deadline_ns : int
-        Relative.
-    clocks : str
-        In words.
-    run : TimedRun
-        The times.
-    """
+    """A timed frame with everything that its trace holds."""
 
     task: str
     variant: str
-    stages: tuple[str, ...]
-    deadline_ns: int
-    clocks: str
+    stages: tuple[str, ...]  # one for each two stamps of the run
+    deadline_ns: int  # relative
+    clocks: str  # in words
     run: TimedRun
 
 
 class ProfileTarget:
     """The argument of ``--output``.
 
-    Parameters
-    ----------
-    path : Path or None
-        ``NAME.json`` is a file of tables; anything else a folder, which is made; None = nothing
-        is kept.
-    trace_limit_mb : int
-        Of all its traces; 0 = no limit.
-
-    Attributes
-    ----------
-    tables : Path or None
-        The file of tables.
-    folder : Path or None
-        The folder.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no place for it, or nothing to write traces with.
+    ``NAME.json`` is a file of tables; anything else a folder, which is created; None keeps
+    nothing. The limit is that of all traces; 0 = no limit.
     """
 
     def __init__(self, path: Path | None, trace_limit_mb: int = TRACE_LIMIT_MB) -> None:
@@ -103,36 +73,27 @@ class ProfileTarget:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What an earlier start settled; empty before the first."""
+        """Settings of an earlier start; empty before the first."""
         return (self.folder and read_settings(self.folder / JOURNAL)) or {}
 
     def open_journal(self, settings: Mapping[str, Any]) -> Journal:
-        """The journal of the folder, or one in memory.
-
-        Raises
-        ------
-        ConfigurationError
-            When the folder holds a profile that was begun with other settings.
-        """
+        """The journal of the folder, or one in memory; `ConfigurationError` for other settings."""
         if self.folder is None:
             return Journal()
         journal = FileJournal(self.folder / JOURNAL, settings)
         if journal.resumed:
             logger.info(
-                "%s: %d pieces are measured already, it goes on behind them",
-                self.folder, journal.resumed,
-            )  # fmt: skip
+                "%s: %d pieces are measured already, continuing", self.folder, journal.resumed
+            )
         return journal
 
-    def say_how_to_go_on(self, kind: object, error: object, traceback: object) -> None:
-        """On the way out of a profile that does not end as it should; for `ExitStack.push`."""
+    def log_how_to_continue(self, kind: object, error: object, traceback: object) -> None:
+        """Log it if the profile was interrupted; for `ExitStack.push`."""
         if error is not None and self.folder is not None:
-            logger.info(
-                "what is measured is kept in %s: the same command goes on behind it", self.folder
-            )
+            logger.info("measurements are kept in %s: the same command continues", self.folder)
 
     def operator_file(self, task: str, variant: str) -> Path | None:
-        """Where the Chrome trace of a variant's operators goes."""
+        """File for the Chrome trace of a variant's operators."""
         if self.folder is None:
             return None
         (self.folder / OPERATORS).mkdir(exist_ok=True)
@@ -148,28 +109,16 @@ class ProfileTarget:
     def write_trace(
         self, name: str, runs: Iterable[TracedRun], metadata: TraceMetadata
     ) -> Path | None:
-        """Write a trace in place of what is there of that name.
+        """Write a trace of runs, in the order of their starts, replacing an earlier one.
 
-        Parameters
-        ----------
-        name : str
-            Folder in the target; empty = the target itself.
-        runs : iterable of TracedRun
-            In the order of their starts.
-        metadata : TraceMetadata
-            Of the trace.
-
-        Raises
-        ------
-        ModelError
-            When not all could be written.
+        `name` is a folder in the target; empty = the target itself.
         """
         if self.folder is None:
             return None
         from jetson_dnn_rt.traces.writer import TraceWriter
 
-        clocks = _ClockTimes()
         folder = self.folder / name / TRACE
+        clocks = ClockLog(entries=_CLOCK_CHANGES)
         with TraceWriter(
             folder, metadata, clocks=clocks.at, room=self._room, replace=True
         ) as writer:
@@ -179,22 +128,6 @@ class ProfileTarget:
         if writer.lost or writer.error is not None:
             raise ModelError(f"trace {folder}: {writer.lost} jobs are lost ({writer.error})")
         return folder
-
-
-class _ClockTimes:
-    """As `ClockLog`, of times that are already past: nothing may be forgotten."""
-
-    def __init__(self) -> None:
-        self._times: list[int] = []
-        self._words: list[str] = []
-
-    def append(self, time_ns: int, words: str) -> None:
-        if not self._words or self._words[-1] != words:
-            self._words.append(words)
-            self._times.append(time_ns)
-
-    def at(self, time_ns: int) -> str:
-        return self._words[max(0, bisect_right(self._times, time_ns) - 1)]
 
 
 def _make_record(traced: TracedRun, number: int) -> JobRecord:

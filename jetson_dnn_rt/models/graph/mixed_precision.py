@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.models.sources.files import import_onnx
 from jetson_dnn_rt.safety import small_files, yaml_files
 
 if TYPE_CHECKING:
@@ -172,12 +173,7 @@ def _read_list(name: str, values: object) -> frozenset[str]:
 
 
 def _list_operators() -> frozenset[str]:
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"operators are checked with the package onnx ({error}): pip install onnx"
-        ) from error
+    onnx = import_onnx("checking the names of operators")
     schemas: list[Any] = onnx.defs.get_all_schemas()
     return frozenset(str(schema.name) for schema in schemas if schema.domain == "")
 
@@ -213,12 +209,7 @@ def convert_to_fp16(data: bytes, colours: Colours = DEFAULT) -> MixedPrecision:
     Doing it again changes nothing. `ModelError` where it cannot be read,
     `BackendUnavailableError` where the package onnx is missing.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"FP16 is written with the package onnx ({error}): pip install onnx"
-        ) from error
+    onnx = import_onnx("writing FP16")
     try:
         model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data))
     except Exception as error:  # protobuf's DecodeError, and what onnx's own code raises

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
 from jetson_dnn_rt.results import Result
 
 Kind = Literal["detection", "segmentation", "classification"]
-Floats = npt.NDArray[np.float32]
 Outputs = Sequence[npt.NDArray[Any]]
 
 
@@ -26,9 +25,9 @@ Outputs = Sequence[npt.NDArray[Any]]
 class DecoderSettings:
     """Thresholds of a decoder, read for every frame: a node changes them while it runs."""
 
-    confidence: float = 0.3  # smallest score of a box, in [0, 1]
-    nms_iou: float = 0.45  # boxes of one class that overlap more are suppressed, in [0, 1]
-    max_detections: int = 100  # the best boxes of a frame, >= 1
+    confidence: float = TaskConfig.confidence_threshold  # smallest score of a box, in [0, 1]
+    nms_iou: float = TaskConfig.nms_iou_threshold  # boxes that overlap more are suppressed
+    max_detections: int = TaskConfig.max_detections  # the best boxes of a frame, >= 1
     top_k: int = 5  # the best classes of a classification, >= 1
 
     def __setattr__(self, name: str, value: float) -> None:

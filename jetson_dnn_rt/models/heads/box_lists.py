@@ -7,16 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from jetson_dnn_rt.models.heads.base import (
-    DecoderSettings,
-    Floats,
-    Grid,
-    Layout,
-    Match,
-    Outputs,
-)
+from jetson_dnn_rt.models.heads.base import DecoderSettings, Grid, Layout, Match, Outputs
 from jetson_dnn_rt.models.heads.boxes import finish
-from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 from jetson_dnn_rt.results import Detections
 
 

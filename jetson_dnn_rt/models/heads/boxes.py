@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings, Floats
-from jetson_dnn_rt.models.input.preprocessing import Geometry
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry
 from jetson_dnn_rt.results import Detections
 
 Integers = npt.NDArray[np.integer]

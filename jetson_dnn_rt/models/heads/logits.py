@@ -13,15 +13,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.models.heads.base import (
-    DecoderSettings,
-    Floats,
-    Grid,
-    Layout,
-    Match,
-    Outputs,
-)
-from jetson_dnn_rt.models.input.preprocessing import Geometry, imagenet_input
+from jetson_dnn_rt.models.heads.base import DecoderSettings, Grid, Layout, Match, Outputs
+from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, imagenet_input
 from jetson_dnn_rt.results import Classification, Segmentation
 
 

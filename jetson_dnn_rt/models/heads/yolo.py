@@ -16,7 +16,6 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.base import (
     STRIDE_SETS,
     DecoderSettings,
-    Floats,
     Grid,
     Layout,
     Match,
@@ -24,7 +23,7 @@ from jetson_dnn_rt.models.heads.base import (
     count_cells,
 )
 from jetson_dnn_rt.models.heads.boxes import finish, to_corners
-from jetson_dnn_rt.models.input.preprocessing import Geometry, Preprocessing
+from jetson_dnn_rt.models.input.preprocessing import Floats, Geometry, Preprocessing
 from jetson_dnn_rt.results import Detections
 
 

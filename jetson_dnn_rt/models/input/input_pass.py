@@ -113,8 +113,8 @@ def make_reader(encoding: Encoding, geometry: Geometry, color: str) -> PlaneRead
     """Make the reader of an encoding; `color` is the order of the planes, ``bgr`` or ``rgb``."""
     readers: dict[str, Callable[[Encoding, Geometry, str], PlaneReader]] = {
         "packed": _PackedReader,
-        "semi_planar": _SemiPlanarReader,
-        "paired": _PairedReader,
+        "semi_planar": _YuvReader,
+        "paired": _YuvReader,
         "bayer": _BayerReader,
     }
     return readers[encoding.layout](encoding, geometry, color)
@@ -187,66 +187,41 @@ class _PackedReader:
         return [planes[place] for place in self._order]
 
 
-class _YuvMatrix:
-    """Luma and chroma to colours, at the small size."""
+class _YuvReader:
+    """Luma and chroma, resized as two views of the same bytes; the matrix at the small size.
 
-    def __init__(self, geometry: Geometry, color: str) -> None:
+    Semi-planar: Y of all pixels, and below them pairs of U and V of 2x2 pixels. Paired: pixels of
+    two bytes, of which one is Y, and pairs of four bytes, of which two are U and V: every sample
+    is used by one of the views, the lines of the cache are visited by both. Bands of rows that
+    stay in the cache between the two were tried: 541 us instead of 505 from 1280x720 to 416x234.
+    """
+
+    def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
         rows, columns = geometry.resized_height, geometry.resized_width
         self._matrix = YUV_TO_BGR if color == "bgr" else np.ascontiguousarray(YUV_TO_BGR[::-1])
         self._yuv = np.empty((rows, columns, 3), np.uint8)
         self._colours = np.empty((rows, columns, 3), np.uint8)
         self._planes = _make_planes(geometry, 3)
-        self.nbytes = 3 * self._yuv.nbytes
+        height, width = geometry.source_height, geometry.source_width
+        self._luma_rows = height
+        if encoding.layout == "paired":
+            self._chroma_row, self._chroma_shape = 0, (height, width // 2, 4)
+            self._luma = _Resizer((height, width), geometry, 2)
+            self._luma_at, self._u, self._v = encoding.order
+        else:
+            self._chroma_row, self._chroma_shape = height, (height // 2, width // 2, 2)
+            self._luma = _Resizer((height, width), geometry, 1)
+            self._luma_at, (self._u, self._v) = 0, encoding.order
+        self._chroma = _Resizer(self._chroma_shape[:2], geometry, self._chroma_shape[2])
+        self.scratch_bytes = 3 * self._yuv.nbytes + self._luma.nbytes + self._chroma.nbytes
 
-    def convert(self, luma: Image, u: Image, v: Image) -> Sequence[Image]:
-        cv2.merge((luma, u, v), dst=self._yuv)
+    def read(self, image: Image) -> Sequence[Image]:
+        luma = self._luma.read(image[: self._luma_rows])[self._luma_at]
+        chroma = self._chroma.read(image[self._chroma_row :].reshape(self._chroma_shape))
+        cv2.merge((luma, chroma[self._u], chroma[self._v]), dst=self._yuv)
         cv2.transform(self._yuv, self._matrix, dst=self._colours)
         planes: Sequence[Image] = cv2.split(self._colours, self._planes)
         return planes
-
-
-class _SemiPlanarReader:
-    """Y of all pixels, and below them pairs of U and V of 2x2 pixels."""
-
-    def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
-        height, width = geometry.source_height, geometry.source_width
-        self._matrix = _YuvMatrix(geometry, color)
-        self._height = height
-        self._chroma_shape = (height // 2, width // 2, 2)
-        self._luma = _Resizer((height, width), geometry, 1)
-        self._chroma = _Resizer((height // 2, width // 2), geometry, 2)
-        self._order = encoding.order
-        self.scratch_bytes = self._matrix.nbytes + self._luma.nbytes + self._chroma.nbytes
-
-    def read(self, image: Image) -> Sequence[Image]:
-        (luma,) = self._luma.read(image[: self._height])
-        pair = self._chroma.read(image[self._height :].reshape(self._chroma_shape))
-        return self._matrix.convert(luma, pair[self._order[0]], pair[self._order[1]])
-
-
-class _PairedReader:
-    """U and V of two neighbours between their Y.
-
-    Two views of the same bytes are resized: pixels of two bytes, of which one is Y, and pairs of
-    four bytes, of which two are U and V. Every sample is used by one of them, the lines of the
-    cache are visited by both. Bands of rows that stay in the cache between the two were tried:
-    541 us instead of 505 from 1280x720 to 416x234.
-    """
-
-    def __init__(self, encoding: Encoding, geometry: Geometry, color: str) -> None:
-        height, width = geometry.source_height, geometry.source_width
-        self._matrix = _YuvMatrix(geometry, color)
-        self._chroma_shape = (height, width // 2, 4)
-        self._luma = _Resizer((height, width), geometry, 2)
-        self._chroma = _Resizer((height, width // 2), geometry, 4)
-        self._places = encoding.order
-        self.scratch_bytes = self._matrix.nbytes + self._luma.nbytes + self._chroma.nbytes
-
-    def read(self, image: Image) -> Sequence[Image]:
-        luma, u, v = self._places
-        halves = self._luma.read(image)
-        quarters = self._chroma.read(image.reshape(self._chroma_shape))
-        return self._matrix.convert(halves[luma], quarters[u], quarters[v])
 
 
 class _BayerReader:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from jetson_dnn_rt.errors import ModelError
+from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.safety.trust import open_code
 
 if TYPE_CHECKING:
@@ -50,6 +51,16 @@ def read_model_file(path: Path, *, is_code: bool = False) -> bytes:
         raise ModelError(f"model file {path} does not exist") from error
     except (OSError, ValueError) as error:  # ValueError: no name that a file can have
         raise ModelError(f"model file {path} cannot be read: {error}") from error
+
+
+def import_onnx(purpose: str) -> Any:
+    """Import the package onnx; `BackendUnavailableError` names what needs it."""
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"{purpose} needs the package onnx ({error}): pip install onnx"
+        ) from error
 
 
 def hash_bytes(data: bytes) -> str:

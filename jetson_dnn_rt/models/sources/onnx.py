@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.heads.labels import names_of_mapping
 from jetson_dnn_rt.models.model import Opened, SourceOptions, make_probe_input
-from jetson_dnn_rt.models.sources.files import hash_bytes, read_model_file
+from jetson_dnn_rt.models.sources.files import hash_bytes, import_onnx, read_model_file
 from jetson_dnn_rt.models.sources.torch import run_module, run_onnx
 
 if TYPE_CHECKING:
@@ -67,12 +67,7 @@ class OnnxOrigin:
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"an ONNX file needs the package onnx ({error}): pip install onnx"
-        ) from error
+    onnx = import_onnx("an ONNX file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:

@@ -1,4 +1,4 @@
-"""The composed graph inside the calling process, from its start to its end."""
+"""The composed graph in the calling process, from its start to its end."""
 
 from __future__ import annotations
 
@@ -30,37 +30,17 @@ DRAIN_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """A task as it starts.
-
-    Attributes
-    ----------
-    name, kind, model : str
-        The task, ``detection`` or ``segmentation``, and its model's source.
-    labels : tuple of str
-        Names of the classes.
-    deadline_ms, frequency_hz : float
-        Relative deadline and expected rate.
-    variants : tuple of str
-        Those that are ready.
-    variant : str
-        The one that runs first.
-    camera : str
-        The in-process camera it looks at; empty where frames come from a topic.
-    model_hash : str
-        SHA-256 of the model.
-    stages : tuple of str
-        Their names.
-    """
+    """A task as it starts."""
 
     name: str
     kind: Kind
-    model: str
+    model: str  # its source
     labels: tuple[str, ...]
     deadline_ms: float
-    frequency_hz: float
-    variants: tuple[str, ...]
-    variant: str
-    camera: str
+    frequency_hz: float  # expected
+    variants: tuple[str, ...]  # those that are ready
+    variant: str  # the one that runs first
+    camera: str  # of this process; empty where frames come from a topic
     model_hash: str
     stages: tuple[str, ...]
 
@@ -80,34 +60,26 @@ class CameraReport:
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """What is known when everything is active and the first frame is about to come.
-
-    `parameters` are those of every node, as they are now; `clocks_at` says which clock
-    configuration the hardware had at a steady time in ns, also when all has ended.
-    """
+    """The graph when everything is active and the first frame is about to come."""
 
     tasks: dict[str, TaskInfo]
     cameras: dict[str, CameraReport]
     verdict: Verdict
     settings: tuple[Setting, ...]
-    parameters: dict[str, dict[str, Any]]
-    clocks_at: Callable[[int], str]
+    parameters: dict[str, dict[str, Any]]  # of every node, as they are now
+    clocks_at: Callable[[int], str]  # configuration at a steady time in ns, also after the end
 
 
 @dataclass(frozen=True)
 class SessionReport:
-    """What is known at the end.
-
-    `counts` are the executor's figures of each task; every released frame is among its outcomes.
-    `seconds` runs from the first frame's release to the last job's end, without the set-up.
-    """
+    """The graph at its end; every released frame is among the outcomes in `counts`."""
 
     tasks: dict[str, TaskInfo]
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
     verdict: Verdict
     settings: tuple[Setting, ...]
-    seconds: float
+    seconds: float  # from the first frame's release to the last job's end
 
 
 def run_session(
@@ -120,7 +92,7 @@ def run_session(
     on_ready: Callable[[SessionInfo], None] | None = None,
     stop: threading.Event | None = None,
 ) -> SessionReport:
-    """Run the nodes of ``perception`` in this process.
+    """Run the nodes of ``perception`` in this process until every frame is accounted for.
 
     Parameters
     ----------
@@ -138,11 +110,6 @@ def run_session(
         Called when all tasks are active, before the first frame.
     stop : threading.Event, optional
         Set from outside to end early.
-
-    Returns
-    -------
-    SessionReport
-        After every frame is accounted for.
 
     Raises
     ------
@@ -240,11 +207,12 @@ def _run(
             camera.camera.stop()
     for task in node.tasks:
         node.host.disconnect(task)
-    node.host.executor.wait_idle(DRAIN_TIMEOUT_S)
+    executor = node.host.session.executor
+    executor.wait_idle(DRAIN_TIMEOUT_S)
     return SessionReport(
         tasks=info[0].tasks,
         cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
-        counts={task: node.host.executor.snapshot(task) for task in node.tasks},
+        counts={task: executor.snapshot(task) for task in node.tasks},
         verdict=info[0].verdict,
         settings=info[0].settings,
         seconds=(time.monotonic_ns() - begin_ns) / 1e9,
@@ -254,23 +222,22 @@ def _run(
 def _describe(node: PerceptionNode) -> SessionInfo:
     from jetson_dnn_rt.nodes.process.parameters import read_parameters
 
-    assert node.host.session.verdict is not None
+    session = node.host.session
+    assert session.verdict is not None
     tasks = {}
-    for name, task in node.tasks.items():
-        assert task.loaded is not None
-        values = task.parameters
+    for name, task in session.tasks.items():
         tasks[name] = TaskInfo(
             name=name,
-            kind=task.loaded.model.kind,
-            model=values.model,
-            labels=task.labels,
-            deadline_ms=task.deadline_ns / 1e6,
-            frequency_hz=task.frequency_hz,
-            variants=task.loaded.variant_names,
-            variant=task.loaded.choose_variant(values.variant),
-            camera=values.camera,
-            model_hash=task.loaded.model.model_hash,
-            stages=task.loaded.stage_names,
+            kind=task.model.kind,
+            model=task.config.model,
+            labels=task.model.labels,
+            deadline_ms=node.tasks[name].deadline_ns / 1e6,
+            frequency_hz=node.tasks[name].frequency_hz,
+            variants=task.variant_names,
+            variant=task.default,
+            camera=task.config.camera,
+            model_hash=task.model.model_hash,
+            stages=task.stage_names,
         )
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
     nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
@@ -278,12 +245,12 @@ def _describe(node: PerceptionNode) -> SessionInfo:
         nodes[node.coordinator.get_name()] = node.coordinator
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
     # As they are, where a trial has decided.
-    parameters[node.get_name()]["workers"] = node.host.session.split.workers
+    parameters[node.get_name()]["workers"] = session.split.workers
     return SessionInfo(
         tasks,
         cameras,
-        node.host.session.verdict,
-        node.host.executor.realtime.settings,
+        session.verdict,
+        session.executor.realtime.settings,
         parameters,
         node.host.clocks_at,
     )

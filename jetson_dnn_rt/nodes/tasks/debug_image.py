@@ -27,7 +27,7 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 @dataclass(frozen=True)
 class DebugItem:
-    """What is drawn: a frame, its result and a line of text."""
+    """A frame, its result and a line of text, to be drawn."""
 
     frame: Frame
     result: Result
@@ -35,17 +35,7 @@ class DebugItem:
 
 
 class DebugImage:
-    """Draws on a thread of its own at low priority; of what it cannot keep up with the newest.
-
-    Parameters
-    ----------
-    node : Node
-        The task's node.
-    topics : sequence of str
-        Where the picture goes.
-    labels : sequence of str
-        Names of the classes.
-    """
+    """Draws on a thread of its own at low priority; of what it cannot keep up with the newest."""
 
     def __init__(self, node: Node, topics: Sequence[str], labels: Sequence[str]) -> None:
         self._node, self._labels = node, labels

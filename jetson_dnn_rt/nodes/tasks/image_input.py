@@ -1,11 +1,12 @@
-"""One subscription of one image topic, whatever the number of tasks on it."""
+"""Frames for tasks: one stream for all that want it, from a camera or an image topic."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
 from jetson_dnn_rt.cameras.image_messages import decode_image, stamp_to_ns, view_image
@@ -17,8 +18,7 @@ from jetson_dnn_rt.nodes.process.qos import (
     make_qos,
 )
 from jetson_dnn_rt.nodes.tasks.conversion import unusable_frame
-from jetson_dnn_rt.nodes.tasks.fanout import Fanout
-from jetson_dnn_rt.nodes.tasks.stamps import StampClock
+from jetson_dnn_rt.nodes.tasks.streams import StampClock
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -26,44 +26,95 @@ if TYPE_CHECKING:
     from sensor_msgs.msg import CompressedImage, Image
 
 UNREADABLE = "unreadable"
-"""Reason of a frame on which the conversion failed in a way that it does not foresee."""
+"""Reason of a frame whose conversion failed in an unforeseen way."""
+
+
+NOT_ACCEPTED = "the task's listener failed"
+NOT_RELEASED = "the frame could not be released"
+
+
+class FrameListener(Protocol):
+    """A task as a stream sees it. The methods must return at once."""
+
+    def accept(self, frame: Frame, capture_ns: int) -> bool:
+        """Whether the task wants this frame; `capture_ns` is on the steady clock."""
+
+    def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Take note of a frame that cannot be used."""
+
+
+class Fanout:
+    """Listeners of one stream; a frame is released in all of them at one instant.
+
+    `submit` takes the names of the tasks, the frame and its capture time. When `remove` has
+    returned, the listener is not in a call and gets no other one. A listener that raises loses
+    that frame, as a bad one; the others get it.
+    """
+
+    def __init__(self, submit: Callable[[Sequence[str], Frame, int], None]) -> None:
+        self._submit = submit
+        self._lock = threading.Lock()
+        self._listeners: dict[str, FrameListener] = {}
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    def add(self, name: str, listener: FrameListener) -> None:
+        """Add or replace the listener of this name."""
+        with self._lock:
+            self._listeners[name] = listener
+
+    def remove(self, name: str) -> None:
+        """Forget a listener; nothing happens when it is not there."""
+        with self._lock:
+            self._listeners.pop(name, None)
+
+    def deliver(self, frame: Frame, capture_ns: int) -> None:
+        """Give a frame to all."""
+        with self._lock:
+            tasks = []
+            for name, listener in self._listeners.items():
+                try:
+                    if listener.accept(frame, capture_ns):
+                        tasks.append(name)
+                except Exception as error:
+                    FAULTS.note(f"task {name}: listener", error)
+                    self._reject(name, frame, capture_ns, NOT_ACCEPTED)
+            if not tasks:
+                return
+            try:
+                self._submit(tasks, frame, capture_ns)
+            except Exception as error:
+                FAULTS.note("release of a frame", error)
+                for name in tasks:
+                    self._reject(name, frame, capture_ns, NOT_RELEASED)
+
+    def reject(self, frame: Frame, capture_ns: int, reason: str) -> None:
+        """Tell all of a frame that cannot be used."""
+        with self._lock:
+            for name in self._listeners:
+                self._reject(name, frame, capture_ns, reason)
+
+    def _reject(self, name: str, frame: Frame, capture_ns: int, reason: str) -> None:
+        try:
+            self._listeners[name].on_bad_frame(frame, capture_ns, reason)
+        except Exception as error:
+            FAULTS.note(f"task {name}: listener", error)
 
 
 @dataclass(frozen=True)
 class InputKey:
-    """What makes a subscription: tasks that agree in all of it share one.
+    """What makes a subscription: tasks that agree in all of it share one."""
 
-    Attributes
-    ----------
-    topic : str
-        Resolved name of the image topic, without the transport's suffix.
-    transport : str
-        ``raw`` or ``compressed``.
-    qos, depth : str, int
-        Name of the profile and length of the queue.
-    deadline_ms : float
-        Longest time between two images before an event is raised; 0 = none.
-    """
-
-    topic: str
+    topic: str  # resolved, without the transport's suffix
     transport: str = "raw"
     qos: str = "SENSOR_DATA"
     depth: int = 1
-    deadline_ms: float = 0.0
+    deadline_ms: float = 0.0  # longest time between two images before an event; 0 = none
 
 
 class ImageInput:
-    """Subscribes to images and hands them on as frames.
-
-    Parameters
-    ----------
-    node : Node
-        Owns the subscription.
-    key : InputKey
-        What to subscribe to.
-    submit : callable
-        Releases a frame in tasks, see `Fanout`.
-    """
+    """Subscribes to images and hands them on as frames."""
 
     def __init__(
         self, node: Node, key: InputKey, submit: Callable[[Sequence[str], Frame, int], None]

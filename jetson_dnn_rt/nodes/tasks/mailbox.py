@@ -15,18 +15,10 @@ Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """Calls a function for the newest items, on a thread of its own.
+    """Calls `handle` for the newest items, one at a time, on a thread called `name`.
 
-    Parameters
-    ----------
-    name : str
-        Of the thread.
-    handle : callable
-        Called with one item at a time; an exception is counted and costs that item.
-    slots : int
-        Items kept while one is handled; of more the oldest are dropped.
-    nice : int
-        Added to the thread's niceness.
+    An exception is counted and costs that item. While one is handled `slots` are kept; of more the
+    oldest are dropped. `nice` is added to the thread's niceness.
     """
 
     def __init__(

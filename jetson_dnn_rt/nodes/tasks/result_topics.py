@@ -31,15 +31,7 @@ class ResultTopics(Protocol):
 
 
 class DetectionTopics:
-    """``detections``: an empty array too, so that silence always means a fault.
-
-    Parameters
-    ----------
-    node : Node
-        The task's node.
-    qos : QoSProfile
-        Of the topic.
-    """
+    """``detections``: an empty array too, so that silence always means a fault."""
 
     def __init__(self, node: Node, qos: QoSProfile) -> None:
         from vision_msgs.msg import Detection2DArray
@@ -62,15 +54,7 @@ class DetectionTopics:
 
 
 class SegmentationTopics:
-    """``class_mask`` (mono8) and ``color_mask`` (rgb8), at the size of the source image.
-
-    Parameters
-    ----------
-    node : Node
-        The task's node.
-    qos : QoSProfile
-        Of the topics.
-    """
+    """``class_mask`` (mono8) and ``color_mask`` (rgb8), at the size of the source image."""
 
     def __init__(self, node: Node, qos: QoSProfile) -> None:
         from sensor_msgs.msg import Image
@@ -107,15 +91,7 @@ def make_result_topics(kind: str, node: Node, qos: QoSProfile) -> ResultTopics:
 
 
 class LabelTopics:
-    """Latched `LabelInfo`: which name an index has.
-
-    Parameters
-    ----------
-    node : Node
-        The task's node.
-    topics : sequence of str
-        Where it goes.
-    """
+    """Latched `LabelInfo`: which name an index has."""
 
     def __init__(self, node: Node, topics: Sequence[str]) -> None:
         from vision_msgs.msg import LabelInfo

@@ -20,17 +20,16 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     camera_status,
     processing_status,
 )
-from jetson_dnn_rt.nodes.reports.drift_watch import DriftWatch
-from jetson_dnn_rt.nodes.reports.time_profiles import load_time_profiles
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
-from jetson_dnn_rt.nodes.tasks.arrivals import Arrivals
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
 from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
 from jetson_dnn_rt.runtime.session import FINISHED, Session
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.safety.faults import safe_text
@@ -41,16 +40,16 @@ PUBLISHED_NS = "published_ns"
 
 
 class TaskNode(ManagedNode):
-    """A lifecycle node that runs one model; alone with an executor of its own, or composed.
+    """A lifecycle node that runs one model; alone with a session of its own, or composed.
 
     Parameters
     ----------
     name : str
         Of the node.
     task : str
-        Name of the task in the executor; by default the node's.
+        Name of the task in the session; by default the node's.
     host : Host, optional
-        The composed process' executor and streams; without it the node has its own.
+        Of the composed process; without it the node has its own.
     precedence : int
         Among tasks with equal deadlines the one with the least goes first.
     primary : bool
@@ -60,8 +59,6 @@ class TaskNode(ManagedNode):
         Defaults of parameters that differ from those of `TaskConfig`.
     observer : callable, optional
         Sees every job that ends, on the delivery thread.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
     """
 
     def __init__(
@@ -158,12 +155,9 @@ class TaskNode(ManagedNode):
 
     @property
     def frame_size(self) -> tuple[int, int]:
-        """Height and width of the frames that will come, as far as it is known.
+        """Height and width of the frames that will come, as far as they are known.
 
-        Raises
-        ------
-        ConfigurationError
-            When its camera is not in the process, or not configured.
+        ConfigurationError when its camera is not in the process, or not configured.
         """
         values = self.parameters
         if not values.camera:
@@ -206,7 +200,9 @@ class TaskNode(ManagedNode):
         self._debug_image = DebugImage(
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
-        self._reports = TimingReports(self)
+        self._reports = TimingReports(
+            self, self.timing, lambda: self._loaded.variant_names if self._loaded else ()
+        )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
 

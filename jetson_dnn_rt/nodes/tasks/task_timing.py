@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from jetson_dnn_rt.nodes.reports.drift_watch import DriftSnapshot, DriftWatch
+from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftWatch
 from jetson_dnn_rt.runtime.session import FINISHED
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.aged_histogram import HALF_LIFE, AgedHistogram
@@ -23,11 +23,11 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFigures:
-    """Execution times of a variant, or of a task in all its variants.
+    """Execution times of a variant, or of a task in all its variants; NaN = not known.
 
     Count, best, mean and the high-water mark are since the start, the percentiles exponentially
-    aged; milliseconds, NaN where nothing is known. `pwcet_ms` is the bound on the high quantile
-    (`OnlineStatistics.pwcet_ns`), of a single variant only.
+    aged. `pwcet_ms` is the bound on the high quantile (`OnlineStatistics.pwcet_ns`), of a single
+    variant only.
     """
 
     count: int = 0
@@ -42,11 +42,7 @@ class ExecutionFigures:
 
 @dataclass(slots=True)
 class TimingSnapshot:
-    """Figures at one moment, milliseconds, NaN where nothing is known.
-
-    `last_met` is the variant, or the variants joined by ``+``, of the last frame that kept its
-    deadline; `whole` is of all variants together, `drift` how the times compare with the profile.
-    """
+    """Figures at one moment, NaN where nothing is known."""
 
     processing_ms: float = math.nan
     inference_ms: float = math.nan
@@ -55,10 +51,10 @@ class TimingSnapshot:
     consecutive_delay_ms: float = 0.0
     released: int = 0
     misses: int = 0
-    last_met: str = ""
-    whole: ExecutionFigures = field(default_factory=ExecutionFigures)
+    last_met: str = ""  # variants, joined by +, of the last frame that kept its deadline
+    whole: ExecutionFigures = field(default_factory=ExecutionFigures)  # of all variants
     variants: dict[str, ExecutionFigures] = field(default_factory=dict)
-    drift: DriftSnapshot = field(default_factory=DriftSnapshot)
+    drift: DriftSnapshot = field(default_factory=DriftSnapshot)  # from the profile
 
     @property
     def miss_ratio(self) -> float:
@@ -70,16 +66,9 @@ class TaskTiming:
     """Collects from the delivery thread, is read from others.
 
     A *deadline miss* is a frame that got no result in time and was not replaced by a newer one:
-    late, skipped, aborted or failed, but not superseded.
-
-    Parameters
-    ----------
-    exceedance : float
-        Of the bounded quantile.
-    half_life : float
-        Frames after which one counts half in the percentiles.
-    drift : DriftWatch, optional
-        Compares the times with the profile; by default with the first frames.
+    late, skipped, aborted or failed, but not superseded. `exceedance` is that of the bounded
+    quantile; after `half_life` frames one counts half in the percentiles. `drift` compares the
+    times with the profile, by default with the first frames.
     """
 
     def __init__(
@@ -97,20 +86,9 @@ class TaskTiming:
     def observe(self, record: JobRecord, published_ns: int, allowed_ms: float) -> TimingSnapshot:
         """Take one ended job; about five microseconds.
 
-        Parameters
-        ----------
-        record : JobRecord
-            The job.
-        published_ns : int
-            When its result had been published, steady clock.
-        allowed_ms : float
-            Processing time that is not slow; 0 = any.
-
-        Returns
-        -------
-        TimingSnapshot
-            Without `whole`, `variants` and `drift`, which cost more; to be read at once, by the
-            same thread.
+        `published_ns` is when its result had been published, steady clock; a processing time of up
+        to `allowed_ms` is not slow, 0 = any. Returns the figures without `whole`, `variants` and
+        `drift`, which cost more; to be read at once, by the same thread.
         """
         with self._lock:
             now = self._now

@@ -21,7 +21,6 @@ from jetson_dnn_rt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.models.model import Model, Part
-    from jetson_dnn_rt.tvm.database import TuningDatabase
     from jetson_dnn_rt.tvm.export_c.export import Export
     from jetson_dnn_rt.tvm.target import TvmTarget
     from jetson_dnn_rt.variants.library.library import Library
@@ -114,12 +113,20 @@ def execute(args: argparse.Namespace) -> int:
     from jetson_dnn_rt.tvm.export_c.call_graph import measure_steps, write_call_graph
     from jetson_dnn_rt.tvm.export_c.export import ExportOptions, export_c
     from jetson_dnn_rt.tvm.export_c.sources import make_identifier
+    from jetson_dnn_rt.tvm.library import TvmVariant
 
     target, local = _find_target(args.target)
-    library = None if args.engine_cache == NONE else Library(_as_path(args.engine_cache))
+    library = (
+        None
+        if args.engine_cache == NONE
+        else Library(Path(args.engine_cache) if args.engine_cache else None)
+    )
     model = load_model(args.model, weights=args.model_weights, trust=args.trust)
     part = _find_part(model, spec, args.stages, args.stage, library)
-    database = _load_database(model, spec, target, library)
+    database = None
+    if library is not None:
+        variant = TvmVariant(model, spec, threads=1, library=library, target=target)
+        database = variant.load_database()
     name = args.name or make_identifier(part.name)
     options = ExportOptions(name, f"{part.name}, {spec}", args.weights, local)
     export = export_c(part, spec.precision, target, database, options, args.output)
@@ -137,10 +144,6 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_to_json(export, graph, target, spec, part, run_us)))
     return 0
-
-
-def _as_path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _find_target(text: str | None) -> tuple[TvmTarget, bool]:
@@ -171,16 +174,6 @@ def _find_part(
             )
         network.add_decomposed(spec.decomposition, graph)
     return network.pieces(spec.decomposition)[(stage or 1) - 1].part
-
-
-def _load_database(
-    model: Model, spec: VariantSpec, target: TvmTarget, library: Library | None
-) -> TuningDatabase | None:
-    if library is None:
-        return None
-    from jetson_dnn_rt.tvm.library import TvmVariant
-
-    return TvmVariant(model, spec, threads=1, library=library, target=target).load_database()
 
 
 def _warn_untuned(export: Export, part: Part, spec: VariantSpec) -> None:

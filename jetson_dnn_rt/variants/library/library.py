@@ -152,7 +152,8 @@ class Library:
     def _model_folders(self, key: EntryKey) -> list[str]:
         """Folders of the key's model: one, but for two names or two processes at once."""
         start = key.model_hash[:12]
-        return [name for name in self._names() if _MODEL.fullmatch(name) and _ends(name, start)]
+        names = filter(_MODEL.fullmatch, self._names())
+        return [name for name in names if name == start or name.endswith(f"-{start}")]
 
     def _read(self, path: Path, parts: tuple[str, ...]) -> Entry:
         for attempt in range(_ATTEMPTS):
@@ -436,10 +437,6 @@ class Library:
 
 def _tell(error: Exception) -> str:
     return make_printable((isinstance(error, OSError) and error.strerror) or str(error))
-
-
-def _ends(name: str, start_of_hash: str) -> bool:
-    return name == start_of_hash or name.endswith(f"-{start_of_hash}")
 
 
 def _name_model(header: Header) -> str:

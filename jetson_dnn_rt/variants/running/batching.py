@@ -31,7 +31,6 @@ from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.machine import device_of
 from jetson_dnn_rt.variants.running.batch_runs import BatchRuns
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
-from jetson_dnn_rt.variants.running.network import Piece
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
@@ -43,7 +42,7 @@ MAX_BATCH = 8
 MAX_SHARE = 0.8
 """A batch may take this share at most of what its frames take one by one. To look for batches at
 every boundary costs some percent of a worker, and frames wait longer beside a batch than beside a
-single run: `bench batching --max-share 9` shows what less is worth."""
+single run: `python -m benchmarks batching --max-share 9` shows what less is worth."""
 
 TOLERANCE = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
 """Largest difference of an output, as a share of its largest value, or of 1 where that is less."""
@@ -153,7 +152,10 @@ class BatchGroup:
         runs: int,
         room_bytes: int | None,
     ) -> None:
-        layouts = [[_layout(segment.piece) for segment in p.segments] for p in pipelines]
+        pieces = [[segment.piece for segment in p.segments] for p in pipelines]
+        layouts = [
+            [(p.first, p.span, p.inputs, p.outputs, p.results) for p in own] for own in pieces
+        ]
         if any(layout != layouts[0] for layout in layouts):
             refusal = "the tasks cut the network at different places, or run it in other pieces"
             self.reports.append(BatchReport(name, len(pipelines), refusal))
@@ -248,7 +250,9 @@ class _Trial:
             expected.append([np.array(output) for output in outputs])
         works = self._preprocess_all(frames)
         try:
-            self._run_batch(works)
+            for stage in _network(self._pipelines[0]):
+                assert stage.run_batch is not None
+                stage.run_batch(works)
         except JetsonDnnRtError:
             raise
         except Exception as error:  # libraries raise their own
@@ -304,11 +308,6 @@ class _Trial:
                     break
         return times_ns[_COLD_RUNS:], singles_ns[_COLD_RUNS:]
 
-    def _run_batch(self, works: Sequence[Work]) -> None:
-        for stage in _network(self._pipelines[0]):
-            assert stage.run_batch is not None
-            stage.run_batch(works)
-
     def _preprocess(self, pipeline: Pipeline, frame: Frame) -> Work:
         work = Work(frame)
         pipeline.processor.preprocess(work)
@@ -316,11 +315,6 @@ class _Trial:
 
     def _preprocess_all(self, frames: Sequence[Frame]) -> list[Work]:
         return [self._preprocess(p, f) for p, f in zip(self._pipelines, frames, strict=True)]
-
-
-def _layout(piece: Piece) -> tuple[object, ...]:
-    """What two tasks' pieces must have in common."""
-    return (piece.first, piece.span, piece.inputs, piece.outputs, piece.results)
 
 
 def _network(pipeline: Pipeline) -> tuple[Stage, ...]:

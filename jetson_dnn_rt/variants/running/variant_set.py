@@ -51,7 +51,7 @@ STAGE_NS = 2_000_000
 long a job that just started blocks a more urgent one."""
 MAX_AUTOMATIC_STAGES = 8
 
-# The fastest on a CPU first, as `jetson-dnn-rt bench backends` has them on two x86 cores.
+# The fastest on a CPU first, as `python -m benchmarks backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
 # Of these only torch uses a GPU. TensorRT and TVM are never taken unasked: their builds take long.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")
@@ -70,18 +70,11 @@ def choose_default(model: Model) -> VariantSpec:
     """
     if isinstance(model.origin, NullOrigin):
         return VariantSpec(FULL, "null")
-    for backend in _PREFERENCE_CUDA if _has_cuda() else _PREFERENCE:
+    has_cuda = is_installed("torch") and device_of("torch") == "cuda"
+    for backend in _PREFERENCE_CUDA if has_cuda else _PREFERENCE:
         if is_installed(backend):
             return VariantSpec(FULL, backend)
     raise BackendUnavailableError(f"no back end is installed: pip install {_PREFERENCE[0]}")
-
-
-def _has_cuda() -> bool:
-    if not is_installed("torch"):
-        return False
-    from jetson_dnn_rt.backends.torch import choose_device
-
-    return choose_device() == "cuda"
 
 
 class VariantSet:
@@ -320,7 +313,14 @@ class VariantSet:
         self._check_measurement(spec)
         device = device_of(spec.backend)
         before = used_bytes(device)
-        segments = self._make_segments(spec)
+        segments = choose_cover(
+            self._network,
+            spec.decomposition,
+            self._make_factory(spec),
+            # torch runs operator by operator, whatever the cuts: stages cost it little.
+            finest=self._finest or spec.backend == "torch",
+            runs=self._runs.get(str(spec), 0),
+        )
         try:
             if self._shared is None:
                 image = segments[0].runner.allocate_input()
@@ -395,16 +395,6 @@ class VariantSet:
             return runner
 
         return make
-
-    def _make_segments(self, spec: VariantSpec) -> list[Segment]:
-        return choose_cover(
-            self._network,
-            spec.decomposition,
-            self._make_factory(spec),
-            # torch runs operator by operator, whatever the cuts: stages cost it little.
-            finest=self._finest or spec.backend == "torch",
-            runs=self._runs.get(str(spec), 0),
-        )
 
     def _count_stages(self, specs: Sequence[VariantSpec]) -> int:
         if isinstance(self.model.origin, NullOrigin):

@@ -1,4 +1,4 @@
-"""`compress` as scripts see it: the JSON, the files, and what is said of bad arguments."""
+"""`compress` as scripts see it: the JSON, the files, and the errors of bad arguments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import safetensors.numpy
 
 from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.lab.compress.compression import load_reduced
 from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -61,7 +61,7 @@ def test_a_builtin_model_becomes_smaller(
     }
 
 
-def test_the_builtin_scenes_stand_in_for_missing_frames_and_that_is_said(
+def test_the_builtin_scenes_replace_missing_frames_with_a_warning(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ends early, with a model that is not there."""

@@ -14,8 +14,12 @@ import torch
 from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.lab.compress.checkpoints import load_checkpoint, save_checkpoint
-from jetson_dnn_rt.lab.compress.recovery import RecoverySettings, recover
+from jetson_dnn_rt.lab.compress.recovery import (
+    RecoverySettings,
+    load_checkpoint,
+    recover,
+    save_checkpoint,
+)
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.measuring.sample_frames import count_held_out
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.arrivals import (
+from jetson_dnn_rt.lab.evaluate.streams import (
     LONGEST_PAUSE_NS,
     find_period_ns,
     plan_arrivals,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bags import TOPIC, make_image, write_bag
+from fleet_work import make_spec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,17 +21,16 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.chunk import (
     TAIL_SAMPLES,
     ChunkRequest,
-    TaskSpec,
     VariantChunk,
     digest_result,
     digest_results,
     merge_variants,
-    name_stream,
     release,
     run_chunk,
     run_frame,
 )
-from jetson_dnn_rt.lab.evaluate.plan import OpenTask, fix_task
+from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec, fix_task
+from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.traces.histogram import histogram_of
@@ -42,7 +42,7 @@ KEY = ("detector", "full@null")
 
 @pytest.fixture
 def task() -> TaskSpec:
-    return fix_task(TaskSpec("detector", "null:0.01", (), 40 * MS, 33 * MS)).spec
+    return fix_task(make_spec("null:0.01")).spec
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_stage_that_raises_fails_its_frame_only(task: TaskSpec) -> None:
 
 def test_results_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
     """A real network on pictures that differ: the same bits, however the bag is cut."""
-    spec = fix_task(TaskSpec("detector", "builtin:detector", (), 40 * MS, 33 * MS)).spec
+    spec = fix_task(make_spec("builtin:detector")).spec
     generator = np.random.default_rng(1)
     messages = []
     for place in range(9):
@@ -121,7 +121,7 @@ def test_results_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
             run_chunk(ChunkRequest(bag, TOPIC, first, count, (spec,), warm_up=2))
             for first, count in chunks
         ]
-        (variant,) = spec.variants
+        (variant,) = spec.config.variants
         return merge_variants([r.variants["detector", variant] for r in results]).digests
 
     try:
@@ -186,6 +186,6 @@ def test_stages_and_failures_are_merged() -> None:
 
 
 def test_requests_travel_between_processes() -> None:
-    task = TaskSpec("detector", "builtin:detector", ("full@torch-fp32",), 40_000_000, 33_000_000)
+    task = make_spec("builtin:detector", "full@torch-fp32")
     request = ChunkRequest("/bags/a", "/image_raw", 0, 100, (task,))
     assert pickle.loads(pickle.dumps(request)) == request

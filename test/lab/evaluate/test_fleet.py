@@ -16,17 +16,17 @@ from fleet_work import (
     die_once_then_look,
     lack_the_model,
     look_at_frames,
+    make_spec,
     see_less,
     stumble,
 )
 
-from benchmarks.bag_writer import read_frames
-from benchmarks.bag_writer import write_bag as write_video_bag
+from benchmarks.replay.bag import read_frames
+from benchmarks.replay.bag import write_bag as write_video_bag
 from jetson_dnn_rt.errors import ConfigurationError, ModelError, SourceError
 from jetson_dnn_rt.lab.evaluate.chunk import (
     ChunkRequest,
     ChunkResult,
-    TaskSpec,
     digest_results,
     merge_variants,
     release,
@@ -122,16 +122,8 @@ def test_detections_of_a_cluster_that_loses_a_worker_are_those_of_one_process(
     video = shared_data / "video" / "dashcam_white_right.mp4"
     path = tmp_path / "drive"
     write_video_bag(path, read_frames(video, 40, 270), compression="file")
-    task = fix_task(
-        TaskSpec(
-            "detector",
-            "builtin:detector",
-            ("full@torch-fp32",),
-            40_000_000,
-            40_000_000,
-            {"confidence_threshold": 0.1},
-        )
-    ).spec
+    spec = make_spec("builtin:detector", "full@torch-fp32", confidence_threshold=0.1)
+    task = fix_task(spec).spec
     requests = [ChunkRequest(str(path), "", first, 8, (task,), 2) for first in range(0, 40, 8)]
     try:
         alone = list(evaluate_chunks(requests, run_chunk))

@@ -1,8 +1,10 @@
-"""The models of time and power on boards of which the truth is known everywhere."""
+"""The models of time and power on boards whose truth is known everywhere."""
 
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +13,21 @@ import pytest
 from synthetic_boards import SyntheticBoard
 from sysfs_trees import TREES, Tree, write_tree
 
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.profile.clock_model import (
     MAX_POINTS,
     ClockColumns,
     PowerModel,
     TimeModel,
+    UndeterminedError,
     choose_points,
+    fit,
 )
-from jetson_dnn_rt.lab.profile.nonnegative import UndeterminedError
 from jetson_dnn_rt.platforms.boards import agx_orin_space, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
+
+pytest.importorskip("scipy")
 
 MAKERS = {"tx2": tx2_space, "xavier": xavier_space, "orin": agx_orin_space}
 BOARDS = pytest.mark.parametrize("board", MAKERS)
@@ -44,9 +50,6 @@ def fit_time(board: SyntheticBoard, positions: npt.NDArray[np.int64]) -> TimeMod
 def errors(found: npt.NDArray[np.float64], true: npt.NDArray[np.float64]) -> tuple[float, ...]:
     share = np.abs(found / true - 1.0)
     return float(np.median(share)), float(np.quantile(share, 0.95)), float(share.max())
-
-
-# -- time --------------------------------------------------------------------------------------
 
 
 @BOARDS
@@ -95,18 +98,17 @@ def test_the_memory_term_is_a_table_and_no_law() -> None:
     truth = SyntheticBoard(space_of("tx2"), emc_slowness=(1.4, 1.4, 1.0, 1.0), seed=2)
     model = fit_time(truth, points_of("tx2"))
     np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
-    # The memory's part of stage 0 with everything else at its fastest.
-    last = len(truth.space) - 1
-    fast, slow = model.times_ns(np.array([last, last - 2]))[:, 0]
+    # The memory part of stage 0 with everything else at its fastest.
+    fast, slow = model.times_ns()[[-1, -3], 0]
     expected = 1.0 + 0.4 * truth.mixes[0, 3]
     assert slow / fast == pytest.approx(expected, rel=1e-4)
 
 
-def test_big_cores_may_be_faster_than_little_ones_at_the_same_clock() -> None:
-    for speed in (0.7, 2.0):
-        truth = SyntheticBoard(space_of("tx2"), big_core_speed=speed, seed=4)
-        model = fit_time(truth, points_of("tx2"))
-        np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
+@pytest.mark.parametrize("speed", [0.7, 2.0])
+def test_big_cores_may_be_faster_than_little_ones_at_the_same_clock(speed: float) -> None:
+    truth = SyntheticBoard(space_of("tx2"), big_core_speed=speed, seed=4)
+    model = fit_time(truth, points_of("tx2"))
+    np.testing.assert_allclose(model.times_ns(), truth.times_ns(), rtol=1e-4)
 
 
 @BOARDS
@@ -144,9 +146,6 @@ def test_a_gpu_that_is_off_runs_no_stage_that_needs_it() -> None:
         TimeModel.fit(space, np.arange(len(space)), np.ones((len(space), 1)))
 
 
-# -- power -------------------------------------------------------------------------------------
-
-
 @BOARDS
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> None:
@@ -161,11 +160,10 @@ def test_power_is_predicted_within_what_is_stated(board: str, noise: float) -> N
         assert share.max() <= 1.0
     model = PowerModel.fit(time_model.columns, positions, power, activity)
     p50, p95, _ = errors(model.power_w(), truth.power_w())
-    # The voltage's floor is no part of the model: some error is left, and is stated.
+    # The floor of the voltage is not in the model: some error remains, and is stated.
     assert p95 < 0.08
     assert p50 <= 1.35 * model.error.p50
     assert p95 <= 1.5 * model.error.p95
-    np.testing.assert_allclose(model.power_w(positions), model.power_w()[positions], rtol=1e-12)
 
 
 def test_power_that_nothing_explains_has_a_large_error() -> None:
@@ -181,7 +179,7 @@ def test_power_that_nothing_explains_has_a_large_error() -> None:
 def test_every_board_is_determined_by_the_points_chosen(
     tree: Tree, switch_cores: bool, tmp_path: Path
 ) -> None:
-    """With cores that stay on, terms of the power are the same: nobody has to tell them apart."""
+    """With cores that stay on, some power terms are the same and need not be told apart."""
     write_tree(tmp_path, tree)
     with detect(tmp_path, state_dir=tmp_path / "state", switch_cores=switch_cores) as platform:
         space = platform.space
@@ -195,9 +193,6 @@ def test_every_board_is_determined_by_the_points_chosen(
     model = PowerModel.fit(time_model.columns, positions, power, activity)
     assert errors(model.power_w(), truth.power_w())[1] <= 1.5 * model.error.p95 < 0.18
     PowerModel.fit(time_model.columns, positions, power)  # nothing runs
-
-
-# -- which points ------------------------------------------------------------------------------
 
 
 @BOARDS
@@ -226,9 +221,6 @@ def test_a_small_space_is_measured_whole() -> None:
     assert choose_points(ClockSpace([])).tolist() == [0]
 
 
-# -- what is refused ---------------------------------------------------------------------------
-
-
 def test_too_few_points_are_refused() -> None:
     space = space_of("tx2")
     positions = choose_points(space, 6)
@@ -236,30 +228,39 @@ def test_too_few_points_are_refused() -> None:
         TimeModel.fit(space, positions, np.ones((6, 2)))
 
 
-def test_a_memory_clock_that_was_not_measured_is_named() -> None:
-    space = space_of("tx2")
-    digits = space.option_indices[points_of("tx2"), 3]
-    without = points_of("tx2")[digits != 2]
-    times = SyntheticBoard(space).times_ns(without)
-    with pytest.raises(UndeterminedError, match=r"memory below 1331\.2 MHz"):
-        TimeModel.fit(space, without, times)
-
-
-def test_a_memory_clock_that_was_measured_once_is_named() -> None:
-    space = space_of("tx2")
+def without_a_memory_clock() -> npt.NDArray[np.int64]:
     positions = points_of("tx2")
-    slow = np.flatnonzero(space.option_indices[positions, 3] == 0)
-    positions = np.delete(positions, slow[1:])
-    times = SyntheticBoard(space).times_ns(positions)
-    with pytest.raises(UndeterminedError, match=r"one measured point alone .* memory below 800"):
-        TimeModel.fit(space, positions, times)
+    return positions[space_of("tx2").option_indices[positions, 3] != 2]
 
 
-def test_a_gpu_clock_that_never_changed_is_named() -> None:
-    space = space_of("xavier")
-    rng = np.random.default_rng(0)
-    positions = rng.permutation(len(space) // 14)[:40] * 14 + 13
-    with pytest.raises(UndeterminedError, match="GPU"):
+def with_a_memory_clock_measured_once() -> npt.NDArray[np.int64]:
+    positions = points_of("tx2")
+    slow = np.flatnonzero(space_of("tx2").option_indices[positions, 3] == 0)
+    return np.delete(positions, slow[1:])
+
+
+def with_one_gpu_clock() -> npt.NDArray[np.int64]:
+    count = len(space_of("xavier")) // 14
+    return np.random.default_rng(0).permutation(count)[:40] * 14 + 13
+
+
+@pytest.mark.parametrize(
+    ("board", "choose", "named"),
+    [
+        ("tx2", without_a_memory_clock, r"memory below 1331\.2 MHz"),
+        (
+            "tx2",
+            with_a_memory_clock_measured_once,
+            r"one measured point alone .* memory below 800",
+        ),
+        ("xavier", with_one_gpu_clock, "GPU"),
+    ],
+)
+def test_a_clock_that_was_not_measured_is_named(
+    board: str, choose: Callable[[], npt.NDArray[np.int64]], named: str
+) -> None:
+    space, positions = space_of(board), choose()
+    with pytest.raises(UndeterminedError, match=named):
         TimeModel.fit(space, positions, SyntheticBoard(space).times_ns(positions))
 
 
@@ -277,3 +278,48 @@ def test_what_cannot_be_measurements_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=text):
         TimeModel.fit(space_of("xavier"), np.array(positions), np.array(times))
+
+
+def test_an_exact_law_is_found_without_error() -> None:
+    rng = np.random.default_rng(1)
+    columns = 1.0 + rng.random((12, 3))
+    truth = np.array([[3e6, 0.0], [0.0, 2e5], [1e6, 4e5]])
+    found, error = fit(columns, "abc", columns @ truth, "x")
+    np.testing.assert_allclose(found, truth, atol=1e-3)
+    assert error.points == 12
+    assert error.max < 1e-9
+    assert str(error) == "0.0/0.0/0.0 % (p50/p95/max of 12 points, each held out once)"
+
+
+def test_a_point_is_predicted_by_the_others_alone() -> None:
+    columns = np.column_stack([np.ones(6), np.arange(6.0)])
+    values = columns @ np.array([[10.0], [1.0]])
+    values[3] = 26.0  # twice what the line says there
+    _, error = fit(columns, ["a", "b"], values, "x")
+    others = np.delete(np.arange(6), 3)
+    line, *_ = np.linalg.lstsq(
+        columns[others] / values[others], np.ones((5, 1)), rcond=None
+    )  # relative errors
+    assert error.max == pytest.approx(1.0 - float(columns[3] @ line[:, 0]) / 26.0)
+    assert error.p50 < error.p95 == error.max == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([[1, 0], [1, 1]], "2 measured points do not determine x: it has 2 unknowns"),
+        ([[1, 1], [1, 1], [1, 1]], "do not distinguish a and b"),
+        ([[1, 0], [1, 0], [1, 0]], "do not distinguish b"),
+        ([[1, 0], [1, 0], [1, 1]], "one measured point alone determines b of x"),
+    ],
+)
+def test_what_is_left_open_is_refused_by_name(rows: list[list[int]], text: str) -> None:
+    with pytest.raises(UndeterminedError, match=text) as caught:
+        fit(np.array(rows, np.float64), ["a", "b"], np.ones((len(rows), 1)), "x")
+    assert "--clocks sample" in str(caught.value)
+
+
+def test_without_scipy_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(ConfigurationError, match=r"scipy, which is missing; fix: apt install"):
+        fit(np.ones((3, 1)), ["a"], np.ones((3, 1)), "x")

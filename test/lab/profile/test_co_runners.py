@@ -1,33 +1,44 @@
-"""Co-runners: that they are there, that they work, that an end of theirs does not go unnoticed."""
+"""Co-runners: loads and cohorts that run, that end, and the slow-down that they cause."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.profile.co_runners import count_processes, run_cohort, run_load
+from jetson_dnn_rt.lab.profile.co_runners import (
+    COLD_RUNS,
+    compare_beside,
+    count_processes,
+    measure_cohort,
+    run_cohort,
+    run_load,
+)
 from jetson_dnn_rt.tasks import Work
 
 FRAMES = [Frame(np.zeros((4, 4, 3), np.uint8), "bgr8", 0, i) for i in range(3)]
+BUSY = {"cpu": "while True: pass", "memory": "load_process memory"}
 
 
 def children(words: str) -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if words in " ".join(p.cmdline())]
 
 
-def test_memory_is_copied_and_said_how_much() -> None:
+def test_memory_is_copied_and_the_rate_reported() -> None:
     with run_load("memory", count=1) as load:
-        (process,) = children("load_process memory")
-        # Blocks that no cache holds, touched before the load counts as there.
+        (process,) = children(BUSY["memory"])
+        # Blocks that no cache holds, touched before the load counts as running.
         assert process.memory_info().rss > 2 * (64 << 20)
         load.check()
     assert children("load_process") == []
@@ -36,20 +47,31 @@ def test_memory_is_copied_and_said_how_much() -> None:
     assert load.rate >= 0.0
 
 
-def test_a_load_that_was_killed_makes_the_measurement_void() -> None:
-    for kind in ("memory", "cpu"):
-        with run_load(kind, count=1) as load:
+def test_a_cpu_load_ends_with_its_context() -> None:
+    with run_load("cpu", count=2):
+        busy = children(BUSY["cpu"])
+        assert len(busy) == 2
+        assert all(p.status() in (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING) for p in busy)
+    assert children(BUSY["cpu"]) == []
+    with pytest.raises(KeyError), run_load("cpu", count=1):
+        raise KeyError
+    assert children(BUSY["cpu"]) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "cpu"])
+def test_a_killed_load_voids_the_measurement(kind: str) -> None:
+    with run_load(kind, count=1) as load:
+        load.check()
+        # Not the only child: libraries that earlier tests used start helpers of their own.
+        (process,) = load._processes
+        process.kill()
+        process.wait(timeout=30)
+        with pytest.raises(ModelError, match=r"1 of 1 co-runners .* exit code -9"):
             load.check()
-            # Not the only child: libraries that earlier tests used start helpers of their own.
-            (process,) = load._processes
-            process.kill()
-            process.wait(timeout=30)
-            with pytest.raises(ModelError, match=r"1 of 1 co-runners .* exit code -9"):
-                load.check()
-        assert load.rate is None
+    assert load.rate is None
 
 
-def test_without_a_gpu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(ConfigurationError, match="no CUDA device"), run_load("gpu"):
         pytest.fail("there is a load")
@@ -67,7 +89,7 @@ def test_matrices_are_multiplied_on_the_gpu() -> None:
     assert load.rate > 0.0
 
 
-def test_one_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(ModelError, match="did not start, exit code 1"), run_load("memory"):
         pytest.fail("there is a load")
@@ -79,11 +101,13 @@ def test_the_task_keeps_a_core_from_the_memory_load(monkeypatch: pytest.MonkeyPa
     assert count_processes("memory", 8) == 1
 
 
-def test_a_load_ends_with_whoever_started_it() -> None:
+@pytest.mark.parametrize("kind", ["memory", "cpu"])
+def test_a_load_ends_with_the_process_that_started_it(kind: str) -> None:
+    """Killed without a chance to clean up, it leaves no busy process behind."""
     code = (
         "import os\n"
         "from jetson_dnn_rt.lab.profile.co_runners import run_load\n"
-        "with run_load('memory', count=1) as load:\n"
+        f"with run_load({kind!r}, count=1) as load:\n"
         "    print(load._processes[0].pid, flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
@@ -93,10 +117,8 @@ def test_a_load_ends_with_whoever_started_it() -> None:
     pid = int(done.stdout.splitlines()[0])
     left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
     _, alive = psutil.wait_procs(left, timeout=10)
+    # Where nobody reaps orphans, a dead one stays listed.
     assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
-
-
-# -- the cohort --------------------------------------------------------------------------------
 
 
 def test_the_cohort_runs_on_until_the_end() -> None:
@@ -115,10 +137,10 @@ def test_the_cohort_runs_on_until_the_end() -> None:
     assert (load.kind, load.count, load.unit) == ("cohort:3", 2, "frames/s")
     assert load.rate is not None
     assert load.rate > 0.0
-    assert len(seen) == count  # nobody goes on
+    assert len(seen) == count  # all have stopped
 
 
-def test_one_of_the_cohort_that_fails_is_said() -> None:
+def test_a_failure_in_the_cohort_is_an_error() -> None:
     failed, go = threading.Event(), threading.Event()
 
     def run(work: Work) -> None:
@@ -136,10 +158,101 @@ def test_one_of_the_cohort_that_fails_is_said() -> None:
             load.check()
 
 
-def test_one_that_fails_at_once_begins_nothing() -> None:
+def test_a_failure_in_the_first_frame_starts_nothing() -> None:
     def fail(work: Work) -> None:
         raise RuntimeError("no memory")
 
     pipelines = [SimpleNamespace(run=lambda work: None), SimpleNamespace(run=fail)]
     with pytest.raises(ModelError, match="no memory"), run_cohort(pipelines, FRAMES):  # type: ignore[arg-type]
         pytest.fail("it goes on")
+
+
+class World:
+    """A frame takes 100 ns, and 50 more for every other pipeline in the same group.
+
+    The clock of a thread advances by the times of its own frames, so that all is deterministic.
+    """
+
+    def __init__(self) -> None:
+        self.present = threading.local()
+        self.running: set[int] = set()
+        self.sequences: list[int] = []
+
+    def now_ns(self) -> int:
+        return getattr(self.present, "now_ns", 0)
+
+    def pipeline(self, number: int, fails_after: int = 10**9) -> SimpleNamespace:
+        count = itertools.count()
+
+        def run(work: Work) -> None:
+            self.running.add(number)
+            if next(count) >= fails_after:
+                raise RuntimeError("no memory")
+            self.sequences.append(work.frame.sequence)
+            self.present.now_ns = self.now_ns() + 100 + 50 * (len(self.running) - 1)
+
+        return SimpleNamespace(run=run)
+
+
+def test_factors_are_of_the_median_beside_over_the_median_alone() -> None:
+    # Once a pipeline has run it counts as running, so the factors are known in advance.
+    world = World()
+    pipelines: Any = [world.pipeline(n) for n in range(3)]
+    steps: list[tuple[str, int, int]] = []
+    factors = measure_cohort(pipelines, FRAMES, 5, world, lambda *step: steps.append(step))
+    # Alone: 100, 150, 200 (the others had run before). Beside: 200 each.
+    assert factors == (1.0, pytest.approx((2.0 + 4 / 3) / 2), pytest.approx((2 + 4 / 3 + 1) / 3))
+    assert steps == [("cohort", 1, 3), ("cohort", 2, 3)]
+    assert set(world.sequences) == {0, 1, 2}
+
+
+def test_all_go_on_until_the_last_is_done() -> None:
+    """The second one's frames wait for more frames of the first than are timed."""
+    runs = 4
+    alone = COLD_RUNS + runs
+    ran, enough = [0, 0], threading.Event()
+
+    def run_first(work: Work) -> None:
+        ran[0] += 1
+        if ran[0] > alone + COLD_RUNS + 2 * runs:
+            enough.set()
+
+    def run_second(work: Work) -> None:
+        ran[1] += 1
+        if ran[1] > alone + COLD_RUNS:
+            assert enough.wait(timeout=30)
+
+    pipelines: Any = [SimpleNamespace(run=run_first), SimpleNamespace(run=run_second)]
+    measure_cohort(pipelines, FRAMES, runs, SteadyClock())
+    assert enough.is_set()
+
+
+def test_nobody_is_faster_beside_others() -> None:
+    world = World()
+
+    def accelerating() -> Any:
+        left = itertools.count(1000, -10)
+
+        def run(work: Work) -> None:
+            world.present.now_ns = world.now_ns() + next(left)
+
+        return SimpleNamespace(run=run)
+
+    factors = measure_cohort([accelerating(), accelerating()], FRAMES, 3, world)
+    assert factors == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("fails_after", [0, COLD_RUNS + 1, 2 * COLD_RUNS + 8])
+def test_a_failure_ends_all(fails_after: int) -> None:
+    world = World()
+    pipelines: Any = [world.pipeline(0), world.pipeline(1, fails_after)]
+    with pytest.raises(ModelError, match="fails beside others: no memory"):
+        measure_cohort(pipelines, FRAMES, 6, world)
+
+
+def test_beside_a_load_is_a_ratio_of_quantiles() -> None:
+    alone = {"a": np.array([[1, 1], [2, 2], [1, 9]]), "b": np.array([[1]])}
+    beside = compare_beside(alone, {"a": np.array([[4, 4], [30, 30]])})
+    assert set(beside) == {"a"}
+    assert beside["a"].p50 == pytest.approx(8 / 4)
+    assert beside["a"].p99 == pytest.approx(60 / 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_a_fresh_process_says_when_it_was_where() -> None:
     phases = cold.phases_ms
     parts = ("imports", "model", "variant", "first_frame")
     assert sum(phases[name] for name in parts) <= phases["until_first_result"]
-    assert ColdStart.from_json(json.loads(json.dumps(cold.to_json()))) == cold
+    assert ColdStart.from_json(json.loads(json.dumps(asdict(cold)))) == cold
 
 
 def test_a_process_that_fails_says_why() -> None:

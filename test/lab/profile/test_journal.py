@@ -1,4 +1,4 @@
-"""A measurement that is broken off and taken up again."""
+"""A measurement that is interrupted and continued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.profile.journal import FileJournal, Journal
+from jetson_dnn_rt.lab.profile.journal import (
+    ALONE,
+    Chunk,
+    ChunkKey,
+    FileJournal,
+    Journal,
+    list_chunks,
+    load_chunk,
+)
+from jetson_dnn_rt.variants.measuring.timing import TimedRun
 
 SETTINGS = {"runs": 100, "models": {"detector": "abc"}, "clocks": "current"}
 
@@ -105,13 +114,26 @@ def test_another_file_is_not_written_over(path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot write"):
         FileJournal(tmp_path / "none" / "progress.jsonl", SETTINGS)
 
 
-def test_in_memory_it_is_the_same_without_a_file() -> None:
+def test_in_memory_it_works_without_a_file() -> None:
     with Journal() as journal:
         journal.put("a", 1)
         assert (journal.get("a"), journal.get("b"), journal.resumed) == (1, None, 0)
         assert list(journal.items()) == [("a", 1)]
+
+
+def test_chunks_come_back_as_they_were() -> None:
+    journal = Journal()
+    runs = {"a": [TimedRun(3, 99, True, (1, 2, 5)), TimedRun(4, 100, False, (7, 9, 20))]}
+    key = ChunkKey("cohort:3", "current", "t", 50)
+    chunk = Chunk(key, "gpu 1300 MHz", runs)
+    chunk.put(journal)
+    assert load_chunk(journal, key) == chunk
+    assert load_chunk(journal, ChunkKey(ALONE, "current", "t", 50)) is None
+    assert list(list_chunks(journal, "cohort:3")) == [chunk]
+    assert list(list_chunks(journal, "cohort")) == []
+    assert runs["a"][1].times_ns == (2, 11)

@@ -257,8 +257,8 @@ def test_finest_stages_are_measured_one_by_one(
         (["--variants", "full@null,full@null"], "a name is there twice"),
         (["--deadline", "other=3"], "--deadline other: the tasks are"),
         (["--output", "/none/tables.json"], "there is no folder for it"),
-        (["--clocks", "sample"], "its clocks are fixed; leave them with --clocks current"),
-        (["--clocks", "MAXN"], "its clocks are fixed; leave them with --clocks current"),
+        (["--clocks", "sample"], "its clocks are fixed; fix: leave them with --clocks current"),
+        (["--clocks", "MAXN"], "its clocks are fixed; fix: leave them with --clocks current"),
         (["--engine-cache", "/proc/cpuinfo"], "is not a folder"),
     ],
 )
@@ -322,6 +322,6 @@ def test_bad_arguments_are_exit_code_2(
     ],
 )
 def test_a_task_is_named_after_its_model(model: str, task: str) -> None:
-    from jetson_dnn_rt.lab.profile.command import _name_tasks
+    from jetson_dnn_rt.lab.profile.run import name_tasks
 
-    assert _name_tasks([model]) == {task: model.removeprefix("rear=")}
+    assert name_tasks([model]) == {task: model.removeprefix("rear=")}

@@ -97,7 +97,7 @@ def test_a_folder_holds_tables_report_and_a_trace_for_each_condition(
     assert cold.times_ns[0] / 1e6 == pytest.approx(first["max"])
 
 
-def test_killed_in_the_middle_the_same_command_goes_on(
+def test_after_a_kill_the_same_command_continues(
     tmp_path: Path,
     frames: str,
     capsys: pytest.CaptureFixture[str],
@@ -108,7 +108,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     code = (
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
-        "from jetson_dnn_rt.lab.profile import journal, profiling\n"
+        "from jetson_dnn_rt.lab.profile import profiling\n"
         "from jetson_dnn_rt.platforms.platform import FixedPlatform\n"
         "import jetson_dnn_rt.platforms.detect as detect\n"
         "detect.detect = lambda **options: FixedPlatform()\n"
@@ -143,7 +143,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     assert (np.diff(sample.release_ns) > 0).all()
 
 
-def test_interrupted_it_says_how_to_go_on(
+def test_an_interrupted_profile_logs_how_to_continue(
     tmp_path: Path,
     frames: str,
     capsys: pytest.CaptureFixture[str],
@@ -158,7 +158,7 @@ def test_interrupted_it_says_how_to_go_on(
     with caplog.at_level(logging.INFO):
         code, _, _ = run(capsys, "--model", SCRIPTED, "--frames", frames, "--output", str(output))
     assert code == main.INTERRUPTED
-    assert f"kept in {output}: the same command goes on behind it" in caplog.text
+    assert f"kept in {output}: the same command continues" in caplog.text
 
 
 def test_what_is_finished_is_not_measured_again_and_more_can_be_asked(

@@ -1,7 +1,8 @@
-"""Profiles of a board of which the truth is known, from measuring to tables."""
+"""Profiles of a board whose truth is known, from measuring to tables, with interruptions."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ from sysfs_trees import TREES, FakeKernel, Tree, read_all, write_tree
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.lab.profile.clock_model import choose_points
-from jetson_dnn_rt.lab.profile.nonnegative import UndeterminedError
+from jetson_dnn_rt.lab.profile.clock_model import UndeterminedError, choose_points
+from jetson_dnn_rt.lab.profile.journal import ALONE, FileJournal, Journal, list_chunks
 from jetson_dnn_rt.lab.profile.profiling import ProfiledTask, Profiler
 from jetson_dnn_rt.lab.profile.tables import (
     find_presets,
@@ -28,10 +29,11 @@ from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.tasks import Stage
+from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 KEY = ("t", "full@null")
-FRAMES = [Frame(np.full((8, 8, 3), 50 * i, np.uint8), "bgr8", 0, i) for i in range(3)]
+FRAMES = [Frame(np.full((8, 8, 3), 50 * i, np.uint8), "bgr8", 7 * i, i) for i in range(3)]
 
 Make = Callable[..., tuple[FakeBoard, list[ProfiledTask], Profiler]]
 
@@ -55,9 +57,6 @@ def make() -> Iterator[Make]:
     yield build
     for variants in opened:
         variants.close()
-
-
-# -- measuring ---------------------------------------------------------------------------------
 
 
 def test_present_clocks_are_measured_and_not_touched(make: Make) -> None:
@@ -94,7 +93,7 @@ def test_what_the_board_gives_instead_is_measured_as_that_once(
     with caplog.at_level(logging.WARNING):
         points = profiler.measure_points([11_759, 17, 20], 2)
     assert [point.position for point in points] == [11_759, 18]
-    assert f"asked for {board.space.describe(17)}, the board gave" in caplog.text
+    assert f"requested {board.space.describe(17)}, the board set" in caplog.text
 
 
 def test_readings_of_power_are_averaged(make: Make) -> None:
@@ -152,9 +151,6 @@ def test_nothing_to_profile_is_refused(make: Make) -> None:
             Profiler(*given, board, board)  # type: ignore[arg-type]
 
 
-# -- tables of what was measured ---------------------------------------------------------------
-
-
 def test_tables_of_measured_points_are_those_points_slow_to_fast(make: Make) -> None:
     board, tasks, profiler = make(tx2_space())
     max_n, max_q = find_presets(board)
@@ -186,9 +182,6 @@ def test_fixed_clocks_give_a_table_of_one(make: Make) -> None:
     assert not result.power_measured
     assert result.tables[0].power_w.tolist() == [[[1.0]] * 3]
     assert result.clocks.idle_w.tolist() == [0.0]
-
-
-# -- tables of what was predicted --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("space", [tx2_space(), xavier_space(masks=False)], ids=["tx2", "xavier"])
@@ -269,9 +262,6 @@ def test_a_board_without_modes_has_its_ends_as_presets() -> None:
     assert find_presets(board) == (space.fastest, space.slowest)
 
 
-# -- boards as their kernels show them ---------------------------------------------------------
-
-
 class JumpingClock:
     """Time passes by itself, a little, and whoever waits is there at once."""
 
@@ -315,3 +305,100 @@ def test_a_recorded_board_is_set_measured_and_left_as_it_was(tree: Tree, tmp_pat
 def read_limits(root: Path) -> dict[str, str]:
     """All files but those that say where between its limits a clock happens to be."""
     return {name: text for name, text in read_all(root).items() if "cur_freq" not in name}
+
+
+class InterruptedProfileError(Exception):
+    pass
+
+
+class FragileJournal(FileJournal):
+    """The process dies after so many pieces."""
+
+    left = 10**9
+
+    def put(self, name: str, value: object) -> None:
+        if self.left == 0:
+            raise InterruptedProfileError
+        self.left -= 1
+        super().put(name, value)
+
+
+@pytest.mark.parametrize("pieces", range(1, 9))
+def test_interrupted_anywhere_it_ends_with_the_same_result(
+    pieces: int, make: Make, tmp_path: Path
+) -> None:
+    board, tasks, _ = make(tx2_space())
+    # Agreement, 3 + 2 chunks, 2 points, and 3 chunks beside a load.
+    path = tmp_path / "progress.jsonl"
+    steps: list[tuple[int, int]] = []
+
+    def profile(journal: Journal) -> tuple[list[np.ndarray], list[dict]]:
+        steps.clear()
+
+        def progress(phase: str, done: int, total: int) -> None:
+            if phase.startswith("measuring"):
+                steps.append((done, total))
+
+        profiler = Profiler(tasks, FRAMES, board, board, progress, journal)  # type: ignore[arg-type]
+        profiler.compare()
+        points = profiler.measure_points([11_759, 17], 120, 60)
+        beside = profiler.measure_times(101, "cpu")
+        times = [point.times_ns[KEY] for point in points] + [beside[KEY]]
+        return times, [dict(point.power_w) for point in points]
+
+    journal = FragileJournal(path, {"runs": 120})
+    journal.left = pieces
+    with pytest.raises(InterruptedProfileError):
+        profile(journal)
+    journal.close()
+    spent = len(board.applied)
+    with FileJournal(path, {"runs": 120}) as journal:
+        assert journal.resumed == pieces
+        times, power = profile(journal)
+        again = dict(journal.items())
+    assert [len(rows) for rows in times] == [120, 60, 101]
+    for rows, position in zip(times, [11_759, 17], strict=False):
+        expected = [round(v) for v in np.array([1e6, 4e6, 2e6]) * board.slowdown[position]]
+        assert (rows == expected).all()
+    assert [watts[KEY] for watts in power] == pytest.approx(board.power_now[[11_759, 17]].tolist())
+    # Clocks of finished points are not touched again.
+    assert len(board.applied) - spent == 2 - (pieces >= 5) - (pieces >= 8)
+    # Progress counts the rest only, so that its estimate of the time left holds.
+    assert all(done <= total for done, total in steps)
+    with FileJournal(path, {"runs": 120}) as journal:
+        assert profile(journal)[0][2].tolist() == times[2].tolist()
+        assert steps == []
+        assert dict(journal.items()) == again
+
+
+def test_cold_runs_and_frames_are_in_the_journal(make: Make) -> None:
+    _, _, profiler = make(tx2_space())
+    profiler.measure_points(None, 60)
+    chunks = list(list_chunks(profiler.journal, ALONE))
+    assert [chunk.key.first for chunk in chunks] == [0, 50]
+    for chunk, count in zip(chunks, (50, 10), strict=True):
+        runs = chunk.runs["full@null"]
+        assert [run.cold for run in runs] == [True] * DISCARDED_RUNS + [False] * count
+        assert "MHz" in chunk.clocks
+    # All frames come in turn, the second chunk goes on with the next one.
+    sequences = [run.sequence for run in chunks[1].runs["full@null"]]
+    assert sequences[:4] == [2, 0, 1, 2]
+    assert {run.stamp_ns for run in chunks[0].runs["full@null"]} == {0, 7, 14}
+    stamps = [run.stamps_ns for chunk in chunks for run in chunk.runs["full@null"]]
+    assert all(a[-1] <= b[0] for a, b in itertools.pairwise(stamps))
+
+
+def test_frames_whose_condition_did_not_hold_are_dropped(
+    make: Make,
+) -> None:
+    calls = iter([None, InterruptedProfileError()])
+
+    def check() -> None:
+        error = next(calls)
+        if error is not None:
+            raise error
+
+    _, _, profiler = make(tx2_space())
+    with pytest.raises(InterruptedProfileError):
+        profiler.measure_times(150, "memory", check=check)
+    assert [chunk.key.first for chunk in list_chunks(profiler.journal, "memory")] == [0]

@@ -204,13 +204,7 @@ def test_what_did_not_run_is_like_what_did(tmp_path: Path) -> None:
     assert task.noise == pytest.approx(np.array(expected))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "is no job trace"),
-        (None, "No such file"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [(b"", "is no job trace"), (None, "No such file")])
 def test_an_unusable_trace(tmp_path: Path, data: bytes | None, message: str) -> None:
     path = tmp_path / "jobs-0000.parquet"
     if data is not None:
