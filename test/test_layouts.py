@@ -18,11 +18,11 @@ TASKS = ("detector", "segmenter")
 def list_known_topics() -> set[str]:
     """Topics of numbers that the nodes of perception.launch.py publish."""
     pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
-    from jetson_dnn_rt.nodes.coordinator.coordinator_topics import OF_ALL
-    from jetson_dnn_rt.nodes.reports.timing_topics import DEBUG_TOPICS
+    from jetson_dnn_rt.nodes.coordinator.coordinator_node import COHORT_TOPICS
+    from jetson_dnn_rt.nodes.reports.timing_reports import DEBUG_TOPICS
 
     own = {f"/{task}/debug/{name}" for task in TASKS for name in DEBUG_TOPICS}
-    return own | {f"/coordinator/debug/{name}" for name in OF_ALL}
+    return own | {f"/coordinator/debug/{name}" for name in COHORT_TOPICS}
 
 
 def read_curves() -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
+from jetson_dnn_rt.cli.library import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_count, parse_positive
 from jetson_dnn_rt.cli.progress import PhaseProgress, format_duration
 from jetson_dnn_rt.cli.text import format_rows
@@ -33,7 +33,7 @@ from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder
+    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder
 
 HELP = "build and measure the variants of a parameter file beforehand"
 DEFAULT_RUNS = 100
@@ -47,52 +47,24 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add(
-        "--params",
-        type=Path,
-        action="append",
-        metavar="FILE",
-        required=True,
-        help="ROS parameter file; may be repeated, later ones win",
-    )
-    add(
-        "--namespace",
-        default="",
-        metavar="NAMESPACE",
-        help="of the nodes (default: that of perception in the file)",
-    )
-    add(
-        "--task",
-        action="append",
-        default=[],
-        metavar="TASK",
-        help="only this task of the file; may be repeated",
-    )
+    text = "ROS parameter file; may be repeated, later ones win"
+    add("--params", type=Path, action="append", metavar="FILE", required=True, help=text)
+    text = "of the nodes (default: that of perception in the file)"
+    add("--namespace", default="", metavar="NAMESPACE", help=text)
+    text = "only this task of the file; may be repeated"
+    add("--task", action="append", default=[], metavar="TASK", help=text)
     add(
         "--frames",
         metavar="SOURCE",
         help="frames to fit and to compare with: video:PATH, bag:PATH, images:DIR or "
         "synthetic[:SEED] (default: build_frames of the task, else synthetic)",
     )
-    add(
-        "--recover-steps",
-        type=_parse_steps,
-        default=0,
-        metavar="N",
-        help="train decomposed networks so many steps towards the full one (default 0)",
-    )
-    add(
-        "--runs",
-        type=parse_count,
-        default=DEFAULT_RUNS,
-        metavar="N",
-        help=f"timed runs of each variant (default {DEFAULT_RUNS})",
-    )
-    add(
-        "--engine-cache",
-        metavar="DIR",
-        help="the library (default: engine_cache of the task, else ~/.cache/jetson_dnn_rt)",
-    )
+    text = "train decomposed networks so many steps towards the full one (default 0)"
+    add("--recover-steps", type=_parse_steps, default=0, metavar="N", help=text)
+    text = f"timed runs of each variant (default {DEFAULT_RUNS})"
+    add("--runs", type=parse_count, default=DEFAULT_RUNS, metavar="N", help=text)
+    text = "the library (default: engine_cache of the task, else ~/.cache/jetson_dnn_rt)"
+    add("--engine-cache", metavar="DIR", help=text)
     add(
         "--batch",
         type=parse_count,
@@ -100,61 +72,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="build engines for batches of up to N frames too (default: as many as tasks that are "
         "built for may run as one batch)",
     )
-    add(
-        "--tvm-trials",
-        type=parse_count,
-        metavar="N",
-        help="candidates to measure of each kernel of TVM (default: tvm_trials of the task)",
-    )
-    add(
-        "--tvm-minutes",
-        type=parse_positive,
-        metavar="MIN",
-        help="after which tuning of one variant ends (default: tvm_minutes of the task)",
-    )
-    add(
-        "--tvm-rpc",
-        metavar="HOST:PORT",
-        help="board that kernels are tuned for and measured on (default: tvm_rpc of the task)",
-    )
-    add(
-        "--no-tuning",
-        action="store_true",
-        help="compile kernels of TVM that are tuned, and tune none",
-    )
+    text = "candidates to measure of each kernel of TVM (default: tvm_trials of the task)"
+    add("--tvm-trials", type=parse_count, metavar="N", help=text)
+    text = "after which tuning of one variant ends (default: tvm_minutes of the task)"
+    add("--tvm-minutes", type=parse_positive, metavar="MIN", help=text)
+    text = "board that kernels are tuned for and measured on (default: tvm_rpc of the task)"
+    add("--tvm-rpc", metavar="HOST:PORT", help=text)
+    text = "compile kernels of TVM that are tuned, and tune none"
+    add("--no-tuning", action="store_true", help=text)
     add("--again", action="store_true", help="measure what is there already, too")
     add("--json", action="store_true", help="one JSON object as the last line")
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Build what is missing and say what there is.
+    """Build what is missing and report what there is.
 
-    Raises
-    ------
-    ConfigurationError
-        When the file, a task or the library cannot be used.
+    Raises `ConfigurationError` when the file, a task or the library cannot be used.
     """
     begin_s = time.monotonic()
     jobs = _plan(args)
     with PhaseProgress() as progress:
         reports = [report for job in jobs for report in job.failures]
-        numbers = iter(range(1, 1 + sum(len(job.missing) for job in jobs)))
         total = sum(len(job.missing) for job in jobs)
+        numbers = iter(range(1, 1 + total))
         for job in jobs:
             reports += _build(job, progress, numbers, total)
     seconds = time.monotonic() - begin_s
     references = [r for job in jobs for r in reports if job.is_reference(r)]
     listed = [r for r in reports if r not in references]
-    table = _format(listed, references, jobs, seconds)
+    libraries = list(dict.fromkeys(str(j.builder.library.root) for j in jobs if j.builder))
+    table = _format(listed, references, libraries, seconds)
     print(table, file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps(_to_dict(listed, references, jobs, seconds)))
+        result = {
+            "libraries": libraries,
+            "variants": [_report_to_dict(report) for report in listed],
+            "references": [_report_to_dict(report) for report in references],
+            "seconds": seconds,
+        }
+        print(json.dumps(result))
     return 1 if any(report.state == "failed" for report in listed) else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A task of the file: what is to be built for it, or why nothing can be."""
+    """A task of the file: what is to be built for it, or why nothing can be built."""
 
     task: str
     builder: TaskBuilder | None
@@ -162,7 +124,7 @@ class _Job:
     failures: tuple[BuildReport, ...] = ()
 
     def is_reference(self, report: BuildReport) -> bool:
-        """Whether a variant was measured only to compare others with it."""
+        """Whether a variant was measured only for comparison with others."""
         if self.builder is None or report.task != self.task:
             return False
         return report.variant in map(str, self.builder.plan.references)
@@ -175,7 +137,7 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
         raise ConfigurationError(
             f"there is no task {', '.join(unknown)} in {file.path}, but {', '.join(file.tasks)}"
         )
-    # Everything that is wrong with the file is said before the first model is loaded.
+    # Errors of the file are reported before the first model is loaded.
     parameters = {}
     for task in args.task or file.tasks:
         values = read_task(file, task)
@@ -195,7 +157,7 @@ def _plan(args: argparse.Namespace) -> list[_Job]:
 
 
 def _batch_key(values: TaskConfig) -> tuple[object, ...]:
-    """What tasks that may run as one batch have in common, as far as their parameters go."""
+    """The parameters that tasks must have in common to run as one batch."""
     return (
         values.batch, values.model, values.weights, values.head, values.input_size,
         tuple(values.preprocessing().items()), values.variants, values.stages,
@@ -220,7 +182,7 @@ def _plan_task(
         open_model,
         tuning_options,
     )
-    from jetson_dnn_rt.variants.building import BuildReport, TaskBuilder, TaskPlan
+    from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
     from jetson_dnn_rt.variants.running.variant_set import choose_default
 
     library = open_library(values.engine_cache)
@@ -228,7 +190,7 @@ def _plan_task(
         raise ConfigurationError(f"{task}: engine_cache is none: there is nowhere to keep it")
     library.check_writable()
     process = file.read(PerceptionNodeConfig, PERCEPTION)
-    # The split of the cores is tried when the process starts: until then one worker has them all.
+    # The split of the cores is chosen when the process starts: until then one worker has them all.
     workers = 1 if wants_trial(process.threads, [values]) else process.workers
     settings = DecoderSettings()
     apply_thresholds(settings, values)
@@ -244,7 +206,15 @@ def _plan_task(
             batch if values.batch == "auto" else 1,
             tuning_options(values, tunes=not args.no_tuning),
         )
-        builder = TaskBuilder(plan, library, _read_settings(args, values), SteadyClock())
+        frames = args.frames or values.build_frames
+        options = BuildSettings(
+            frames=frames or "synthetic",
+            runs=args.runs,
+            recover_steps=args.recover_steps,
+            any_frames=not frames,
+            again=args.again,
+        )
+        builder = TaskBuilder(plan, library, options, SteadyClock())
     except ConfigurationError:
         raise
     except JetsonDnnRtError as error:
@@ -255,19 +225,6 @@ def _plan_task(
         )
         return _Job(task, None, failures=failures)
     return _Job(task, builder, builder.list_missing())
-
-
-def _read_settings(args: argparse.Namespace, values: TaskConfig) -> BuildSettings:
-    from jetson_dnn_rt.variants.building import BuildSettings
-
-    frames = args.frames or values.build_frames
-    return BuildSettings(
-        frames=frames or "synthetic",
-        runs=args.runs,
-        recover_steps=args.recover_steps,
-        any_frames=not frames,
-        again=args.again,
-    )
 
 
 def _build(
@@ -291,40 +248,19 @@ def _build(
 def _format(
     listed: Sequence[BuildReport],
     references: Sequence[BuildReport],
-    jobs: Sequence[_Job],
+    libraries: Sequence[str],
     seconds: float,
 ) -> str:
     rows = []
-    for report in (*listed, *references):
+    reports = [*listed, *references]
+    for report in reports:
         state = report.state if report in listed else f"{report.state} (to compare with)"
         rows.append([report.task, report.variant, state, *format_figures(report.measurement)])
     lines = [format_rows(["task", "variant", "state", *COLUMNS], rows)]
-    lines += [
-        f"{report.task} {report.variant}: {report.state}: {report.reason}"
-        for report in (*listed, *references)
-        if report.reason
-    ]
-    built = sum(report.fresh for report in (*listed, *references))
-    lines.append(f"built {built} in {format_duration(seconds)}; {', '.join(_libraries(jobs))}")
+    lines += [f"{r.task} {r.variant}: {r.state}: {r.reason}" for r in reports if r.reason]
+    built = sum(report.fresh for report in reports)
+    lines.append(f"built {built} in {format_duration(seconds)}; {', '.join(libraries)}")
     return "\n".join(lines)
-
-
-def _libraries(jobs: Sequence[_Job]) -> list[str]:
-    return list(dict.fromkeys(str(job.builder.library.root) for job in jobs if job.builder))
-
-
-def _to_dict(
-    listed: Sequence[BuildReport],
-    references: Sequence[BuildReport],
-    jobs: Sequence[_Job],
-    seconds: float,
-) -> dict[str, Any]:
-    return {
-        "libraries": _libraries(jobs),
-        "variants": [_report_to_dict(report) for report in listed],
-        "references": [_report_to_dict(report) for report in references],
-        "seconds": seconds,
-    }
 
 
 def _report_to_dict(report: BuildReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `jetson-dnn-rt doctor` looks at: each function looks at one thing and changes nothing.
+"""Checks of `jetson-dnn-rt doctor`: each function inspects one thing and changes nothing.
 
 Functions that read the system take its root folder: a made-up tree can stand for a machine.
 """
@@ -17,6 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jetson_dnn_rt.backends.base import BackendInfo
+from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda import owners as cuda
+from jetson_dnn_rt.backends.cuda.device import choose_memory
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
+from jetson_dnn_rt.backends.cuda.input import load_kernel
+from jetson_dnn_rt.backends.tensorrt import api as tensorrt_api
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.cli.environment import (
     PROFILE,
@@ -24,7 +30,7 @@ from jetson_dnn_rt.cli.environment import (
     find_shared_file,
     profile_variable,
 )
-from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, PlatformError
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.runtime.sharing.core_split import list_splits
@@ -60,30 +66,23 @@ fifo = attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(51
 print(json.dumps({"sched_fifo": fifo, "mlockall": attempt(lock)}))
 """
 
+_RIGHTS_FIXES = {
+    "sched_fifo": "'@GROUP - rtprio 90' in /etc/security/limits.d/realtime.conf and log in "
+    "again; docker: --cap-add SYS_NICE",
+    "mlockall": "'@GROUP - memlock unlimited' in /etc/security/limits.d/realtime.conf and log "
+    "in again; docker: --ulimit memlock=-1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found.
-
-    Attributes
-    ----------
-    name : str
-        Of the thing.
-    ok : bool
-        Whether it is there, or as it should be.
-    detail : str
-        Version, place, figure, or what is wrong.
-    fix : str
-        What to do, in one line; empty where nothing is to be done.
-    required : bool
-        Whether ``jetson-dnn-rt run`` needs it.
-    """
+    """A thing, whether it is there or as it should be, and what was found."""
 
     name: str
     ok: bool
-    detail: str
-    fix: str = ""
-    required: bool = False
+    detail: str  # version, place, figure, or what is wrong
+    fix: str = ""  # in one line; empty where nothing is to be done
+    required: bool = False  # by ``jetson-dnn-rt run``
 
 
 def check_python() -> Check:
@@ -116,28 +115,22 @@ def check_module(name: str, fix: str, *, required: bool) -> Check:
 
 
 def check_threads(environment: Mapping[str, str], cores: int = 0) -> Check:
-    """How the cores are shared, and what makes OpenMP's threads share them badly.
+    """How the cores are shared, and OpenMP settings that share them badly.
 
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Of the process.
-    cores : int
-        0 = those that this process may run on.
+    `cores` = 0 stands for those that this process may run on.
     """
     cores = cores or count_cores()
-    splits = ", ".join(map(str, list_splits(cores, cores)))
-    lacks = [
+    harmful = [
         f"{name}={environment[name]} {what}"
         for name, (fine, what) in _OPENMP.items()
         if name in environment and environment[name].lower() not in fine
     ]
-    if lacks:
-        fix = "unset " + " ".join(lack.partition("=")[0] for lack in lacks)
-        return Check("threads", False, "; ".join(lacks), fix)
+    if harmful:
+        fix = "unset " + " ".join(text.partition("=")[0] for text in harmful)
+        return Check("threads", False, "; ".join(harmful), fix)
     detail = (
         f"{cores} core(s): 1 x {cores} (workers x threads) by default; with a task for each core "
-        f"threads: auto tries {splits}"
+        f"threads: auto tries {', '.join(map(str, list_splits(cores, cores)))}"
     )
     return Check("threads", True, detail)
 
@@ -161,9 +154,8 @@ def check_launch() -> Check:
     missing = [name for name in ("launch", "launch_ros") if not _is_installed(name)]
     if not missing:
         return Check("launch", True, "present")
-    distribution = find_distribution()[0] or "DISTRO"
     fix = (
-        f"apt install ros-{distribution}-ros2launch (not on PyPI); "
+        f"apt install ros-{find_distribution()[0] or 'DISTRO'}-ros2launch (not on PyPI); "
         "`jetson-dnn-rt run` starts the same graph without it"
     )
     return Check("launch", False, f"missing: {', '.join(missing)}", fix)
@@ -203,21 +195,44 @@ def check_gpu(root: Path = ROOT) -> Check:
         properties = torch.cuda.get_device_properties(0)
         detail = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
         return Check("gpu", True, detail + f"CUDA {torch.version.cuda}")
-    devices = sorted((root / "dev").glob("nvidia[0-9]*")) or sorted(
-        (root / "dev").glob("nvhost-*gpu")
-    )
+    dev = root / "dev"
+    devices = sorted(dev.glob("nvidia[0-9]*")) or sorted(dev.glob("nvhost-*gpu"))
     if devices:
         fix = "install a torch built for this driver (on a Jetson: NVIDIA's wheel for its JetPack)"
         return Check("gpu", False, f"{devices[0].name} is there, torch cannot use it", fix)
     return Check("gpu", False, "none: networks run on the CPU")
 
 
+def check_memory() -> list[Check]:
+    """What ``memory: auto`` becomes, and whether the input pass runs on the device.
+
+    Empty without a CUDA device, which the check of the GPU reports.
+    """
+    try:
+        properties = CudaDriver().properties()
+    except BackendUnavailableError:
+        return []
+    kind = choose_memory("auto", properties)
+    sort = "integrated" if properties.integrated else "discrete"
+    version = ".".join(map(str, properties.capability))
+    detail = f"auto is {kind}: the GPU is {sort}, of compute capability {version}"
+    checks = [Check("memory", True, detail)]
+    if kind == "pageable":
+        return checks
+    try:
+        load_kernel()
+    except BackendUnavailableError as error:
+        reason = f"the CPU converts the frames: {error}".removesuffix(f": {nvrtc.FIX}")
+        return [*checks, Check("frames", False, reason, nvrtc.FIX)]
+    converted = "converted on the GPU, those of cameras in the process"
+    return [*checks, Check("frames", True, converted)]
+
+
 def check_jetson(root: Path = ROOT) -> Check:
     """Model and JetPack of a Jetson."""
     try:
-        model = (
-            (root / "proc/device-tree/model").read_bytes().rstrip(b"\0").decode(errors="replace")
-        )
+        raw = (root / "proc/device-tree/model").read_bytes()
+        model = raw.rstrip(b"\0").decode(errors="replace")
     except OSError:
         model = ""
     try:
@@ -237,12 +252,9 @@ def check_jetson(root: Path = ROOT) -> Check:
 
 
 def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
-    """SCHED_FIFO and mlockall, tried for real in a process of their own.
+    """SCHED_FIFO and mlockall, by trying them in a process of their own.
 
-    Parameters
-    ----------
-    probe : mapping, optional
-        What became of each, empty = granted; tried when not given.
+    `probe` has the error of each, empty = granted; tried when not given.
     """
     if probe is None:
         done = subprocess.run(
@@ -252,14 +264,8 @@ def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
         refused = done.stderr.strip().splitlines()[-1:] or ["refused"]
         both = {"sched_fifo": refused[0], "mlockall": refused[0]}
         probe = json.loads(done.stdout) if done.returncode == 0 else both
-    fixes = {
-        "sched_fifo": "'@GROUP - rtprio 90' in /etc/security/limits.d/realtime.conf and log in "
-        "again; docker: --cap-add SYS_NICE",
-        "mlockall": "'@GROUP - memlock unlimited' in /etc/security/limits.d/realtime.conf and log "
-        "in again; docker: --ulimit memlock=-1",
-    }
     return [
-        Check(name, not why, why or "granted", fixes[name] if why else "")
+        Check(name, not why, why or "granted", _RIGHTS_FIXES[name] if why else "")
         for name, why in probe.items()
     ]
 
@@ -278,10 +284,11 @@ def check_governor(root: Path = ROOT) -> Check:
 
 
 def check_platform(root: Path = ROOT) -> list[Check]:
-    """Clocks and power: what is read, and whether clocks could be set. Nothing is written."""
+    """Clocks and power: what can be read, and whether clocks could be set. Nothing is written."""
     with detect(root) as platform:
-        known = platform.name != "fixed"
-        checks = [Check("platform", known, f"{platform.title} ({platform.name})")]
+        checks = [
+            Check("platform", platform.name != "fixed", f"{platform.title} ({platform.name})")
+        ]
         names, count = platform.space.names, len(platform.space)
         try:
             now = format_clocks(names, platform.read())
@@ -289,21 +296,19 @@ def check_platform(root: Path = ROOT) -> list[Check]:
             checks.append(Check("clocks", bool(names), detail))
         except PlatformError as error:
             checks.append(Check("clocks", False, str(error)))
-        notes = [note for note in platform.notes if note.startswith("power")]
         power = platform.power()
-        rails = ", ".join(f"{name} {watts:.2f} W" for name, watts in power.rails.items())
         if power.total_w is not None:
+            rails = ", ".join(f"{name} {watts:.2f} W" for name, watts in power.rails.items())
             checks.append(Check("power", True, f"{power.total_w:.2f} W ({rails})"))
         elif platform.energy_j() is not None:
             checks.append(Check("power", True, "from energy counters"))
         else:
+            notes = [note for note in platform.notes if note.startswith("power")]
             detail, _, fix = (notes[0] if notes else "nothing measures it").partition("; ")
             checks.append(Check("power", False, detail.removeprefix("power: "), fix))
         reason, _, fix = platform.reason.partition("; ")
-        if platform.permitted:
-            checks.append(Check("set clocks", True, "granted"))
-        else:
-            checks.append(Check("set clocks", False, reason, fix))
+        granted = Check("set clocks", True, "granted")
+        checks.append(granted if platform.permitted else Check("set clocks", False, reason, fix))
         return checks
 
 
@@ -314,21 +319,17 @@ def check_profile(environ: Mapping[str, str]) -> Check:
     variable, shipped = profile_variable(), find_shared_file(PROFILE)
     active = environ.get(variable, "")
     if active and Path(active).is_file():
-        note = (
-            "" if shipped and Path(active).samefile(shipped) else " (not the one of this package)"
-        )
+        ours = shipped is not None and Path(active).samefile(shipped)
+        note = "" if ours else " (not the one of this package)"
         return Check("dds profile", True, active + note)
     if active:
-        return Check(
-            "dds profile", False, f"{variable}={active}: no such file", "correct the path"
-        )
+        detail = f"{variable}={active}: no such file"
+        return Check("dds profile", False, detail, "correct the path")
     if shipped is None:
         detail = f"{PROFILE} of this package is not installed"
         return Check("dds profile", False, detail, "install the package again")
     fix = f"export {variable}={shipped} for every process that sends or receives images"
-    return Check(
-        "dds profile", False, "not set in this shell; run and bench set it themselves", fix
-    )
+    return Check("dds profile", False, "not set in this shell; run sets it itself", fix)
 
 
 def check_shared_memory(root: Path = ROOT) -> Check:
@@ -339,8 +340,55 @@ def check_shared_memory(root: Path = ROOT) -> Check:
         fix = "mount a tmpfs on /dev/shm"
         return Check("shared memory", False, f"/dev/shm: {error.strerror}", fix)
     free = status.f_bavail * status.f_frsize
+    fix = (
+        f"remove old segments (/dev/shm/fastrtps_*), or give it {SHARED_MEMORY_BYTES >> 20} MiB "
+        "(docker: --shm-size 512m)"
+    )
+    enough = free >= SHARED_MEMORY_BYTES
     detail = f"{free / 2**20:.0f} MiB free in /dev/shm"
-    if free < SHARED_MEMORY_BYTES:
-        fix = f"remove old segments (/dev/shm/fastrtps_*), or give it {SHARED_MEMORY_BYTES >> 20} "
-        return Check("shared memory", False, detail, fix + "MiB (docker: --shm-size 512m)")
-    return Check("shared memory", True, detail)
+    return Check("shared memory", enough, detail, "" if enough else fix)
+
+
+def check_tensorrt() -> list[Check]:
+    """What TensorRT needs; then, where all of it is there, a network built and run in two ways."""
+    try:
+        module = tensorrt_api.import_tensorrt()
+        typed = "strongly typed" if tensorrt_api.is_strongly_typed(module) else "BuilderFlag.FP16"
+        library = Check("tensorrt", True, f"{module.__version__} ({typed})", required=True)
+    except BackendUnavailableError as error:
+        library = _lacks("tensorrt", error, tensorrt_api.FIX)
+    try:
+        with_cuda = cuda.open_cuda()
+        detail = f"memory and stream by {with_cuda.owner}"
+        with_cuda.close()
+        device = Check("cuda device", True, detail, required=True)
+    except BackendUnavailableError as error:
+        device = _lacks("cuda device", error, cuda.FIX)
+    needs = [library, device, check_module("onnx", "pip install onnx", required=True)]
+    checks = [*needs, check_gpu(), check_jetson()]
+    missing = ", ".join(check.name for check in needs if not check.ok)
+    if missing:
+        return [*checks, Check("trial", False, f"not run, missing: {missing}", required=True)]
+    return [*checks, *map(_check_trial, ("fp32", "fp16"))]
+
+
+def _lacks(name: str, error: Exception, fix: str) -> Check:
+    return Check(name, False, str(error).removesuffix(f"; {fix}"), fix, required=True)
+
+
+def _check_trial(precision: str) -> Check:
+    from jetson_dnn_rt.backends.tensorrt.trial import TOLERANCE, try_tensorrt
+
+    name = f"trial {precision}"
+    try:
+        trial = try_tensorrt(precision)
+    except JetsonDnnRtError as error:
+        return Check(name, False, str(error), "fix what TensorRT complains of", required=True)
+    graph = "CUDA graph" if trial.cuda_graph else "no CUDA graph"
+    detail = (
+        f"p50 {trial.p50_ms:.3f} ms, p99 {trial.p99_ms:.3f} ms ({graph}), built in "
+        f"{trial.build_ms / 1e3:.1f} s, {trial.engine_bytes / 2**20:.1f} MiB, off by "
+        f"{trial.error:.1e} from {trial.reference}, allowed is {TOLERANCE[trial.precision]:.0e}"
+    )
+    fix = "" if trial.ok else "do not use it: report this line, with GPU, driver and version"
+    return Check(f"trial {trial.precision}", trial.ok, detail, fix, required=True)

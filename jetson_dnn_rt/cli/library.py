@@ -14,75 +14,54 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_dnn_rt.cli.measured import COLUMNS, figures_to_dict, format_figures
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.library.entry import KINDS
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.library.library import Library, Listing, Removal
+    from jetson_dnn_rt.variants.library.library import Library, Listing
     from jetson_dnn_rt.variants.library.transfer import Transfer
-    from jetson_dnn_rt.variants.measuring.measurement import Measurement
+    from jetson_dnn_rt.variants.measuring.measurement import Measurement, TimeDistribution
 
 HELP = "list what was built, remove what is of no more use, copy it to another board"
+COLUMNS = ("p50 ms", "p99 ms", "memory MB", "agreement", "MACs M", "parameters k")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_common(actions.add_parser("list", help="what there is, with the figures measured"))
-    prune = actions.add_parser("prune", help="remove what is of no more use")
-    _add_common(prune)
-    add = prune.add_argument
+
+    def add_action(name: str, text: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(name, help=text)
+        text = "the library (default: ~/.cache/jetson_dnn_rt)"
+        action.add_argument("--engine-cache", type=Path, metavar="DIR", help=text)
+        action.add_argument("--json", action="store_true", help="one JSON object as the last line")
+        return action
+
+    add_action("list", "what there is, with the figures measured")
+    add = add_action("prune", "remove what is of no more use").add_argument
     add("--stale", action="store_true", help="damaged, of another back-end version or device")
-    add(
-        "--older-than",
-        type=parse_positive,
-        metavar="DAYS",
-        help="neither stored nor loaded for so long",
-    )
-    add(
-        "--larger-than",
-        type=parse_positive,
-        metavar="MB",
-        help="while the whole library is larger: what was used longest ago",
-    )
+    text = "neither stored nor loaded for so long"
+    add("--older-than", type=parse_positive, metavar="DAYS", help=text)
+    text = "while the whole library is larger: what was used longest ago"
+    add("--larger-than", type=parse_positive, metavar="MB", help=text)
     add("--dry-run", action="store_true", help="only say what would be removed")
-    export = actions.add_parser("export", help="write entries into a file")
-    _add_common(export)
-    add = export.add_argument
+    add = add_action("export", "write entries into a file").add_argument
     add("file", type=Path, metavar="FILE.tar", help="what is written")
-    add(
-        "--model",
-        metavar="NAME",
-        help="only of this model, as `library list` names it: builtin:detector",
-    )
+    text = "only of this model, as `library list` names it: builtin:detector"
+    add("--model", metavar="NAME", help=text)
     add("--variant", metavar="NAME", help="only this variant: full@tvm-fp32")
     add("--kind", choices=KINDS, help="only entries of this kind")
-    taken = actions.add_parser("import", help="take the entries of a file")
-    _add_common(taken)
-    add = taken.add_argument
+    add = add_action("import", "take the entries of a file").add_argument
     add("file", type=Path, metavar="FILE.tar", help="what `library export` wrote")
     add("--replace", action="store_true", help="take those too that are there already")
-    add(
-        "--trust",
-        action="store_true",
-        help="needed: a library is trusted code, and whoever made the file can run code here",
-    )
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine-cache",
-        type=Path,
-        metavar="DIR",
-        help="the library (default: ~/.cache/jetson_dnn_rt)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    text = "needed: a library is trusted code, and whoever made the file can run code here"
+    add("--trust", action="store_true", help=text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -91,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     Raises
     ------
     ConfigurationError
-        When the library cannot be used, an entry cannot be removed, or the file is refused or not
+        The library cannot be used, an entry cannot be removed, or the file is refused or not
         trusted.
     """
     from jetson_dnn_rt.variants.library.library import Library
@@ -115,16 +94,15 @@ def _list(library: Library, args: argparse.Namespace) -> int:
             "entries": [_entry_to_dict(*entry) for entry in entries],
         }
         print(json.dumps(result))
-        return 0
-    print(_format_entries(library, entries))
+    else:
+        print(_format_entries(library, entries))
     return 0
 
 
 def _prune(library: Library, args: argparse.Namespace) -> int:
     from jetson_dnn_rt.variants.measuring.machine import find_stale
 
-    conditions = args.stale, args.older_than, args.larger_than
-    stale = args.stale or not any(conditions)
+    stale = args.stale or not any((args.older_than, args.larger_than))
     limit = args.larger_than
     removals = library.prune(
         find_stale=find_stale if stale else None,
@@ -134,10 +112,18 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     )
     size = sum(removal.listing.size_bytes for removal in removals)
     if args.json:
+        removed = [
+            {
+                "path": str(removal.listing.path),
+                "reason": removal.reason,
+                "size_mb": removal.listing.size_bytes / 1e6,
+            }
+            for removal in removals
+        ]
         result = {
             "library": str(library.root),
             "dry_run": args.dry_run,
-            "removed": [_removal_to_dict(removal) for removal in removals],
+            "removed": removed,
             "removed_mb": size / 1e6,
             "size_mb": library.size_bytes() / 1e6,
         }
@@ -164,7 +150,7 @@ def _export(library: Library, args: argparse.Namespace) -> int:
         )
 
     transfers = export_entries(library, args.file, is_wanted)
-    _say_transfers(transfers, "written", library, args)
+    _report_transfers(transfers, "written", library, args)
     return 0 if any(not transfer.reason for transfer in transfers) else 1
 
 
@@ -178,11 +164,11 @@ def _import(library: Library, args: argparse.Namespace) -> int:
         )
     library.check_writable()
     transfers = import_entries(library, args.file, replace=args.replace)
-    _say_transfers(transfers, "taken", library, args)
+    _report_transfers(transfers, "taken", library, args)
     return 0
 
 
-def _say_transfers(
+def _report_transfers(
     transfers: Sequence[Transfer], verb: str, library: Library, args: argparse.Namespace
 ) -> None:
     from jetson_dnn_rt.variants.measuring.machine import find_stale
@@ -213,7 +199,7 @@ def _say_transfers(
 
 
 def _read_measurement(listing: Listing) -> tuple[Measurement | None, str]:
-    """What was measured, or why that cannot be read."""
+    """The measurement of an entry, or why it cannot be read."""
     from jetson_dnn_rt.variants.measuring.measurement import Measurement
 
     if listing.header is None or listing.header.key.kind != "measurement":
@@ -272,9 +258,44 @@ def _entry_to_dict(
     }
 
 
-def _removal_to_dict(removal: Removal) -> dict[str, Any]:
+def format_figures(measurement: Measurement | None) -> list[Cell]:
+    """Measured figures for `COLUMNS`, memory in MB of 1e6 bytes; dashes without a measurement."""
+    if measurement is None:
+        return [None] * len(COLUMNS)
+    agreement, macs = measurement.agreement, measurement.macs
+    parameters = measurement.parameters
+    return [
+        f"{measurement.total.p50_ns / 1e6:.2f}",
+        f"{measurement.total.p99_ns / 1e6:.2f}",
+        round((measurement.memory_bytes + measurement.device_memory_bytes) / 1e6, 1),
+        None if agreement is None else f"{agreement.value:.3f} {agreement.metric}",
+        None if macs is None else round(macs / 1e6, 1),
+        None if parameters is None else round(parameters / 1e3, 1),
+    ]
+
+
+def figures_to_dict(measurement: Measurement | None) -> dict[str, Any]:
+    """Measured figures for JSON, with the stages and what they were measured on."""
+    if measurement is None:
+        return {}
+    agreement, bytes_ = measurement.agreement, measurement.parameter_bytes
     return {
-        "path": str(removal.listing.path),
-        "reason": removal.reason,
-        "size_mb": removal.listing.size_bytes / 1e6,
+        "time_ms": _times_to_dict(measurement.total),
+        "stages": {stage.name: _times_to_dict(stage) for stage in measurement.stages},
+        "memory_mb": measurement.memory_bytes / 1e6,
+        "device_memory_mb": measurement.device_memory_bytes / 1e6,
+        "agreement": None if agreement is None else asdict(agreement),
+        "macs": measurement.macs,
+        "parameters": measurement.parameters,
+        "parameters_mb": None if bytes_ is None else bytes_ / 1e6,
+        "threads": measurement.threads,
+        "frames": measurement.frames,
+        "frame_size": list(measurement.frame_size),
+        "machine": measurement.machine,
+        "date": measurement.date,
     }
+
+
+def _times_to_dict(times: TimeDistribution) -> dict[str, float | int]:
+    keys = ("p50", "p90", "p99", "max", "mean")
+    return {**{key: getattr(times, f"{key}_ns") / 1e6 for key in keys}, "count": times.count}

@@ -1,4 +1,4 @@
-"""One line on stderr that says how a run goes: rewritten on a terminal, rare in a file."""
+"""Progress of a run or of long work on stderr: one line, rewritten on a terminal."""
 
 from __future__ import annotations
 
@@ -14,33 +14,44 @@ from jetson_dnn_rt.traces.summary import RunSummary
 
 TERMINAL_PERIOD_S = 0.5
 FILE_PERIOD_S = 5.0
+_ERASE = "\r\x1b[K"
 
 
-class Progress:
-    """Shows the counts of a run while it lasts, from `start` until the context is left.
+class _Line:
+    """A line on a stream, rewritten on a terminal; whole lines, but fewer, elsewhere."""
 
-    Parameters
-    ----------
-    stream : TextIO, optional
-        Where to; stderr by default.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
+        self._period_s = TERMINAL_PERIOD_S if self._terminal else FILE_PERIOD_S
+
+    def __exit__(self, *raised: object) -> None:
+        if self._terminal:
+            self._write(_ERASE)
+
+    def _show(self, line: str) -> None:
+        self._write(_ERASE + line if self._terminal else f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class Progress(_Line):
+    """Shows the counts of a run, from `start` until the context is left."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, summary: RunSummary) -> None:
-        """Begin to show."""
+        """Start to show."""
         begin_s = time.monotonic()
-        period_s = TERMINAL_PERIOD_S if self._terminal else FILE_PERIOD_S
 
         def show() -> None:
-            while not self._stop.wait(period_s):
-                line = format_progress(summary, time.monotonic() - begin_s)
-                self._stream.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-                self._stream.flush()
+            while not self._stop.wait(self._period_s):
+                self._show(_format_counts(summary, time.monotonic() - begin_s))
 
         self._thread = threading.Thread(target=show, name="progress", daemon=True)
         self._thread.start()
@@ -52,13 +63,11 @@ class Progress:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            if self._terminal:
-                self._stream.write("\r\x1b[K")
-                self._stream.flush()
+            super().__exit__(*raised)
 
 
-def format_progress(summary: RunSummary, seconds: float) -> str:
-    """Seconds since the start, and for each task the share of met frames and what is not met."""
+def _format_counts(summary: RunSummary, seconds: float) -> str:
+    """Seconds since the start; for each task the share of met frames, and what is not met."""
     parts = [f"{seconds:5.1f} s"]
     for name, task in summary.tasks.items():
         counts = dict(task.outcomes)
@@ -71,30 +80,23 @@ def format_progress(summary: RunSummary, seconds: float) -> str:
     return " | ".join(parts)
 
 
-class PhaseProgress:
-    """Says how far long work is: its phase, the share done and the time left.
+class PhaseProgress(_Line):
+    """Shows the phase of long work, the share done and the time left.
 
-    It is called as `jetson_dnn_rt.variants.progress.Progress` wants it. On a terminal one line is
-    rewritten; elsewhere whole lines are written, one per phase and then one now and then.
-
-    Parameters
-    ----------
-    stream : TextIO, optional
-        Where to; stderr by default.
-    clock : callable
-        Seconds, for tests.
+    It is called as a `jetson_dnn_rt.variants.progress.Progress`; `clock` gives seconds.
     """
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stream = stream or sys.stderr
-        self._terminal = self._stream.isatty()
-        self._period_s = TERMINAL_PERIOD_S if self._terminal else FILE_PERIOD_S
+        super().__init__(stream)
         self._clock = clock
         self._label, self._item, self._total = "", 0, 0
         self._phase = ""
         self._begin_s = self._item_begin_s = self._phase_begin_s = self._shown_s = clock()
+
+    def __enter__(self) -> PhaseProgress:
+        return self
 
     def begin(self, label: str, item: int = 1, total: int = 1) -> None:
         """Name the work that begins: number `item` of `total`, counted from 1."""
@@ -112,20 +114,11 @@ class PhaseProgress:
         elif now_s - self._shown_s < self._period_s:
             return
         self._shown_s = now_s
-        self._write(self._format(done, total, now_s))
+        self._show(self._format(done, total, now_s))
 
     def say(self, line: str) -> None:
         """Write a line that stays."""
-        self._stream.write(f"\r\x1b[K{line}\n" if self._terminal else f"{line}\n")
-        self._stream.flush()
-
-    def __enter__(self) -> PhaseProgress:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._terminal:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        self._write(f"{_ERASE}{line}\n" if self._terminal else f"{line}\n")
 
     def _format(self, done: int, total: int, now_s: float) -> str:
         number = f" ({self._item} of {self._total})" if self._total > 1 else ""
@@ -138,20 +131,15 @@ class PhaseProgress:
             parts.append(f"{format_duration(phase_s)} left")
         if self._item > 1:
             mean_s = (self._item_begin_s - self._begin_s) / (self._item - 1)
-            # One that takes longer than those before it, such as one that is tuned.
+            # An item may take longer than those before it, for instance one that is tuned.
             this_s = max(phase_s, mean_s - (now_s - self._item_begin_s))
             left_s = this_s + mean_s * (self._total - self._item)
             parts.append(f"all: about {format_duration(left_s)} left")
         return ", ".join(parts)
 
-    def _write(self, line: str) -> None:
-        self._stream.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-        self._stream.flush()
-
 
 def format_duration(seconds: float) -> str:
     """``0:07``, ``12:40`` or ``1:02:03``; rounded up to a second."""
-    whole = math.ceil(seconds)
-    minutes, second = divmod(whole, 60)
+    minutes, second = divmod(math.ceil(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -14,13 +14,12 @@ import queue
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.cli.environment import find_shared_file, prepare_environment
 from jetson_dnn_rt.cli.options import (
-    Overrides,
+    NONE,
     add_trace_limit,
-    collect_overrides,
     parse_assignment,
     parse_count,
     parse_deadline,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 HELP = "run the graph on a camera, a video or the synthetic drive, and report"
 PARAMETERS = "config/perception.param.yaml"
+_REPEATED: dict[str, Any] = {"action": "append", "default": []}
 
 logger = logging.getLogger(__name__)
 
@@ -45,41 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--params", type=Path, metavar="FILE", help="ROS parameter file")
-    add(
-        "--source",
-        metavar="S",
-        help="synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN, gstreamer:PIPELINE",
-    )
-    add(
-        "--detector",
-        metavar="MODEL",
-        help="builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH",
-    )
+    sources = "synthetic[:WxH], video:PATH, images:DIR, device:/dev/videoN, gstreamer:PIPELINE"
+    add("--source", metavar="S", help=sources)
+    models = "builtin:detector, onnx:PATH, torchvision:NAME, exported:PATH"
+    add("--detector", metavar="MODEL", help=models)
     add("--segmenter", metavar="MODEL|none", help="the same, or none")
-    add(
-        "--variant",
-        action="append",
-        default=[],
-        type=parse_assignment,
-        metavar="TASK=NAME",
-        help="as in detector=full@openvino-bf16; may be repeated",
-    )
-    add(
-        "--deadline",
-        action="append",
-        default=[],
-        type=parse_deadline,
-        metavar="TASK=MS",
-        help="relative deadline; may be repeated",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        type=parse_setting,
-        metavar="TASK.PARAMETER=VALUE",
-        help="any parameter, as in detector.confidence_threshold=0.4; may be repeated",
-    )
+    text = "as in detector=full@openvino-bf16; may be repeated"
+    add("--variant", **_REPEATED, type=parse_assignment, metavar="TASK=NAME", help=text)
+    text = "relative deadline; may be repeated"
+    add("--deadline", **_REPEATED, type=parse_deadline, metavar="TASK=MS", help=text)
+    text = "any parameter, as in detector.confidence_threshold=0.4; may be repeated"
+    add("--set", **_REPEATED, type=parse_setting, metavar="TASK.PARAMETER=VALUE", help=text)
     add("--rate", type=parse_positive, metavar="HZ", help="of the frames (default: the source's)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--frames", type=parse_count, metavar="N", help="end after N frames")
@@ -96,9 +72,9 @@ def execute(args: argparse.Namespace) -> int:
     Raises
     ------
     ConfigurationError
-        When the options or the configuration cannot be used.
+        The options or the configuration cannot be used.
     SourceError
-        When no frame came, or the source broke off.
+        No frame came, or the source broke off.
     """
     prepare_environment()
     stop = threading.Event()
@@ -116,21 +92,33 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_overrides(args: argparse.Namespace, params: Path) -> Overrides:
-    """What the options say, as parameters of the nodes."""
-    endless = args.frames is not None or args.seconds is not None
-    return collect_overrides(
-        tasks=read_parameter_file(params).tasks,
-        source=args.source,
-        rate_hz=args.rate,
-        # What has an end is seen once, unless a length is asked for.
-        loop=None if args.source is None else endless,
-        detector=args.detector,
-        segmenter=args.segmenter,
-        variants=args.variant,
-        deadlines=args.deadline,
-        settings=args.set,
-    )
+def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str, object]]:
+    """The options as parameters by node; ``--set`` wins over an option that means the same."""
+    overrides: dict[str, dict[str, object]] = {}
+
+    def put(name: str, parameter: str, value: object) -> None:
+        if value is not None:
+            overrides.setdefault(name, {})[parameter] = value
+
+    put("camera", "source", args.source)
+    put("camera", "rate", args.rate)
+    if args.source is not None:
+        # A source with an end is played once, unless a length is asked for.
+        put("camera", "loop", args.frames is not None or args.seconds is not None)
+    put("detector", "model", args.detector)
+    if args.segmenter == NONE:
+        tasks = read_parameter_file(params).tasks
+        put("perception", "tasks", [task for task in tasks if task != "segmenter"])
+    else:
+        put("segmenter", "model", args.segmenter)
+    for task, variant in args.variant:
+        put(task, "variants", [variant])
+        put(task, "variant", variant)
+    for task, deadline_ms in args.deadline:
+        put(task, "deadline_ms", deadline_ms)
+    for task, parameter, value in args.set:
+        overrides.setdefault(task, {})[parameter] = value
+    return overrides
 
 
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
@@ -233,10 +221,8 @@ def _wait(
 
 def _announce(info: SessionInfo) -> None:
     for camera in info.cameras.values():
-        logger.info(
-            "%s: %s, %dx%d at %g Hz",
-            camera.name, camera.source, camera.width, camera.height, camera.rate_hz,
-        )  # fmt: skip
+        size = f"{camera.width}x{camera.height}"
+        logger.info("%s: %s, %s at %g Hz", camera.name, camera.source, size, camera.rate_hz)
     for task in info.tasks.values():
         logger.info(
             "%s: %s, %s, deadline %g ms", task.name, task.model, task.variant, task.deadline_ms
@@ -245,11 +231,11 @@ def _announce(info: SessionInfo) -> None:
 
 
 def _check(report: SessionReport, recorder: Recorder, *, interrupted: bool) -> None:
-    """A run that shows less than it claims is a failed one."""
-    lost = recorder.lost - recorder.removed  # what made room is as configured, and was logged
+    """Fail a run whose results, trace or counts are incomplete."""
+    lost = recorder.lost - recorder.removed  # jobs removed to make room are as configured
     if recorder.error is not None or lost:
-        said = f"{lost} jobs are not in the trace" if lost else ""
-        why = "; ".join(filter(None, (said, str(recorder.error or ""))))
+        missing = f"{lost} jobs are not in the trace" if lost else ""
+        why = "; ".join(filter(None, (missing, str(recorder.error or ""))))
         raise SourceError(f"results or trace are incomplete: {why}")
     for name, counts in report.counts.items():
         seen = recorder.summary.tasks[name].released

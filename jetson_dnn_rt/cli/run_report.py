@@ -1,34 +1,62 @@
-"""What `run` says at its end: the JSON, the table, and the folder of ``--output``."""
+"""Report of `run`: the table, the JSON, and the folder of ``--output`` with picture and plot."""
 
 from __future__ import annotations
 
+import colorsys
 import json
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from jetson_dnn_rt.cameras.bgr import copy_as_bgr
 from jetson_dnn_rt.cli.recorder import Recorder
 from jetson_dnn_rt.cli.text import Cell, format_rows
+from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, summarize_ms
+from jetson_dnn_rt.traces.reader import Trace, open_trace
+from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.process.session import SessionReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
 
+_GOLDEN_RATIO = 0.618033988749895
+_MASK_WEIGHT = 0.35
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+
+# Okabe & Ito's palette, which the colour-blind can tell apart, too.
+_COLORS = {
+    Outcome.MET: "#0072B2",
+    Outcome.LATE: "#D55E00",
+    Outcome.ABORTED: "#CC79A7",
+    Outcome.FAILED: "#000000",
+    Outcome.SKIPPED: "#E69F00",
+    Outcome.SUPERSEDED: "#999999",
+}
+_RESPONDED = (Outcome.MET, Outcome.LATE, Outcome.ABORTED)
+_COLUMNS = ("release_ns", "completion_ns", "absolute_deadline_ns")
+
+Integers = npt.NDArray[np.int64]
+
 
 def to_dict(report: SessionReport, summary: RunSummary) -> dict[str, object]:
     """The JSON of ``run --json``."""
     return {
-        "frames": count_frames(report),
+        "frames": _count_frames(report),
         "seconds": round(report.seconds, 3),
         "tasks": summary.to_dict(),
     }
 
 
-def count_frames(report: SessionReport) -> int:
+def _count_frames(report: SessionReport) -> int:
     """Frames of the cameras of this process; without one, of the task that got most."""
     if report.cameras:
         return sum(camera.frames for camera in report.cameras.values())
@@ -39,13 +67,12 @@ def format_table(report: SessionReport, summary: RunSummary) -> str:
     """For each task: frames, outcomes, response, deadline, variant."""
     outcomes = [outcome.value for outcome in Outcome]
     header = ["task", "frames", *outcomes, "p50 ms", "p99 ms", "max ms", "deadline ms", "variant"]
-    rows = [_row(name, task) for name, task in summary.tasks.items()]
-    lines = [format_rows(header, rows)]
+    lines = [format_rows(header, [_row(name, task) for name, task in summary.tasks.items()])]
     for name, task in summary.tasks.items():
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
-    lines.append(f"{count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
+    lines.append(f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
     return "\n".join(lines)
 
 
@@ -59,30 +86,19 @@ def _row(name: str, task: TaskSummary) -> list[Cell]:
         name,
         task.released,
         *(task.outcomes[outcome] for outcome in Outcome),
-        response["p50"],
-        response["p99"],
-        response["max"],
+        *(response[key] for key in ("p50", "p99", "max")),
         task.deadline_ns / 1e6,
         variants or "-",
     ]
 
 
 def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> list[Path]:
-    """Write picture, plot and summary; the trace was written meanwhile.
+    """Write picture, plot and summary; the trace is there already.
 
-    Returns
-    -------
-    list of Path
-        The files of the folder; the picture is missing when no task met a single frame.
+    Returns the files of the folder; there is no picture when no task met a single frame.
     """
-    import cv2
-
-    from jetson_dnn_rt.cli.annotation import draw_results
-    from jetson_dnn_rt.cli.latency_plot import plot_latency, read_jobs
-    from jetson_dnn_rt.traces.reader import open_trace
-
     files = [folder / TRACE]
-    sight = recorder.best
+    sight, summary = recorder.best, recorder.summary
     if sight is not None:
         results = [(r, report.tasks[task].labels) for task, r in sight.results.items()]
         cv2.imwrite(str(folder / PICTURE), draw_results(sight.frame, results))
@@ -92,15 +108,7 @@ def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> lis
     )
     jobs = read_jobs(open_trace(folder / TRACE), report.tasks)
     plot_latency(jobs, folder / PLOT, sources)
-    (folder / SUMMARY).write_text(
-        json.dumps(_describe(report, recorder.summary), indent=1) + "\n", encoding="utf-8"
-    )
-    return [*files, folder / PLOT, folder / SUMMARY]
-
-
-def _describe(report: SessionReport, summary: RunSummary) -> dict[str, object]:
-    """The JSON of the command line, and what it was measured on and with."""
-    return {
+    content = {
         **to_dict(report, summary),
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
@@ -113,3 +121,175 @@ def _describe(report: SessionReport, summary: RunSummary) -> dict[str, object]:
         "realtime": {s.name: {"applied": s.applied, "detail": s.detail} for s in report.settings},
         "machine": describe_machine(),
     }
+    (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return [*files, folder / PLOT, folder / SUMMARY]
+
+
+# -- the picture: a frame with what the tasks found in it --------------------------------------
+
+
+def draw_results(frame: Frame, results: Sequence[tuple[Result, Sequence[str]]]) -> Image:
+    """Draw results, each with its labels, into a BGR copy of a frame: masks below boxes."""
+    picture = copy_as_bgr(frame)
+    for result, labels in results:
+        if isinstance(result, Segmentation):
+            _draw_mask(picture, result, labels)
+    for result, labels in results:
+        if isinstance(result, Detections):
+            _draw_boxes(picture, result, labels)
+        elif isinstance(result, Classification) and len(result.class_ids):
+            text = f"{labels[int(result.class_ids[0])]} {result.scores[0]:.2f}"
+            _draw_label(picture, text, (8, 24), _class_color(int(result.class_ids[0])))
+    return picture
+
+
+def _class_color(class_id: int, value: float = 1.0) -> tuple[int, int, int]:
+    """A colour (blue, green, red) for a class; neighbouring numbers get distant hues."""
+    red, green, blue = colorsys.hsv_to_rgb(class_id * _GOLDEN_RATIO % 1.0, 0.85, value)
+    return round(255 * blue), round(255 * green), round(255 * red)
+
+
+def _draw_mask(picture: Image, result: Segmentation, labels: Sequence[str]) -> None:
+    palette = np.array([_class_color(i, 0.9) for i in range(256)], np.uint8)
+    overlay = palette[result.mask]
+    cv2.addWeighted(overlay, _MASK_WEIGHT, picture, 1.0 - _MASK_WEIGHT, 0.0, dst=picture)
+    counts = np.bincount(result.mask.ravel(), minlength=256)
+    row = picture.shape[0] - 10
+    # A legend of the classes that are there, from the bottom up, the largest first.
+    for class_id in np.argsort(counts)[::-1]:
+        if counts[class_id] and class_id < len(labels):
+            _draw_label(picture, labels[class_id], (6, row), _class_color(int(class_id), 0.9))
+            row -= 20
+
+
+def _draw_boxes(picture: Image, result: Detections, labels: Sequence[str]) -> None:
+    thickness = max(2, round(picture.shape[1] / 480))
+    # Worst first, so that the best are on top.
+    for i in reversed(range(len(result))):
+        x1, y1, x2, y2 = (round(float(value)) for value in result.boxes[i])
+        class_id = int(result.class_ids[i])
+        color = _class_color(class_id)
+        cv2.rectangle(picture, (x1, y1), (x2, y2), color, thickness, cv2.LINE_AA)
+        text = f"{labels[class_id]} {result.scores[i]:.2f}"
+        _draw_label(picture, text, (x1, max(16, y1 - 4)), color)
+
+
+def _draw_label(
+    picture: Image, text: str, origin: tuple[int, int], color: tuple[int, int, int]
+) -> None:
+    """Text on a filled ground, black or white, whichever is readable."""
+    (width, height), baseline = cv2.getTextSize(text, _FONT, 0.45, 1)
+    x, y = min(origin[0], max(0, picture.shape[1] - width - 4)), origin[1]
+    top, bottom = (x, y - height - 3), (x + width + 4, y + baseline)
+    cv2.rectangle(picture, top, bottom, color, cv2.FILLED)
+    luminance = 0.114 * color[0] + 0.587 * color[1] + 0.299 * color[2]
+    ink = (0, 0, 0) if luminance > 110 else (255, 255, 255)
+    cv2.putText(picture, text, (x + 2, y), _FONT, 0.45, ink, 1, cv2.LINE_AA)
+
+
+# -- the plot: every job's response against time, with its deadline ----------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TaskJobs:
+    """All N jobs of a task, in the order of their releases."""
+
+    release_ns: Integers
+    response_ns: Integers
+    deadline_ns: Integers  # relative
+    outcomes: npt.NDArray[np.str_]  # values of `Outcome`
+
+    def of(self, *outcomes: Outcome) -> npt.NDArray[np.bool_]:
+        """Which jobs ended so."""
+        return np.isin(self.outcomes, [outcome.value for outcome in outcomes])
+
+
+def read_jobs(trace: Trace, tasks: Iterable[str]) -> dict[str, TaskJobs]:
+    """The jobs of a trace, by task in the order of `tasks`."""
+    names, outcomes = [], []
+    columns: list[Integers] = []
+    for batch in trace.batches(["task", "outcome", *_COLUMNS]):
+        names.append(np.array(batch.column("task").to_pylist(), np.str_))
+        outcomes.append(np.array(batch.column("outcome").to_pylist(), np.str_))
+        columns.append(np.stack([batch.column(name).to_numpy() for name in _COLUMNS]))
+    of_task = np.concatenate([*names, np.empty(0, np.str_)])
+    outcome = np.concatenate([*outcomes, np.empty(0, np.str_)])
+    times_ns = np.concatenate([*columns, np.empty((3, 0), np.int64)], axis=1)
+    jobs = {}
+    for task in tasks:
+        chosen = np.flatnonzero(of_task == task)
+        chosen = chosen[np.argsort(times_ns[0, chosen], kind="stable")]
+        release_ns, completion_ns, deadline_ns = times_ns[:, chosen]
+        jobs[task] = TaskJobs(
+            release_ns, completion_ns - release_ns, deadline_ns - release_ns, outcome[chosen]
+        )
+    return jobs
+
+
+def plot_latency(tasks: Mapping[str, TaskJobs], path: Path, title: str = "") -> None:
+    """Draw a PNG with a panel for each task, beside the histogram of its responses.
+
+    Jobs that never ran have no response: they are ticks along the bottom.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 0.9 + 2.7 * len(tasks)), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid: dict[str, Any] = {"squeeze": False, "sharex": "col", "sharey": "row"}
+    panels = figure.subplots(len(tasks), 2, gridspec_kw={"width_ratios": (6, 1)}, **grid)
+    begins_ns = [int(jobs.release_ns[0]) for jobs in tasks.values() if len(jobs.release_ns)]
+    for (task, jobs), (panel, histogram) in zip(tasks.items(), panels, strict=True):
+        _plot_task(panel, histogram, task, jobs, min(begins_ns, default=0))
+    panels[-1, 0].set_xlabel("time of release [s]")
+    panels[-1, 1].set_xlabel("jobs")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    figure.savefig(path)
+
+
+def _plot_task(panel: Any, histogram: Any, task: str, jobs: TaskJobs, origin_ns: int) -> None:
+    deadlines_ms = jobs.deadline_ns / 1e6
+    responses_ms = jobs.response_ns[jobs.of(*_RESPONDED)] / 1e6
+    # A single stall must not flatten the rest: what is above is drawn at the upper edge.
+    longest_ms = float(np.max([*deadlines_ms, 1.0]))
+    top_ms = min(float(np.max([*responses_ms, longest_ms])), 4.0 * longest_ms)
+    for outcome, color in _COLORS.items():
+        if jobs.of(outcome).any():
+            _plot_outcome(panel, outcome, color, jobs, origin_ns, top_ms)
+    name = task
+    completed_ns = np.sort(jobs.response_ns[jobs.of(Outcome.MET, Outcome.LATE)]).tolist()
+    if len(jobs.release_ns):
+        style = {"color": "#c00000", "lw": 1.2}
+        # Stepwise: the deadline can be changed while a task runs.
+        times_s = (jobs.release_ns - origin_ns) / 1e9
+        panel.plot(times_s, deadlines_ms, label="deadline", drawstyle="steps-post", **style)
+        histogram.axhline(deadlines_ms[-1], **style)
+        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.99), "frameon": False}
+        place["markerscale"] = 2
+        panel.legend(fontsize=8, ncol=7, handletextpad=0.4, columnspacing=1.0, **place)
+    if completed_ns:
+        p50, p99 = (order_statistic(completed_ns, q) / 1e6 for q in (0.50, 0.99))
+        name += f"   p50 {p50:.1f}, p99 {p99:.1f}, max {completed_ns[-1] / 1e6:.1f} ms"
+        shown_ms = np.minimum(np.array(completed_ns) / 1e6, top_ms)
+        bins = {"bins": 60, "range": (0.0, top_ms), "orientation": "horizontal"}
+        histogram.hist(shown_ms, color=_COLORS[Outcome.MET], **bins)
+    panel.set_title(name, fontsize=10, loc="left")
+    panel.set_ylim(0.0, 1.08 * top_ms)
+    panel.set_ylabel("response [ms]")
+    panel.grid(alpha=0.25)
+    histogram.grid(alpha=0.25)
+
+
+def _plot_outcome(
+    panel: Any, outcome: Outcome, color: str, jobs: TaskJobs, origin_ns: int, top_ms: float
+) -> None:
+    chosen = jobs.of(outcome)
+    label = f"{outcome.value} {np.count_nonzero(chosen)}"
+    times_s = (jobs.release_ns[chosen] - origin_ns) / 1e9
+    if outcome in _RESPONDED:
+        heights_ms = np.minimum(jobs.response_ns[chosen] / 1e6, 1.06 * top_ms)
+        panel.scatter(times_s, heights_ms, s=9, color=color, label=label, linewidths=0)
+    else:
+        transform = panel.get_xaxis_transform()
+        panel.vlines(times_s, 0.0, 0.04, color=color, lw=1, label=label, transform=transform)

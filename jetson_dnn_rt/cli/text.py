@@ -1,4 +1,4 @@
-"""Tables and figures for people; the JSON is for programs."""
+"""Tables and figures for people; programs read the JSON."""
 
 from __future__ import annotations
 
@@ -19,20 +19,12 @@ def format_cell(value: Cell) -> str:
 
 
 def format_figure(value: float | None, digits: int) -> str:
-    """So many decimals; a dash for what was not observed."""
+    """A number with so many decimals; a dash for what was not observed."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def format_rows(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in plain text: words to the left, figures to the right.
-
-    Parameters
-    ----------
-    header : sequence of str
-        Names of the columns.
-    rows : sequence of sequence
-        As many cells a row as there are columns.
-    """
+    """A table in plain text: words to the left, figures to the right."""
     cells = [[format_cell(value) for value in row] for row in rows]
     widths = [max(len(column[i]) for column in [header, *cells]) for i in range(len(header))]
     left = [all(isinstance(row[i], str) for row in rows) for i in range(len(header))]

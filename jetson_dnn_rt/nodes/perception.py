@@ -10,9 +10,9 @@ from rclpy.node import Node
 
 from jetson_dnn_rt.config.nodes import COORDINATOR, PerceptionNodeConfig
 from jetson_dnn_rt.config.task import AUTO, wants_trial
+from jetson_dnn_rt.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
-from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.process.lifecycle import SUCCESS, ManagedNode, overrides_to_parameters
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet

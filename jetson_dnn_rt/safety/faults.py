@@ -1,7 +1,7 @@
 """Faults that nobody expected: counted by place and kind, logged once, shown in diagnostics.
 
 A fault costs what it hit, one callback or one frame, never the process; what may end a process is
-listed in `nodes.process.endings`. There is one `FaultLog` for a process, `FAULTS`, because
+listed in `nodes.process.running`. There is one `FaultLog` for a process, `FAULTS`, because
 the threads that note faults (cameras, traces, observers) know nothing of the node that reports
 them.
 """
@@ -45,6 +45,11 @@ def safe_text(error: BaseException, longest: int = LONGEST_TEXT) -> str:
     # Written by anybody, it may raise whatever it likes.
     except BaseException as second:
         return f"(its text cannot be had: {type(second).__name__})"
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and text of an exception."""
+    return f"{type(error).__name__}: {safe_text(error)}"
 
 
 class FaultLog:
@@ -160,7 +165,7 @@ def start_thread(
             except BaseException as error:
                 faults.note(f"thread {name}", error)
                 if wanted is None:
-                    faults.note_dead(name, f"{type(error).__name__}: {safe_text(error)}")
+                    faults.note_dead(name, describe_error(error))
                     on_death(error)
                     return
                 if time.monotonic() - started > 10 * LONGEST_PAUSE_S:

@@ -9,8 +9,8 @@ from fake_driver import FakeDriver
 
 from jetson_dnn_rt.backends.cuda import nvrtc
 from jetson_dnn_rt.backends.cuda.driver import CudaDriver
-from jetson_dnn_rt.cli import memory_checks
-from jetson_dnn_rt.cli.memory_checks import check_memory
+from jetson_dnn_rt.cli import checks
+from jetson_dnn_rt.cli.checks import check_memory
 from jetson_dnn_rt.errors import BackendUnavailableError
 
 # Integrated, maps host memory, compute capability.
@@ -27,8 +27,8 @@ def have(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise BackendUnavailableError(error)
 
         fake = FakeDriver(attributes)
-        monkeypatch.setattr(memory_checks, "CudaDriver", lambda: CudaDriver(fake))
-        monkeypatch.setattr(memory_checks, "load_kernel", load)
+        monkeypatch.setattr(checks, "CudaDriver", lambda: CudaDriver(fake))
+        monkeypatch.setattr(checks, "load_kernel", load)
 
     return take
 
@@ -61,5 +61,5 @@ def test_without_a_device_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     def fail() -> CudaDriver:
         raise BackendUnavailableError("there is no CUDA driver")
 
-    monkeypatch.setattr(memory_checks, "CudaDriver", fail)
+    monkeypatch.setattr(checks, "CudaDriver", fail)
     assert check_memory() == []

@@ -57,7 +57,7 @@ def test_board_without_a_meter(tmp_path: Path) -> None:
     (tmp_path / EMC / "rate").unlink()
     checks = look(tmp_path)
     assert not checks["power"].ok
-    assert checks["power"].detail == "no INA3221 to be seen in /sys/class/hwmon"
+    assert checks["power"].detail == "no INA3221 in /sys/class/hwmon"
     assert "emc" not in checks["clocks"].detail
 
 

@@ -14,7 +14,8 @@ from fake_tensorrt import make_tensorrt
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.backends.tensorrt import trial as tensorrt_trial
 from jetson_dnn_rt.backends.tensorrt.trial import SHAPE, TrialPart, run_reference
-from jetson_dnn_rt.cli import main, tensorrt_checks
+from jetson_dnn_rt.cli import main
+from jetson_dnn_rt.cli.checks import check_tensorrt
 
 VERSIONS = ("8.5.3.1", "11.1.0")
 
@@ -118,5 +119,5 @@ def test_tensorrt_on_this_machine() -> None:
     info = inspect_backend("tensorrt")
     if not info.available:
         pytest.skip(info.reason)
-    checks = {check.name: check for check in tensorrt_checks.check_tensorrt()}
+    checks = {check.name: check for check in check_tensorrt()}
     assert all(check.ok for check in checks.values() if check.required), checks

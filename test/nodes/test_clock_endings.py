@@ -13,7 +13,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 
 from clock_ends import KINDS, LIMIT_S, NODE, Board, Writer, end_many
 
-from jetson_dnn_rt.nodes.process.endings import END_HANGS, KILLED
+from jetson_dnn_rt.nodes.process.running import END_HANGS, KILLED
 
 RESTORED_BY_GUARDIAN = "gave back the clocks that process"
 

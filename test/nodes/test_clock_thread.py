@@ -16,10 +16,13 @@ from cohort_tables import make_clocks, write_clock_tables
 from sysfs_trees import TREES, FakeKernel, read_all, write_tree
 from thread_kills import kill_thread
 
+from jetson_dnn_rt.coordinator.clock_thread import (
+    WAKE_NS,
+    ClockThread,
+    ClockWatch,
+    nearest_position,
+)
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
-from jetson_dnn_rt.nodes.coordinator.clock_thread import WAKE_NS, ClockThread
-from jetson_dnn_rt.nodes.coordinator.clock_watch import ClockWatch
-from jetson_dnn_rt.nodes.coordinator.cohort_tables import nearest_position
 from jetson_dnn_rt.platforms.clocks import ClockSpace
 from jetson_dnn_rt.platforms.detect import detect
 from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
@@ -238,11 +241,11 @@ def test_the_nearest_of_a_few_positions_is_found(tmp_path: Path) -> None:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     """A board in the place of this machine."""
-    from jetson_dnn_rt.nodes.coordinator import cohort_tables
+    from jetson_dnn_rt.coordinator import basis
 
     kernel = make_kernel(tmp_path)
     monkeypatch.setattr(
-        cohort_tables,
+        basis,
         "detect",
         lambda *, allow_writes, switch_cores: detect(
             kernel.root, allow_writes=allow_writes, switch_cores=switch_cores, files=kernel

@@ -14,10 +14,14 @@ from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN
-from jetson_dnn_rt.nodes.reports.drift_watch import MOST_MONITORS, DriftWatch
-from jetson_dnn_rt.nodes.reports.time_profiles import TimeProfiles, load_time_profiles
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.runtime.drift_watch import (
+    MOST_MONITORS,
+    DriftWatch,
+    TimeProfiles,
+    load_time_profiles,
+)
 from jetson_dnn_rt.traces.drift import LEARNED_TIMES, TimeProfile
 
 STAGES = ("preprocess", "inference", "decode")

@@ -21,7 +21,7 @@ from ros_graph import Ros
 from std_msgs.msg import Float64
 from task_bench import Bench, make_image, make_parameters
 
-from jetson_dnn_rt.nodes.coordinator import remote_task
+from jetson_dnn_rt.nodes.coordinator import remote_cohort
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.coordinator.remote_values import (
     lag_limits_ms,
@@ -196,7 +196,7 @@ def test_answers_that_cannot_be_true_are_dropped(
     ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EDGES 4: whoever answers in a task's place with anything at all costs that answer only."""
-    monkeypatch.setattr(remote_task, "RETRY_NS", 1_000_000)  # every variant is refused here
+    monkeypatch.setattr(remote_cohort, "RETRY_NS", 1_000_000)  # every variant is refused here
     sender = Impostor(ros)
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
     sender.wait_for_listener()
@@ -248,8 +248,8 @@ def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
     ros: Ros, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EDGES 19: no request waits for ever: it is forgotten, and a task that comes is asked."""
-    monkeypatch.setattr(remote_task, "RETRY_NS", 1_000_000)
-    monkeypatch.setattr(remote_task, "ANSWER_LIMIT_NS", 100_000_000)
+    monkeypatch.setattr(remote_cohort, "RETRY_NS", 1_000_000)
+    monkeypatch.setattr(remote_cohort, "ANSWER_LIMIT_NS", 100_000_000)
     hung = Impostor(ros, answers=False)
     node = start(ros, write_tables(tmp_path), policy=ADAPTIVE)
     hung.wait_for_listener()
@@ -265,7 +265,7 @@ def test_a_question_to_a_task_that_dies_is_given_up_and_asked_again(
         ros.wait(frame_ended, what)
 
     # Long enough for the first questions to be given up.
-    wait_until(lambda: time.monotonic_ns() - begin_ns > 5 * remote_task.ANSWER_LIMIT_NS, "")
+    wait_until(lambda: time.monotonic_ns() - begin_ns > 5 * remote_cohort.ANSWER_LIMIT_NS, "")
     ros.call(hung.node.destroy_node)
     successor = Impostor(ros)
     successor.values = [

@@ -20,7 +20,7 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     camera_status,
     processing_status,
 )
-from jetson_dnn_rt.nodes.reports.timing_topics import Window
+from jetson_dnn_rt.nodes.reports.timing_reports import summarize
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.nodes.tasks.streams import Arrivals, ArrivalSnapshot
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
@@ -117,13 +117,10 @@ def test_levels_of_processing(
 
 
 def test_window_figures() -> None:
-    window = Window()
-    assert math.isnan(window.mean)
-    for value in (2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0):
-        window.observe(value)
-    assert (window.count, window.lowest, window.highest) == (8, 2.0, 9.0)
-    assert window.mean == pytest.approx(5.0)
-    assert window.deviation == pytest.approx(2.0)
+    values = (2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0)
+    assert summarize(values) == pytest.approx((5.0, 2.0, 9.0, 2.0, 8))
+    assert math.isnan(summarize(())[0])
+    assert summarize(())[-1] == 0.0
 
 
 def record(outcome: Outcome, end_ms: int, run_ms: int = 10) -> JobRecord:

@@ -20,7 +20,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 
 from node_process import END_TIMEOUT_S, ROOT, Process
 from ros_graph import Ros
 
-from jetson_dnn_rt.nodes.process.endings import END_HANGS, KILLED, SIGNAL
+from jetson_dnn_rt.nodes.process.running import END_HANGS, KILLED, SIGNAL
 
 NULL = [
     "-p", "detector:model:=null:1", "-p", "segmenter:model:=null:1,segmentation",
@@ -135,7 +135,7 @@ def test_requests_that_rclpy_chokes_on_end_no_process(start, ros: Ros) -> None:
 
 HOLDING = """
 import sys, threading
-from jetson_dnn_rt.nodes.process import running as runtime
+from jetson_dnn_rt.nodes.process import running
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 
 def hold():
@@ -149,7 +149,7 @@ def make(context, args):
     {start}
     return node
 
-runtime.run_node(make, [])
+running.run_node(make, [])
 """
 """A node one of whose threads does something for ever."""
 
@@ -232,16 +232,16 @@ def test_only_the_endings_of_the_list_end_a_process() -> None:
     import ast
 
     import jetson_dnn_rt.nodes
-    from jetson_dnn_rt.nodes.process.endings import ENDINGS
+    from jetson_dnn_rt.nodes.process.running import ENDINGS
 
     ends = {"os._exit", "os.abort", "sys.exit", "exit", "quit", "SystemExit"}
     found = {
         f"{file.name}: {ast.unparse(node.func)}"
-        for file in Path(jetson_dnn_rt.nodes.__file__).parent.glob("*.py")
+        for file in Path(jetson_dnn_rt.nodes.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ends
     }
     # `run_node` with the code of an ending; the other is the body of a child process.
-    assert found <= {"runtime.py: os._exit", "low_priority.py: sys.exit"}
+    assert found <= {"running.py: os._exit", "low_priority.py: sys.exit"}
     assert len({ending.name for ending in ENDINGS}) == len(ENDINGS)
     assert all(ending.reason and ending.code in (0, 1, 2, -9) for ending in ENDINGS)

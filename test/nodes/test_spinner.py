@@ -15,7 +15,7 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from jetson_dnn_rt.nodes.process import running as runtime
+from jetson_dnn_rt.nodes.process import running
 from jetson_dnn_rt.nodes.process.running import FAILURES_IN_A_ROW, Spinner
 from jetson_dnn_rt.safety.faults import FAULTS
 
@@ -74,7 +74,7 @@ def test_an_error_that_ends_costs_nothing(spinner: Spinner, error: Exception, ti
 def test_what_fails_without_end_ends_it(
     spinner: Spinner, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "FAILING_S", 0.0)
+    monkeypatch.setattr(running, "FAILING_S", 0.0)
     fail_first(spinner, error, FAILURES_IN_A_ROW + 1)
     spinner.start()
     assert spinner.ended.wait(TIMEOUT_S)

@@ -48,14 +48,14 @@ while True:
 NODE = """
 import random, sys, time
 from pathlib import Path
-from jetson_dnn_rt.nodes.coordinator import cohort_tables
+from jetson_dnn_rt.coordinator import basis
 from jetson_dnn_rt.nodes.process.running import run_node
 from jetson_dnn_rt.platforms.detect import detect
 
 root, tables, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 seed, busy_s = int(sys.argv[4]), float(sys.argv[5])
 numbers = random.Random(seed)
-cohort_tables.detect = lambda **options: detect(root, **options)
+basis.detect = lambda **options: detect(root, **options)
 
 def make(context, args):
     if kind == "perception":

@@ -1,11 +1,11 @@
-"""The camera node: a frame source as a ROS camera, and as a direct source for tasks."""
+"""The camera node: a frame source as a ROS camera, and as a direct source of tasks."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import cv2
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
@@ -21,39 +21,39 @@ from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.process.qos import OVERRIDABLE, make_qos
 from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher, camera_status
 from jetson_dnn_rt.nodes.tasks.conversion import ImageWriter, fill_header
-from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import Fanout
 from jetson_dnn_rt.nodes.tasks.mailbox import Mailbox
 from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.runtime.realtime import Realtime
 
 PUBLISH_SLOTS = 4
-"""Frames that wait for being published; at 30 Hz a tenth of a second."""
+"""Frames that wait to be published; a tenth of a second at 30 Hz."""
+
+
+class FrameSink(Protocol):
+    """What a camera needs of the process that runs its tasks."""
+
+    @property
+    def realtime(self) -> Realtime | None:
+        """The real-time set-up, None before the executor runs."""
+
+    def submit(self, tasks: Sequence[str], frame: Frame, capture_ns: int) -> None:
+        """Release a frame in tasks."""
 
 
 class CameraNode(ManagedNode):
     """Publishes ``image_raw``, ``image_raw/compressed`` and ``camera_info``.
 
-    In a composed process the tasks get the frames by a direct call on the camera's thread; the
-    topics are filled on another thread, and only while somebody subscribes.
-
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    host : callable, optional
-        Returns what it shares with the tasks of its process; without it the camera is alone.
-    on_ended : callable, optional
-        Called on the camera's thread at the end of the stream.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
+    In a composed process the tasks get the frames by a direct call on the camera's thread; topics
+    are published on another thread, and only while somebody subscribes. Without `host` the camera
+    is alone in its process. `on_ended` is called on the camera's thread at the end of the stream.
     """
 
     def __init__(
         self,
         name: str = "camera",
         *,
-        host: Callable[[], Host] | None = None,
+        host: Callable[[], FrameSink] | None = None,
         on_ended: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
@@ -82,7 +82,7 @@ class CameraNode(ManagedNode):
 
     @property
     def parameters(self) -> CameraConfig:
-        """The present values."""
+        """The current values."""
         return self._declared.value
 
     @property
@@ -97,7 +97,7 @@ class CameraNode(ManagedNode):
 
     @property
     def rate_hz(self) -> float:
-        """Rate at which frames are due; 0 where nobody knows."""
+        """Rate at which frames are due; 0 = unknown."""
         return 0.0 if self._camera is None else self._camera.rate_hz
 
     @property
@@ -106,16 +106,16 @@ class CameraNode(ManagedNode):
         return 0 if self._camera is None else self._camera.state.frames
 
     def use_memory(self, task: str, allocate: Allocate) -> None:
-        """Let the next frames lie in other memory, which the device of a task reads."""
+        """Put the next frames into other memory, which the device of a task reads."""
         assert self._camera is not None, "the camera is not configured"
         self._device_tasks.add(task)
-        # Of each task one frame runs and one waits; one is read and one is next.
+        # For each task one frame runs and one waits; one more is read and one is next.
         self._camera.use_memory(allocate, 2 * len(self._device_tasks) + 2)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
     def configure(self) -> None:
-        """Open the source, make the publishers."""
+        """Open the source and create the publishers."""
         values = self.parameters
         self._camera = Camera(
             self._open,
@@ -142,7 +142,7 @@ class CameraNode(ManagedNode):
         self.get_logger().info(f"{values.source}: {width}x{height} pixels at {self.rate_hz:g} Hz")
 
     def activate(self) -> None:
-        """Let the frames come."""
+        """Start the frames."""
         assert self._camera is not None
         self.ended.clear()
         self._camera.start()
@@ -153,7 +153,7 @@ class CameraNode(ManagedNode):
             self.get_logger().error("the source does not return: its thread is left behind")
 
     def cleanup(self) -> None:
-        """Close the source, drop the publishers."""
+        """Close the source and destroy the publishers."""
         if self._camera is None:
             return
         self._camera.close()
@@ -164,7 +164,7 @@ class CameraNode(ManagedNode):
             self.destroy_publisher(self._topics.pop())
 
     def end(self) -> None:
-        """Stop and close; a source that blocks is left to the process's end."""
+        """Stop and close; a source that blocks is left until the process ends."""
         if self._camera is not None:
             self._camera.close(timeout_s=0.2)
         # Its thread would keep the node and its DDS participant alive.
@@ -203,7 +203,7 @@ class CameraNode(ManagedNode):
         if not any(publisher.get_subscription_count() for publisher in self._topics):
             return
         if self.fanout:
-            # The tasks of this process are not to wait for what others want to see.
+            # The tasks of this process must not wait for publishing.
             assert self._mailbox is not None
             self._mailbox.put(frame)
         else:

@@ -1,4 +1,4 @@
-"""Calibration of a camera: the usual YAML file to a `CameraInfo` message."""
+"""Calibration of a camera: from the usual YAML file to a `CameraInfo` message."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
+
+import yaml
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety import small_files
@@ -24,20 +26,11 @@ _MATRICES = (
 
 
 def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
-    """Make the message of a camera.
+    """Make the message of a camera with frames of `height` x `width` pixels.
 
-    Parameters
-    ----------
-    url : str
-        A path or ``file://`` URL of a file as ``camera_calibration`` writes it; empty = the
-        camera is not calibrated, which the message says with ``k[0] == 0``.
-    height, width : int
-        Size of the frames in pixels.
-
-    Raises
-    ------
-    ConfigurationError
-        When the file cannot be read, or is for another size.
+    `url` is a path or ``file://`` URL of a file as ``camera_calibration`` writes it; empty = not
+    calibrated, which ``k[0] == 0`` tells. Raises `ConfigurationError` when the file cannot be read
+    or is for another size.
     """
     from sensor_msgs.msg import CameraInfo
 
@@ -50,8 +43,7 @@ def make_camera_info(url: str, height: int, width: int) -> CameraInfo:
     if size != (height, width):
         raise ConfigurationError(
             f"camera_info_url: {path} is for {safe_yaml.describe(size[1])}x"
-            f"{safe_yaml.describe(size[0])} pixels, the camera delivers "
-            f"{width}x{height}"
+            f"{safe_yaml.describe(size[0])} pixels, the camera delivers {width}x{height}"
         )
     try:
         for key, field, length in _MATRICES:
@@ -79,8 +71,6 @@ def _read_numbers(part: Any, name: str) -> list[float]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
         data = safe_yaml.parse(small_files.read_text(path, MAX_FILE_BYTES))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

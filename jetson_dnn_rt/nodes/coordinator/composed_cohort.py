@@ -1,14 +1,17 @@
-"""The cohort of a composed process: decided at stage boundaries, by a direct call."""
+"""The cohort of a composed process: the coordinator is called directly at stage boundaries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from jetson_dnn_rt.coordinator.basis import ALONE
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
+from jetson_dnn_rt.coordinator.tables.library_tables import load_profiles, make_task_table
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
-from jetson_dnn_rt.nodes.coordinator.cohort_tables import ALONE, table_of_task
+from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome
 
@@ -22,12 +25,7 @@ if TYPE_CHECKING:
 class ComposedCohort:
     """Puts a coordinator into the executor that runs the tasks, and takes it out again.
 
-    Parameters
-    ----------
-    host : Host
-        Owns the executor.
-    tasks : callable
-        Returns the task nodes by name.
+    `tasks` returns the task nodes by name; `host` owns the executor.
     """
 
     def __init__(self, host: Host, tasks: Callable[[], Mapping[str, TaskNode]]) -> None:
@@ -56,11 +54,11 @@ class ComposedCohort:
 
     @property
     def failure(self) -> str:
-        """Why the executor replaced the coordinator; empty as long as it asks it."""
+        """Why the executor replaced the coordinator; empty while it uses it."""
         return self._host.executor.selector_failure if self._host.session.running else ""
 
     def signature(self) -> object:
-        """Which tasks are active, with which variants and deadlines."""
+        """Active tasks with variants and deadlines: when it changes, tables are made again."""
         return [
             (name, snapshot.parameters.variants, snapshot.parameters.deadline_ns)
             for name, node in self._tasks().items()
@@ -70,39 +68,36 @@ class ComposedCohort:
     def make_tables(self, given: Mapping[str, TaskTable]) -> dict[str, TaskTable | str]:
         """For each active task its table, or the reason why there is none.
 
-        Parameters
-        ----------
-        given : mapping of str to TaskTable
-            What files say; it goes before what the warm-up says.
+        Tables of files (`given`) have precedence over those from the warm-up.
         """
         return {
-            name: table_of_task(node, given.get(name))
+            name: _make_table(node, given.get(name))
             for name, node in self._tasks().items()
             if node.snapshot is not None
         }
 
     def start(self, coordinator: Coordinator) -> None:
-        """Let it decide from the next boundary on."""
+        """Let the coordinator decide from the next boundary on."""
         self._host.executor.set_selector(coordinator)
 
-    @contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """No boundary passes meanwhile."""
-        with self._host.executor.exclusively():
-            yield
+    def exclusively(self) -> AbstractContextManager[None]:
+        """Hold the executor: no boundary passes meanwhile."""
+        return self._host.executor.exclusively()
 
     def reconsider(self) -> None:
-        """The policy is another: nothing to do, it is asked at the next boundary."""
+        """Do nothing: a new policy is asked at the next boundary."""
 
     def watch(self) -> None:
-        """Nothing: the executor tells the coordinator what happens."""
+        """Do nothing: the executor tells the coordinator what happens."""
 
     def states(self) -> dict[str, str]:
-        """What stands in the way of policies that switch inside a frame."""
+        """Tasks with stages that stand in the way of policies that switch inside a frame."""
         found = {}
         for name, node in self._tasks().items():
-            coarse = coarse_variants(node)
-            if coarse and node.snapshot is not None:
+            if node.loaded is None or node.snapshot is None:
+                continue
+            stages = node.loaded.stages.items()
+            if coarse := [variant for variant, runs in stages if any(r.span > 1 for r in runs)]:
                 found[name] = (
                     f"{', '.join(coarse)}: several stages with one run, no boundary between them; "
                     "set finest_stages for policies that switch inside a frame"
@@ -110,20 +105,20 @@ class ComposedCohort:
         return found
 
     def close(self) -> None:
-        """Nothing was taken."""
+        """Do nothing: the constructor took nothing."""
 
     def stop(self, coordinator: Coordinator) -> None:
-        """Take it out; each task goes on in the variant that last kept a deadline."""
+        """Take the coordinator out; each task stays in the variant that last met a deadline."""
         if not self._host.session.running:
             return
         executor = self._host.executor
-        held = self._hold(coordinator) if coordinator.policy.adjusts_variants else {}
+        kept = self._choose_kept(coordinator) if coordinator.policy.adjusts_variants else {}
         with executor.exclusively():
             coordinator.close()
-        executor.set_selector(Held(held))
+        executor.set_selector(KeptVariants(kept))
 
-    def _hold(self, coordinator: Coordinator) -> dict[str, Hold]:
-        held = {}
+    def _choose_kept(self, coordinator: Coordinator) -> dict[str, tuple[str, str]]:
+        kept = {}
         for member in coordinator.cohort.members:
             name = member.table.task
             node = self._tasks().get(name)
@@ -132,54 +127,65 @@ class ComposedCohort:
                 continue
             ran = () if member.misses_in_a_row else node.timing.last_met.split("+")
             variant = fastest(member.table, member.usable, ran)
-            held[name] = Hold(snapshot.parameters.variant, variant)
-        return held
+            kept[name] = snapshot.parameters.variant, variant
+        return kept
 
 
-class Hold(NamedTuple):
-    """What a task goes on with, as long as it is set to what it was set to."""
+class KeptVariants(StaticSelector):
+    """Keeps tasks in the variants in which a coordinator left them, until they are set to others.
 
-    configured: str
-    variant: str
-
-
-class Held(StaticSelector):
-    """Leaves tasks in the variants that a coordinator left them in.
-
-    Until their own setting is changed: then that holds.
-
-    Parameters
-    ----------
-    held : mapping of str to Hold
-        By task; others run what they are set to.
+    `kept` has for each task the variant that it is set to, and the one that it runs as long as
+    that does not change; other tasks run what they are set to.
     """
 
-    def __init__(self, held: Mapping[str, Hold]) -> None:
-        self._held = dict(held)
+    def __init__(self, kept: Mapping[str, tuple[str, str]]) -> None:
+        self._kept = dict(kept)
 
     def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """What is held at the job's start, afterwards what the job has."""
-        hold = self._held.get(job.task)
-        if job.start_ns is None and hold and hold.configured == state.parameters.variant:
-            return hold.variant
+        """The kept variant at the job's start, afterwards the job's own."""
+        configured, variant = self._kept.get(job.task, ("", ""))
+        if job.start_ns is None and variant and configured == state.parameters.variant:
+            return variant
         return super().choose(state, job, now_ns)
 
 
-def coarse_variants(node: TaskNode) -> list[str]:
-    """Variants of a task that cover several of its stages with one run."""
+def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
+    """Table of a configured task, or why there is none.
+
+    It comes from the file's table `given`, else from the warm-up and the library.
+    """
     loaded = node.loaded
-    if loaded is None:
-        return []
-    return [name for name, runs in loaded.stages.items() if any(run.span > 1 for run in runs)]
-
-
-def decides(coordinator: Coordinator) -> bool:
-    """Whether it is the coordinator who chooses variants now."""
-    return coordinator.policy.adjusts_variants and not coordinator.failure
+    assert loaded is not None
+    period_ns = int(1e9 / node.frequency_hz)
+    if given is not None:
+        if given.stages != loaded.stage_names:
+            return (
+                f"its table is of the stages {', '.join(given.stages)}, the task has "
+                f"{', '.join(loaded.stage_names)}: profile it with the same `stages`"
+            )
+        return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
+    try:
+        profiles = load_profiles(
+            loaded.stages,
+            loaded.warm_up_times_ns,
+            library=loaded.library,
+            model=loaded.model,
+            threads=loaded.threads,
+            stages=node.parameters.stages,
+        )
+        return make_task_table(
+            node.task,
+            loaded.stage_names,
+            profiles,
+            deadline_ns=node.deadline_ns,
+            period_ns=period_ns,
+        )
+    except (ConfigurationError, ValueError) as error:
+        return str(error)
 
 
 def fastest(table: TaskTable, usable: Sequence[bool], among: Sequence[str] = ()) -> str:
-    """The fastest usable variant of some, or of all where none of them is."""
+    """The fastest usable variant in `among`, or of all where none of them is usable."""
     totals = table.median_ns.sum(axis=1).tolist()
     candidates = [v for v, there in enumerate(usable) if there] or list(range(len(totals)))
     wanted = [v for v in candidates if table.variants[v] in among] or candidates

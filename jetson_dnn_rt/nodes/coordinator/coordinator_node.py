@@ -1,101 +1,92 @@
 """The coordinator as a node: parameters, topics and diagnostics around a policy.
 
-In the composed process it sits in the executor and decides at every stage boundary; in a process
-of its own it decides once a frame for tasks in other processes. When it goes, tasks go on in the
-last variants that kept their deadlines, and it can come back at any time.
+In the composed process it sits in the executor and decides at every stage boundary; in its own
+process it decides once a frame for tasks in other processes. When it stops, tasks stay in the last
+variants that kept their deadlines; it can return at any time.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from rclpy.clock import Clock, ClockType
 
-from jetson_dnn_rt.config.nodes import (
-    CoordinatorConfig,
-    CoordinatorProcessConfig,
-)
+from jetson_dnn_rt.config.nodes import CoordinatorConfig, CoordinatorProcessConfig
+from jetson_dnn_rt.coordinator.basis import Basis, load_basis
+from jetson_dnn_rt.coordinator.clock_thread import ClockThread
+from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.registry import create_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.nodes.coordinator.clock_thread import ClockThread, PowerReport
-from jetson_dnn_rt.nodes.coordinator.cohort_tables import Basis, load_basis
 from jetson_dnn_rt.nodes.coordinator.composed_cohort import ComposedCohort
-from jetson_dnn_rt.nodes.coordinator.coordinator_status import count_running, policy_status
-from jetson_dnn_rt.nodes.coordinator.coordinator_topics import CoordinatorTopics, Rates
 from jetson_dnn_rt.nodes.coordinator.remote_cohort import RemoteCohort
 from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet
-from jetson_dnn_rt.nodes.reports.diagnostics import DiagnosticsPublisher
+from jetson_dnn_rt.nodes.reports.diagnostics import (
+    ERROR,
+    OK,
+    WARN,
+    DiagnosticsPublisher,
+    make_status,
+)
+from jetson_dnn_rt.nodes.reports.timing_reports import DebugTopics
 from jetson_dnn_rt.safety.faults import safe_text
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from jetson_dnn_rt.nodes.tasks.host import Host
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
-    from jetson_dnn_rt.traces.clock_log import ClockLog
+
+COHORT_TOPICS = ("cohort_size", "clocks", "power_w", "energy_per_met_frame_j", "decisions_per_s")
+TASK_TOPICS = ("variant", "lag_ms")
 
 REPORT_PERIOD_S = 0.1
-"""Between two messages of a topic, and between two looks at what the tasks have become."""
+"""Between two messages of a topic, and between two checks of what the tasks have become."""
+
+WINDOW_S = 1.0
+"""Energy is averaged over so long: power sensors are too slow for single frames."""
+
+RUNNING_PERIODS = 5
+"""A task without a frame for so many of its periods does not run at present."""
 
 NO_TABLES = "static"
-"""The policy that needs to know nothing."""
+"""The policy that needs no tables."""
 
 
-class TaskCohort(Protocol):
-    """The tasks, in this process or in others."""
+@dataclass
+class Rates:
+    """Rates over windows of `WINDOW_S`, from counts that only grow; NaN before the first."""
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks."""
+    decisions_per_s: float = math.nan
+    energy_per_met_frame_j: float = math.nan
+    _begin_ns: int = field(default_factory=time.monotonic_ns)
+    _begin: tuple[int, float, int] | None = None
 
-    @property
-    def workers(self) -> int:
-        """Stages that run side by side."""
-
-    @property
-    def interference(self) -> tuple[float, ...]:
-        """How much slower a stage is with 1, 2, ... side by side, as was measured here."""
-
-    @property
-    def met(self) -> int:
-        """Frames met."""
-
-    @property
-    def failure(self) -> str:
-        """Why the coordinator itself is not asked any more; empty as long as it is."""
-
-    def signature(self) -> object:
-        """Changes when tables have to be made anew."""
-
-    def make_tables(self, given: Mapping[str, TaskTable]) -> dict[str, TaskTable | str]:
-        """Tables of the tasks that run, or why there is none."""
-
-    def start(self, coordinator: Coordinator) -> None:
-        """Let it decide."""
-
-    def exclusively(self) -> AbstractContextManager[None]:
-        """Nothing is decided meanwhile."""
-
-    def reconsider(self) -> None:
-        """The policy is another."""
-
-    def watch(self) -> None:
-        """Called every `REPORT_PERIOD_S`."""
-
-    def stop(self, coordinator: Coordinator) -> None:
-        """Let it decide no more."""
-
-    def states(self) -> dict[str, str]:
-        """Notes on single tasks, for diagnostics."""
-
-    def close(self) -> None:
-        """Give back what the constructor took."""
+    def observe(self, decisions: int, energy_j: float, met: int) -> None:
+        """Take the counts of this moment."""
+        now_ns, now = time.monotonic_ns(), (decisions, energy_j, met)
+        before = self._begin
+        if before is None or decisions < before[0] or met < before[2]:  # counted from 0 again
+            self._begin_ns, self._begin = now_ns, now
+            return
+        seconds = (now_ns - self._begin_ns) / 1e9
+        if seconds < WINDOW_S:
+            return
+        self.decisions_per_s = (decisions - before[0]) / seconds
+        frames = met - before[2]
+        # Energy of a second without a met frame goes into the next window.
+        if frames == 0:
+            self.energy_per_met_frame_j = math.nan
+            self._begin = (decisions, before[1], met)
+        else:
+            self.energy_per_met_frame_j = (energy_j - before[1]) / frames
+            self._begin = now
+        self._begin_ns = now_ns
 
 
 class CoordinatorNode(ManagedNode):
@@ -111,6 +102,13 @@ class CoordinatorNode(ManagedNode):
         Returns the task nodes of the composed process by name.
     options : dict
         Keyword arguments of `rclpy.node.Node`.
+
+    Attributes
+    ----------
+    clocks : ClockThread or None
+        Owner of the clocks; None while unconfigured.
+    coordinator : Coordinator or None
+        Decides at present.
     """
 
     def __init__(
@@ -128,66 +126,43 @@ class CoordinatorNode(ManagedNode):
             is_fixed=lambda: not self.is_unconfigured,
             on_change=self._apply,
         )
-        self._cohort: TaskCohort
+        self._cohort: ComposedCohort | RemoteCohort
         if host is None:
             process = ParameterSet(self, CoordinatorProcessConfig)
             self._cohort = RemoteCohort(self, process.value.tasks)
         else:
             self._cohort = ComposedCohort(host, tasks)
         self._basis: Basis | None = None
-        self._clocks: ClockThread | None = None
-        self._topics: CoordinatorTopics | None = None
+        self.clocks: ClockThread | None = None
+        self._topics: DebugTopics | None = None
         self._timer: Any = None
         self._signature: object = None
         self._active = False
         self.coordinator: Coordinator | None = None
-        self.uncoordinated: dict[str, str] = {}
+        self._uncoordinated: dict[str, str] = {}
         self.policy_fault = ""
-        self.rates = Rates()
+        self._rates = Rates()
         self._diagnostics = DiagnosticsPublisher(
-            self, {"policy_status": lambda: policy_status(self)}, process=host is None
+            self, {"policy_status": self._make_status}, process=host is None
         )
 
     @property
     def parameters(self) -> CoordinatorConfig:
-        """The present values."""
+        """The current values."""
         return self._declared.value
-
-    @property
-    def basis(self) -> Basis | None:
-        """Platform and tables; None while unconfigured."""
-        return self._basis
-
-    @property
-    def clocks(self) -> ClockThread | None:
-        """Who writes the clocks; None while unconfigured."""
-        return self._clocks
-
-    @property
-    def clock_log(self) -> ClockLog | None:
-        """Which clocks held when; None while unconfigured."""
-        return None if self._clocks is None else self._clocks.log
-
-    @property
-    def power(self) -> PowerReport:
-        """What was measured last; NaN where nothing can be."""
-        return PowerReport() if self._clocks is None else self._clocks.power
-
-    def task_states(self) -> dict[str, str]:
-        """Notes on single tasks, for diagnostics."""
-        return self._cohort.states()
 
     # -- lifecycle -----------------------------------------------------------------------------
 
     def configure(self) -> None:
-        """Open the platform, read the tables, make the publishers."""
-        values = self.parameters
-        basis = self._basis = load_basis(values)
+        """Open the platform, read the tables, create the publishers."""
+        basis = self._basis = load_basis(self.parameters)
         for text in basis.notes:
             self.get_logger().warning(text)
-        self._clocks = ClockThread(basis.platform, basis.clock_table)
-        self._clocks.start()
-        self._topics = CoordinatorTopics(self, [name.lstrip("/") for name in self._cohort.tasks])
+        self.clocks = ClockThread(basis.platform, basis.clock_table)
+        self.clocks.start()
+        tasks = [name.lstrip("/") for name in self._cohort.tasks]
+        names = [*COHORT_TOPICS, *(f"{task}/{name}" for task in tasks for name in TASK_TOPICS)]
+        self._topics = DebugTopics(self, names)
         self._timer = self.create_timer(
             REPORT_PERIOD_S, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -199,12 +174,12 @@ class CoordinatorNode(ManagedNode):
             self._start(self.parameters)
 
     def deactivate(self) -> None:
-        """Decide no more."""
+        """Stop deciding."""
         self._stop()
         self._active = False
 
     def cleanup(self) -> None:
-        """Give clocks, platform and publishers back."""
+        """Release clocks, platform and publishers."""
         self._stop()
         if self._timer is not None:
             self.destroy_timer(self._timer)
@@ -212,23 +187,23 @@ class CoordinatorNode(ManagedNode):
         if self._topics is not None:
             self._topics.close()
             self._topics = None
-        clocks, self._clocks = self._clocks, None
+        clocks, self.clocks = self.clocks, None
         if clocks is not None and not clocks.stop():
             self.get_logger().error(
-                "the platform hangs: its clocks come back when this process ends"
+                "the platform hangs: its clocks are restored when this process ends"
             )
         self._basis = None
 
     def end(self) -> None:
-        """Bring the clocks back at once."""
+        """Restore the clocks at once."""
         self._active = False
-        if self._clocks is not None:
-            self._clocks.stop(timeout_s=0.2)
+        if self.clocks is not None:
+            self.clocks.stop(timeout_s=0.2)
         self.cleanup()
 
     def restore_clocks(self) -> None:
-        """Bring the clocks back, whatever the ROS thread does."""
-        clocks = self._clocks
+        """Restore the clocks, whatever the ROS thread does."""
+        clocks = self.clocks
         if clocks is not None:
             clocks.restore()
 
@@ -243,44 +218,44 @@ class CoordinatorNode(ManagedNode):
         """Bring dynamic parameters into effect at the next boundary."""
         if not self._active:
             return
+        coordinator = self.coordinator
         if not values.enable:
             self._stop()
-        elif self.coordinator is None:
+        elif coordinator is None:
             self._start(values)
-        elif _decides(values) != _decides(before):
-            coordinator = self.coordinator
-            policy = self._make_policy(values, coordinator)
+        elif _policy_of(values) != _policy_of(before):
+            policy = self._create_policy(values, [m.table for m in coordinator.cohort.members])
             with self._cohort.exclusively():
                 coordinator.set_policy(policy)
             self.policy_fault = ""
             self._cohort.reconsider()
 
     def _start(self, values: CoordinatorConfig) -> None:
-        basis, clocks = self._basis, self._clocks
+        basis, clocks = self._basis, self.clocks
         assert basis is not None
         assert clocks is not None
-        # First: what fails for these tasks is tried again with others, not ten times a second.
+        # First: what fails for these tasks is retried with others, not ten times a second.
         self._signature = self._cohort.signature()
         found = self._cohort.make_tables(basis.tables)
-        self.uncoordinated = {task: why for task, why in found.items() if isinstance(why, str)}
+        self._uncoordinated = {task: why for task, why in found.items() if isinstance(why, str)}
         tables = [table for table in found.values() if not isinstance(table, str)]
         self.policy_fault = ""
         if values.policy != NO_TABLES:
-            for task, why in self.uncoordinated.items():
+            for task, why in self._uncoordinated.items():
                 self.get_logger().warning(f"task {task} is not coordinated: {why}")
         if not tables:
             return
-        policy = self._create(values, tables)
+        policy = self._create_policy(values, tables)
         coordinator = Coordinator(
             basis.clock_table,
             tables,
             policy,
             workers=self._cohort.workers,
-            interference=self._interference,
+            interference=self._find_interference(basis),
             clocks=clocks.position,
             request_clocks=clocks.request if basis.platform.writable else None,
         )
-        self.coordinator, self.rates = coordinator, Rates()
+        self.coordinator, self._rates = coordinator, Rates()
         try:
             self._cohort.start(coordinator)
         except Exception:
@@ -292,10 +267,7 @@ class CoordinatorNode(ManagedNode):
         if coordinator is not None:
             self._cohort.stop(coordinator)
 
-    def _make_policy(self, values: CoordinatorConfig, coordinator: Coordinator) -> Any:
-        return self._create(values, [member.table for member in coordinator.cohort.members])
-
-    def _create(self, values: CoordinatorConfig, tables: list[TaskTable]) -> Any:
+    def _create_policy(self, values: CoordinatorConfig, tables: list[TaskTable]) -> Any:
         basis = self._basis
         assert basis is not None
         try:
@@ -305,44 +277,43 @@ class CoordinatorNode(ManagedNode):
                 tables,
                 PolicySettings.of(values),
                 workers=self._cohort.workers,
-                interference=self._interference,
+                interference=self._find_interference(basis),
             )
         except (ValueError, ArithmeticError) as error:
             raise ConfigurationError(f"policy {values.policy}: {error}") from error
 
-    @property
-    def _interference(self) -> tuple[float, ...]:
-        """As the files have it, else as it was measured when the tasks were loaded."""
-        assert self._basis is not None
-        in_files = self._basis.interference
-        return in_files if len(in_files) > 1 else self._cohort.interference
+    def _find_interference(self, basis: Basis) -> tuple[float, ...]:
+        """The figures of the files, else those measured when the tasks were loaded."""
+        return basis.interference if len(basis.interference) > 1 else self._cohort.interference
 
     # -- reports -------------------------------------------------------------------------------
 
     def _report(self) -> None:
         self._cohort.watch()
         self._follow()
-        coordinator, clocks, topics = self.coordinator, self._clocks, self._topics
+        coordinator, clocks, topics = self.coordinator, self.clocks, self._topics
         if coordinator is None or clocks is None or topics is None:
             return
         power, cohort = clocks.power, coordinator.cohort
-        self.rates.observe(coordinator.decisions, power.energy_j, self._cohort.met)
+        self._rates.observe(coordinator.decisions, power.energy_j, self._cohort.met)
         values = {
             "cohort_size": count_running(cohort),
             "clocks": float(cohort.clock_table.indices[cohort.clocks]),
             "power_w": power.power_w,
-            "energy_per_met_frame_j": self.rates.energy_per_met_frame_j,
-            "decisions_per_s": self.rates.decisions_per_s,
+            "energy_per_met_frame_j": self._rates.energy_per_met_frame_j,
+            "decisions_per_s": self._rates.decisions_per_s,
         }
         for member in cohort.members:
             name = member.table.task.lstrip("/")
             values[f"{name}/variant"] = member.variant
             values[f"{name}/lag_ms"] = member.lag_ns / 1e6
-        topics.publish({name: value for name, value in values.items() if not math.isnan(value)})
+        for name, value in values.items():
+            if not math.isnan(value):
+                topics.publish(name, value)
 
     def _follow(self) -> None:
-        """See to it that the coordinator fits the tasks and the clocks that there are."""
-        coordinator, clocks = self.coordinator, self._clocks
+        """Replace the coordinator when the tasks changed or it failed; follow the real clocks."""
+        coordinator, clocks = self.coordinator, self.clocks
         if not self._active or not self.parameters.enable or clocks is None:
             return
         failure = (coordinator.failure or self._cohort.failure) if coordinator is not None else ""
@@ -362,7 +333,7 @@ class CoordinatorNode(ManagedNode):
                     cohort.clocks_target, cohort.clocks_at_ns = clocks.position, 0
 
     def _restart(self) -> None:
-        """Tasks came, went or changed: decide about those that there are now."""
+        """Decide about the tasks that there are now, after some came, went or changed."""
         self._stop()
         try:
             self._start(self.parameters)
@@ -370,6 +341,101 @@ class CoordinatorNode(ManagedNode):
             self.policy_fault = safe_text(error)
             self.get_logger().error(f"coordination stops: {self.policy_fault}")
 
+    # -- diagnostics ---------------------------------------------------------------------------
 
-def _decides(values: CoordinatorConfig) -> tuple[str, PolicySettings]:
+    def _make_status(self) -> Any:
+        """Make the status ``<node>: policy_status``."""
+        values: dict[str, object] = {
+            "state": self.state_name,
+            "policy": self.parameters.policy,
+            "enable": self.parameters.enable,
+        }
+        if self.coordinator is not None:
+            values |= self._describe_decisions(self.coordinator)
+        if self._basis is not None and self.clocks is not None:
+            values |= self._describe_platform(self._basis, self.clocks)
+        values |= {f"task.{task}": text for task, text in self._cohort.states().items()}
+        values |= {f"not_coordinated.{task}": why for task, why in self._uncoordinated.items()}
+        level, message = self._judge()
+        return make_status(f"{self.get_name()}: policy_status", level, message, values)
+
+    def _judge(self) -> tuple[bytes, str]:
+        if self.fault:
+            return ERROR, self.fault
+        if self.policy_fault:
+            return ERROR, f"tasks keep their last variants: {self.policy_fault}"
+        if self.state_name != "active":
+            return OK, self.state_name
+        if not self.parameters.enable:
+            return OK, "disabled: tasks keep their last variants"
+        policy, coordinator = self.parameters.policy, self.coordinator
+        if self.clocks is not None and self.clocks.fault:
+            return WARN, self.clocks.fault
+        if coordinator is None:
+            return WARN, f"{policy} has no task to decide about"
+        if coordinator.policy.adjusts_variants and self._uncoordinated:
+            return WARN, f"{policy} does not decide about {', '.join(self._uncoordinated)}"
+        basis = self._basis
+        assert basis is not None
+        if coordinator.policy.adjusts_clocks:
+            if self.parameters.allow_clock_writes and not basis.platform.writable:
+                return WARN, f"{policy} cannot change the clocks: {basis.platform.reason}"
+            if len(basis.clock_table) == 1:
+                return OK, f"{policy} decides; the clocks stay as they are"
+        return OK, f"{policy} decides"
+
+    def _describe_decisions(self, coordinator: Coordinator) -> dict[str, object]:
+        cohort = coordinator.cohort
+        values: dict[str, object] = {
+            "cohort_size": count_running(cohort),
+            "tasks": ", ".join(member.table.task for member in cohort.members),
+            "workers": cohort.workers,
+            "decisions": coordinator.decisions,
+            "decisions_per_s": self._rates.decisions_per_s,
+            "switches": coordinator.switches,
+            "clocks": cohort.clock_table.describe(cohort.clocks),
+            "clock_configurations": len(cohort.clock_table),
+        }
+        for member in cohort.members:
+            task, table = member.table.task, member.table
+            out = [v for v, there in zip(table.variants, member.usable, strict=True) if not there]
+            values |= {
+                f"{task}.variant": table.variants[member.variant],
+                f"{task}.lag_ms": member.lag_ns / 1e6,
+                f"{task}.misses_in_a_row": member.misses_in_a_row,
+                f"{task}.slowdown": member.slowdown.mean,
+                f"{task}.accuracy": ", ".join(
+                    f"{name} {table.accuracy(v):.3f}" for v, name in enumerate(table.variants)
+                ),
+                f"{task}.unusable": ", ".join(out) or "none",
+            }
+        return values
+
+    def _describe_platform(self, basis: Basis, clocks: ClockThread) -> dict[str, object]:
+        power, platform = clocks.power, basis.platform
+        return {
+            "platform": platform.title,
+            "clocks_writable": platform.writable,
+            "clocks_reason": platform.reason or "none",
+            "clock_writes": clocks.writes,
+            "power_w": power.power_w,
+            "power_in_tables": (
+                "measured" if basis.power_measured else "not measured: busy seconds"
+            ),
+            "energy_per_met_frame_j": self._rates.energy_per_met_frame_j,
+            **{f"rail.{rail}_w": watts for rail, watts in power.rails_w.items()},
+        }
+
+
+def count_running(cohort: Cohort) -> int:
+    """Size of the cohort: tasks that get frames."""
+    now_ns = time.monotonic_ns()
+    return sum(
+        member.last_release_ns is not None
+        and now_ns - member.last_release_ns < RUNNING_PERIODS * member.table.period_ns
+        for member in cohort.members
+    )
+
+
+def _policy_of(values: CoordinatorConfig) -> tuple[str, PolicySettings]:
     return values.policy, PolicySettings.of(values)

@@ -1,9 +1,9 @@
-"""Values that other processes send: checked before anything is computed with them.
+"""Values from other processes, checked before anything is computed with them.
 
-On an open network anybody can publish NaN on a task's topics, answer in its place or raise its
-parameter events. A value is used when it is of the right type, finite and in range; it is dropped
-and counted in `FAULTS` otherwise. Parameters of other nodes are held to the declaration that they
-themselves use, so that an integer stands for a double here as it does there.
+On an open network anybody can publish NaN on a task's topics, answer in its place or send its
+parameter events. A value is used when it has the right type, is finite and in range; otherwise it
+is dropped and counted in `FAULTS`. Parameters of other nodes are checked against the same
+declaration that those nodes use, so that an integer stands for a double here as it does there.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rcl_interfaces.msg import ParameterValue
 
 MAX_COUNT = 2**53
-"""Counts come as doubles; beyond this a double cannot tell one from the next."""
+"""Counts come as doubles; above this a double cannot tell one from the next."""
 
 MAX_TEXT = 500
-"""Characters of a text that is kept: reasons go into logs and diagnostics."""
+"""Characters of a text that are kept: reasons go into logs and diagnostics."""
 
 
 @cache
@@ -46,16 +46,9 @@ def lag_limits_ms() -> tuple[float, float]:
 
 
 def read_number(place: str, value: object, limits: tuple[float, float]) -> float | None:
-    """A number from another process, or None when it is dropped.
+    """A number from another process within finite limits, or None when it is dropped.
 
-    Parameters
-    ----------
-    place : str
-        Where it came in, for the count: ``topic /detector/debug/lag_ms``.
-    value : object
-        As it came.
-    limits : tuple of float
-        Smallest and largest value that can be true; finite.
+    `place` is counted: ``topic /detector/debug/lag_ms``.
     """
     low, high = limits
     # NaN is in no range.
@@ -68,7 +61,7 @@ def read_number(place: str, value: object, limits: tuple[float, float]) -> float
 def read_task_parameter(place: str, name: str, value: ParameterValue) -> Any:
     """A parameter of a task node in another process, in its declared type; None when dropped.
 
-    A variant comes with its full name, empty where none is set; lists come as tuples.
+    A variant comes with its full name, or empty where none is set; lists come as tuples.
     """
     try:
         read = _task_items()[name].check(parameter_value_to_python(value))
@@ -83,7 +76,7 @@ def read_task_parameter(place: str, name: str, value: ParameterValue) -> Any:
 
 
 def check_length(place: str, values: Sequence[Any], length: int) -> bool:
-    """Whether an answer has as many values as were asked for; it is dropped otherwise."""
+    """Whether an answer has as many values as were asked for; otherwise it is dropped."""
     if len(values) == length:
         return True
     FAULTS.note_dropped(place, f"{len(values)} values instead of {length}")

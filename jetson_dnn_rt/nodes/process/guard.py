@@ -1,8 +1,8 @@
-"""The guard around every callback that ROS calls: a fault costs that call, never the process.
+"""Guards around every callback that ROS calls: a fault costs that call, never the process.
 
-Without it an exception in a callback comes out of the executor's `spin_once`. `ManagedNode` guards
-what its nodes create, those things too that rclpy creates for them (parameter and lifecycle
-services, the clock's subscription), so that nobody has to think of it.
+Without a guard an exception in a callback comes out of the executor's `spin_once`. `ManagedNode`
+guards whatever its nodes create, and what rclpy creates for them (parameter and lifecycle
+services, the clock's subscription).
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
 
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text
+from jetson_dnn_rt.safety.faults import FAULTS, describe_error
 
 REASON_FIELDS = ("message", "reason")
-"""Text fields of a response that say why a request failed."""
+"""Text fields of a response that tell why a request failed."""
 
 LIST_FIELDS = ("parameters", "names", "prefixes")
-"""Fields of a request for parameters, one entry for each of them."""
+"""Fields of a parameter request with one entry per parameter."""
 
 MOST_ENTRIES = 500
-"""Of them: a node has some hundred parameters, and is busy for seconds with ten thousand."""
+"""Entries of such a field: a node has some hundred parameters; ten thousand keep it busy for
+seconds."""
 
 
-def guard(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
-    """Guard a callback of a subscription, a timer or a future.
+def guard(
+    callback: Callable[..., Any],
+    place: str,
+    on_error: Callable[[BaseException], Any] = lambda error: None,
+) -> Callable[..., Any]:
+    """Guard a callback: when it raises, the fault is counted and `on_error` makes its result.
 
-    Parameters
-    ----------
-    callback : callable
-        The callback; what it returns is returned, None when it raises.
-    place : str
-        What is counted, from a fixed set of names: ``detector: subscription /image_raw``.
+    `place` is counted and comes from a fixed set of names: ``detector: subscription /image_raw``.
     """
 
     @functools.wraps(callback)
@@ -43,23 +43,25 @@ def guard(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
         # sys.exit() in a library that a callback uses must not end the thread either.
         except BaseException as error:
             FAULTS.note(place, error)
-            return None
+            return on_error(error)
 
     return guarded
 
 
-def guard_service(callback: Callable[..., Any], kind: Any, place: str) -> Callable[..., Any]:
-    """Guard a service's callback: the client gets an answer whatever happens.
+def guard_parameters(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
+    """Guard a callback that checks new parameters: they are refused when it raises."""
 
-    Parameters
-    ----------
-    callback : callable
-        Takes request and response, returns the response.
-    kind : type
-        Of the service. When the callback raises, the answer is a new response with the reason in
-        the fields that say one, and otherwise with the defaults of its fields.
-    place : str
-        What is counted: ``detector: service ~/enable``.
+    def refuse(error: BaseException) -> SetParametersResult:
+        return SetParametersResult(successful=False, reason=describe_error(error))
+
+    return guard(callback, place, refuse)
+
+
+def guard_service(callback: Callable[..., Any], kind: Any, place: str) -> Callable[..., Any]:
+    """Guard the callback of a service of type `kind`: the client always gets an answer.
+
+    When the callback raises, the answer is a new response with the reason in the fields for it,
+    and the defaults of the others.
     """
 
     @functools.wraps(callback)
@@ -76,21 +78,7 @@ def guard_service(callback: Callable[..., Any], kind: Any, place: str) -> Callab
             return answer
         except BaseException as error:
             FAULTS.note(place, error)
-            return _refuse(kind.Response(), request, response, describe(error))
-
-    return guarded
-
-
-def guard_parameters(callback: Callable[..., Any], place: str) -> Callable[..., Any]:
-    """Guard a callback that checks new parameters: when it raises they are refused."""
-
-    @functools.wraps(callback)
-    def guarded(parameters: Any) -> Any:
-        try:
-            return callback(parameters)
-        except BaseException as error:
-            FAULTS.note(place, error)
-            return SetParametersResult(successful=False, reason=describe(error))
+            return _refuse(kind.Response(), request, response, describe_error(error))
 
     return guarded
 
@@ -109,27 +97,17 @@ def guard_client(client: Any, place: str) -> Any:
     return client
 
 
-def describe(error: BaseException) -> str:
-    """Type and text of an exception."""
-    return f"{type(error).__name__}: {safe_text(error)}"
-
-
-def name_of(callback: Callable[..., Any]) -> str:
-    """Name of a callback for the counts, the same for every object that has it."""
-    return str(getattr(callback, "__qualname__", type(callback).__name__))
-
-
 def _refuse(refusal: Any, request: Any, begun: Any, reason: str) -> Any:
-    """Say in a new response that the request failed, as far as it has fields for that."""
+    """Put the reason of a failed request into a new response, as far as it has fields for it."""
     for field, kind in refusal.get_fields_and_field_types().items():
         if kind == "string" and field in REASON_FIELDS:
             setattr(refusal, field, reason)
         elif kind == "rcl_interfaces/SetParametersResult":
             getattr(refusal, field).reason = reason
         elif kind == "sequence<rcl_interfaces/SetParametersResult>":
-            # One for each parameter, within bounds; those before the fault are set already.
+            # One per parameter, within bounds; those before the fault are set already.
             done = list(getattr(begun, field))
-            count = len(request.parameters) - len(done)
             failed = SetParametersResult(successful=False, reason=reason)
+            count = len(request.parameters) - len(done)
             setattr(refusal, field, (done + [failed] * count)[:MOST_ENTRIES])
     return refusal

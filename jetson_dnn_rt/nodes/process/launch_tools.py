@@ -1,4 +1,4 @@
-"""What the launch files share. Without rclpy: a launch starts nodes, it is none."""
+"""Helpers of the launch files, without rclpy: a launch only starts nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ _WORDS = {
 
 
 def is_true(text: str) -> bool:
-    """Read a launch argument that says yes or no, in any case of its letters.
-
-    Raises
-    ------
-    ValueError
-        Neither is said.
-    """
+    """Read a yes-or-no launch argument, in any case; `ValueError` for anything else."""
     try:
         return _WORDS[text.lower()]
     except KeyError:
@@ -25,7 +19,7 @@ def is_true(text: str) -> bool:
 
 
 def has_package(name: str) -> bool:
-    """Say whether the ROS package `name` is installed in this workspace or below it."""
+    """Whether the ROS package `name` is installed in this workspace or below it."""
     try:
         get_package_prefix(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A lifecycle node whose failures are said, and that can bring itself up."""
+"""A lifecycle node that reports its failures, and can start itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from jetson_dnn_rt.nodes.process.guard import (
     guard_client,
     guard_parameters,
     guard_service,
-    name_of,
 )
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet, gate_of
 from jetson_dnn_rt.nodes.process.qos import (
@@ -30,10 +29,10 @@ from jetson_dnn_rt.safety.faults import FAULTS, safe_text
 EVENT_PERIOD_S = 0.5
 
 LONGEST_REASON = 2000
-"""Characters of the reason why a transition failed: it is repeated in diagnostics."""
+"""Characters of the reason why a transition failed, which is repeated in diagnostics."""
 
 SHARED_PARAMETERS = ("autostart", "use_sim_time", "start_type_description_service")
-"""What a configuration may say of all nodes, though not each has it."""
+"""What a configuration may set for all nodes, though not every node has it."""
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -42,26 +41,19 @@ FAILURE = TransitionCallbackReturn.FAILURE
 class ManagedNode(LifecycleNode):
     """Base of the package's nodes.
 
-    Subclasses define `configure`, `activate`, `deactivate`, `cleanup` and `end`; an error that
-    they raise leaves the node in the state it came from, with the reason in the log and in
-    `fault` (rclpy itself would swallow the exception).
+    Subclasses override `configure`, `activate`, `deactivate`, `cleanup` and `end`; an error that
+    they raise leaves the node in the state it came from, with the reason in the log and in `fault`
+    (rclpy itself would swallow the exception).
 
-    Every callback is guarded (`nodes.process.guard`): of subscriptions, timers, services,
-    QoS events, parameter checks and the futures of clients, those of rclpy's own services too.
-
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
+    Every callback is guarded (`nodes.process.guard`): of subscriptions, timers, services, QoS
+    events, parameter checks and the futures of clients, including those of rclpy's own services.
     """
 
     def __init__(self, name: str, **options: Any) -> None:
         self._events = EventPoller(self)  # Node's constructor already creates publishers
         self._live_timers: set[Any] = set()
         super().__init__(name, **options)
-        # Those of the life cycle, which rclpy makes without `create_service`.
+        # Services of the life cycle, which rclpy makes without `create_service`.
         for service in self._services:
             if not hasattr(service.callback, "__wrapped__"):
                 service.callback = self._guard_service(
@@ -75,8 +67,10 @@ class ManagedNode(LifecycleNode):
             EVENT_PERIOD_S, self._events.poll, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
 
+    # -- guarded callbacks and polled events ---------------------------------------------------
+
     def create_publisher(self, msg_type: Any, topic: str, *args: Any, **options: Any) -> Any:
-        """Create a publisher that says when a subscription does not fit."""
+        """Create a publisher that warns when a subscription does not match."""
         events = make_events(
             PublisherEventCallbacks,
             lambda policy: self.get_logger().warning(
@@ -86,12 +80,9 @@ class ManagedNode(LifecycleNode):
         )
         options.setdefault("event_callbacks", events)
         create = super().create_publisher
-        try:
-            publisher = create(msg_type, topic, *args, **options)
-        except UnsupportedEventTypeError:
-            options["event_callbacks"] = PublisherEventCallbacks(use_default_callbacks=False)
-            publisher = create(msg_type, topic, *args, **options)
-        return self._events.watch(publisher)
+        return self._create_polled(
+            PublisherEventCallbacks, create, msg_type, topic, *args, **options
+        )
 
     def create_subscription(
         self,
@@ -106,18 +97,27 @@ class ManagedNode(LifecycleNode):
         none = SubscriptionEventCallbacks(use_default_callbacks=False)
         options.setdefault("event_callbacks", none)
         create = super().create_subscription
+        return self._create_polled(
+            SubscriptionEventCallbacks, create, msg_type, topic, callback, *args, **options
+        )
+
+    def _create_polled(
+        self, events: type[Any], create: Callable[..., Any], *args: Any, **options: Any
+    ) -> Any:
+        """Create a publisher or subscription, without events where the middleware lacks them."""
         try:
-            subscription = create(msg_type, topic, callback, *args, **options)
+            entity = create(*args, **options)
         except UnsupportedEventTypeError:
-            options["event_callbacks"] = none
-            subscription = create(msg_type, topic, callback, *args, **options)
-        return self._events.watch(subscription)
+            options["event_callbacks"] = events(use_default_callbacks=False)
+            entity = create(*args, **options)
+        return self._events.watch(entity)
 
     def create_timer(
         self, timer_period_sec: float, callback: Callable[[], None], *args: Any, **options: Any
     ) -> Any:
         """Create a timer that stays silent when it was destroyed with its event already queued."""
-        callback = guard(callback, f"{self.get_name()}: timer {name_of(callback)}")
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        callback = guard(callback, f"{self.get_name()}: timer {name}")
 
         def call_live() -> None:
             if timer in self._live_timers:
@@ -150,8 +150,9 @@ class ManagedNode(LifecycleNode):
         return guard_client(client, f"{self.get_name()}: answer of {srv_name}")
 
     def add_on_set_parameters_callback(self, callback: Callable[..., Any]) -> None:
-        """Add a check of new parameters; they are refused when it raises."""
-        place = f"{self.get_name()}: parameters, {name_of(callback)}"
+        """Add a check of new parameters, which are refused when it raises."""
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        place = f"{self.get_name()}: parameters, {name}"
         super().add_on_set_parameters_callback(guard_parameters(callback, place))
 
     def destroy_timer(self, timer: Any) -> bool:
@@ -160,7 +161,7 @@ class ManagedNode(LifecycleNode):
         return super().destroy_timer(timer)
 
     def destroy_node(self) -> None:
-        """Destroy the node with all that it made."""
+        """Destroy the node and everything it made."""
         self._live_timers.clear()
         super().destroy_node()
 
@@ -180,21 +181,21 @@ class ManagedNode(LifecycleNode):
         """Load, build, warm up."""
 
     def activate(self) -> None:
-        """Begin to take frames."""
+        """Start to take frames."""
 
     def deactivate(self) -> None:
         """Stop taking frames."""
 
     def cleanup(self) -> None:
-        """Give everything back that `configure` took; called for a half-done one too."""
+        """Release what `configure` took; also called when it took only a part."""
 
     def end(self) -> None:
-        """The process ends: stop threads within a fraction of a second."""
+        """Stop threads within a fraction of a second, as the process ends."""
 
     def restore_clocks(self) -> None:
-        """The process ends: bring changed clocks back at once.
+        """Restore changed clocks at once, as the process ends.
 
-        Called before `end`, on a thread that is not the ROS thread, which may be busy.
+        Called before `end`, not on the ROS thread, which may be busy.
         """
 
     # -- states --------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ class ManagedNode(LifecycleNode):
         return self.state_name == "unconfigured"
 
     def autostart(self) -> bool:
-        """Configure and activate, from whatever state; False when one of them failed."""
+        """Configure and activate, from any state; False when one of them failed."""
         if self.state_name == "unconfigured" and self.trigger_configure() != SUCCESS:
             return False
         return self.state_name == "active" or (
@@ -218,15 +219,15 @@ class ManagedNode(LifecycleNode):
         )
 
     def trigger_shutdown(self) -> TransitionCallbackReturn:
-        """Shut down, from any state; a node that is shut down stays so (rclpy would raise)."""
+        """Shut down, from any state; does nothing when done before (rclpy would raise)."""
         return SUCCESS if self.state_name == "finalized" else super().trigger_shutdown()
 
     def trigger_configure(self) -> TransitionCallbackReturn:
-        """Configure on behalf of this process, whatever `lock_configuration` says."""
+        """Configure on behalf of this process, whatever `lock_configuration` is."""
         return self._from_inside(super().trigger_configure)
 
     def trigger_cleanup(self) -> TransitionCallbackReturn:
-        """Clean up on behalf of this process, whatever `lock_configuration` says."""
+        """Clean up on behalf of this process, whatever `lock_configuration` is."""
         return self._from_inside(super().trigger_cleanup)
 
     def _from_inside(
@@ -239,27 +240,31 @@ class ManagedNode(LifecycleNode):
             self._inside = False
 
     def _refuses(self, what: str) -> bool:
-        """Whether a request of another process to configure anew is refused."""
+        """Whether a request of another process to reconfigure is refused."""
         if self._inside or not self._locked or not self._was_configured:
             return False
         FAULTS.note_dropped(
             f"{self.get_name()}: life cycle",
             f"a request to {what}: lock_configuration is set, so this node is configured once; "
-            "start it anew instead",
+            "fix: restart it",
         )
         return True
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Configure; on an error what was taken is given back."""
+        """Configure; after an error what was taken is released."""
         if self._refuses("configure"):
             return FAILURE
-        self._warn_of_unknown_parameters()
+        # rclpy silently drops values of the configuration that name no parameter.
+        for name in self._parameter_overrides:
+            shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
+            if not shared and not self.has_parameter(name):
+                self.get_logger().warning(f"there is no parameter {name}: its value is not used")
         done = self._attempt("configure", self.configure, self.cleanup)
         self._was_configured |= done == SUCCESS
         return done
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Activate; on an error what was begun is stopped."""
+        """Activate; after an error what was started is stopped."""
         return self._attempt("activate", self.activate, self.deactivate)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -268,27 +273,18 @@ class ManagedNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Clean up."""
-        if self._refuses("clean up"):
-            return FAILURE
-        return self._attempt("clean up", self.cleanup)
+        return FAILURE if self._refuses("clean up") else self._attempt("clean up", self.cleanup)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop, from any state."""
         return self._attempt("shut down", self.end)
-
-    def _warn_of_unknown_parameters(self) -> None:
-        """Say which values of the configuration name no parameter: rclpy drops them in silence."""
-        for name in self._parameter_overrides:
-            shared = name in SHARED_PARAMETERS or name.startswith("qos_overrides.")
-            if not shared and not self.has_parameter(name):
-                self.get_logger().warning(f"there is no parameter {name}: its value is not used")
 
     def _attempt(
         self, what: str, action: Callable[[], None], undo: Callable[[], None] | None = None
     ) -> TransitionCallbackReturn:
         try:
             action()
-        # sys.exit() in a library, too: the state machine would stay between two states for ever.
+        # Also sys.exit() in a library: the state machine would stay between two states for ever.
         except BaseException as error:
             self.fault = _reason(error)
             self.get_logger().error(f"cannot {what}: {self.fault}")

@@ -1,68 +1,45 @@
-"""The executables: ``ros2 run jetson_dnn_rt camera | detector | ...``."""
+"""The executables: ``ros2 run jetson_dnn_rt camera | detector | ...``.
+
+Nodes are imported when they are made: `run_node` must watch for signals before that.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Any
 
 from jetson_dnn_rt.nodes.process.running import run_node
 
-if TYPE_CHECKING:
-    from rclpy.context import Context
 
-    from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
+def _run(module: str, name: str, **options: Any) -> int:
+    def make(context: Any, args: list[str]) -> Any:
+        node = getattr(import_module(f"jetson_dnn_rt.nodes.{module}"), name)
+        return node(context=context, **options)
+
+    return run_node(make, sys.argv[1:])
 
 
 def camera() -> int:
     """Run one camera."""
-
-    def make(context: Context, args: list[str]) -> ManagedNode:
-        from jetson_dnn_rt.nodes.cameras.camera import CameraNode
-
-        return CameraNode(context=context)
-
-    return run_node(make, sys.argv[1:])
+    return _run("cameras.camera", "CameraNode")
 
 
 def detector() -> int:
     """Run one detection task with an executor of its own."""
-
-    def make(context: Context, args: list[str]) -> ManagedNode:
-        from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
-
-        return DetectorNode(context=context)
-
-    return run_node(make, sys.argv[1:])
+    return _run("tasks.task_node", "DetectorNode")
 
 
 def segmenter() -> int:
     """Run one segmentation task with an executor of its own."""
-
-    def make(context: Context, args: list[str]) -> ManagedNode:
-        from jetson_dnn_rt.nodes.tasks.task_node import SegmenterNode
-
-        return SegmenterNode(context=context)
-
-    return run_node(make, sys.argv[1:])
+    return _run("tasks.task_node", "SegmenterNode")
 
 
 def perception() -> int:
     """Run all tasks and cameras in one process."""
-
-    def make(context: Context, args: list[str]) -> ManagedNode:
-        from jetson_dnn_rt.nodes.perception import PerceptionNode
-
-        return PerceptionNode(context=context, arguments=args)
-
-    return run_node(make, sys.argv[1:])
+    return _run("perception", "PerceptionNode", arguments=sys.argv[1:])
 
 
 def coordinator() -> int:
     """Run the coordinator of tasks in other processes."""
-
-    def make(context: Context, args: list[str]) -> ManagedNode:
-        from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
-
-        return CoordinatorNode(context=context)
-
-    return run_node(make, sys.argv[1:])
+    return _run("coordinator.coordinator_node", "CoordinatorNode")

@@ -1,7 +1,6 @@
-"""Parameters of a node, from their declaration (`jetson_dnn_rt.config.declaration`).
+"""ROS parameters of a node, made from their declaration (`jetson_dnn_rt.config.declaration`).
 
-From it come the ROS descriptor, the check of a new value with a reason, and the value the node
-works with.
+The declaration gives the ROS descriptor, the check of a new value and the value for the node.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ from rcl_interfaces.msg import (
 
 from jetson_dnn_rt.config.declaration import Item, Values, describe
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process import guard
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text
+from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text
 
 if TYPE_CHECKING:
     from rclpy.node import Node
     from rclpy.parameter import Parameter
 
 LOCKED = (
-    "lock_configuration is set, so it keeps the value that the node was started with; change the "
-    "configuration and start the node anew"
+    "lock_configuration is set, so it keeps the value that the node was started with; fix: change "
+    "the configuration and restart the node"
 )
 
 SIM_TIME = "use_sim_time"
-"""Declared by rclpy on every node: it exchanges the clock that stamps are compared with."""
+"""Declared by rclpy on every node: it replaces the clock that stamps are compared with."""
 
 _GATE = "jetson_dnn_rt_parameter_gate"
-"""Attribute of a node: a map by node would keep alive what its callbacks refer to."""
+"""Attribute of a node; a map by node would keep alive what its callbacks refer to."""
 
 
 def make_descriptor(item: Item) -> ParameterDescriptor:
@@ -46,13 +44,11 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
     if item.words:
         descriptor.additional_constraints = "a number, or " + ", ".join(item.words)
     if item.limits is not None and item.kind is int:
-        low, high = item.limits
-        descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
+        low, high = map(int, item.limits)
+        descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
     elif item.limits is not None:
-        low, high = item.limits
-        descriptor.floating_point_range = [
-            FloatingPointRange(from_value=float(low), to_value=float(high))
-        ]
+        first, last = map(float, item.limits)
+        descriptor.floating_point_range = [FloatingPointRange(from_value=first, to_value=last)]
     # `ros2 param set NODE deadline_ms 40` and a YAML file both mean 40.0.
     descriptor.dynamic_typing = item.kind in (float, tuple[float, ...]) or bool(item.words)
     return descriptor
@@ -66,16 +62,21 @@ class ParameterSet(Generic[Values]):
     node : Node
         Where they are declared.
     declaration : type
-        A frozen dataclass as `config.declaration` has it; its ``__post_init__`` raises
+        A frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
         `ConfigurationError` for combinations that cannot be used.
     defaults : mapping, optional
         Defaults of this node by field, and the values of fields that are no parameters.
     is_fixed : callable
         Whether parameters that are not dynamic may not change now.
     on_change : callable
-        Called with the value before and the new one, once all parameters of a request have been
-        checked. It raises `ConfigurationError` to refuse the new value before it has changed
-        anything; after any other error it is called the other way round, to undo what it did.
+        Called with the old and the new value, once all parameters of a request have been checked.
+        It raises `ConfigurationError` to refuse the new value before it has changed anything;
+        after any other error it is called with the two swapped, to undo what it did.
+
+    Raises
+    ------
+    ConfigurationError
+        The configuration holds a value that cannot be used.
     """
 
     def __init__(
@@ -87,11 +88,10 @@ class ParameterSet(Generic[Values]):
         is_fixed: Callable[[], bool] = lambda: False,
         on_change: Callable[[Values, Values], None] = lambda before, after: None,
     ) -> None:
-        self._declaration = declaration
         self._items = {item.name: item for item in describe(declaration)}
         self._is_fixed, self.on_change = is_fixed, on_change
         declared_fields = {item.field for item in self._items.values()}
-        # Fields that are no parameters have their values from the node.
+        # Fields that are no parameters get their values from the node.
         values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
         try:
             for item in self._items.values():
@@ -103,13 +103,13 @@ class ParameterSet(Generic[Values]):
             self.value: Values = declaration(**values)
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"{node.get_name()}: {error}") from error
-        gate_of(node).add(self)
+        gate_of(node).sets.append(self)
 
     def check(self, parameters: Sequence[Parameter], locked: bool) -> Values:
-        """The value with these parameters, those of other sets left out; changes nothing.
+        """The value with those of these parameters that belong to this set; changes nothing.
 
-        When `locked`, only dynamic ones may change. ConfigurationError or ValueError when one of
-        them, or all together, cannot be used.
+        With `locked` only dynamic parameters may change. Raises `ConfigurationError` or
+        `ValueError` when one of them, or all together, cannot be used.
         """
         changes: dict[str, Any] = {}
         for changed in parameters:
@@ -130,38 +130,34 @@ class ParameterSet(Generic[Values]):
 
 
 class ParameterGate:
-    """All parameter sets of one node: a request to set parameters changes all of them or none.
+    """All parameter sets of a node: a request to set parameters changes all of them or none.
 
     rclpy asks one callback after the other and applies nothing when one refuses, so a callback
-    that has already acted on its part would be left with what ROS never took over. Here one
-    callback has everything checked first, then lets everything take effect. While `locked`,
-    parameters that are not dynamic keep the values that the node was started with.
+    that has already acted on its part would be left with what ROS never accepted. Here one
+    callback checks everything first, and then applies it. With `locked`, parameters that are not
+    dynamic keep the values that the node was started with.
     """
 
     def __init__(self, node: Node) -> None:
-        self._sets: list[ParameterSet[Any]] = []
-        self._place = f"{node.get_name()}: parameters"
+        self.sets: list[ParameterSet[Any]] = []
         self.locked = False
+        self._place = f"{node.get_name()}: parameters"
         # Called after callbacks that are added later, and before rclpy's own for `use_sim_time`,
         # which refuses nothing that the parameter's declared type has let through.
         node.add_on_set_parameters_callback(self._on_set)
-
-    def add(self, parameters: ParameterSet[Any]) -> None:
-        """Check requests against this set, too."""
-        self._sets.append(parameters)
 
     def _on_set(self, parameters: list[Parameter]) -> SetParametersResult:
         try:
             if self.locked and any(changed.name == SIM_TIME for changed in parameters):
                 raise ConfigurationError(f"{SIM_TIME} is locked: {LOCKED}")
-            wanted = [(one, one.value, one.check(parameters, self.locked)) for one in self._sets]
+            wanted = [(one, one.value, one.check(parameters, self.locked)) for one in self.sets]
             self._apply([entry for entry in wanted if entry[1] != entry[2]])
         except (ConfigurationError, ValueError) as error:
             return SetParametersResult(successful=False, reason=safe_text(error))
         except Exception as error:  # undone, and the node goes on as it was
             FAULTS.note(self._place, error)
             return SetParametersResult(
-                successful=False, reason=f"{guard.describe(error)}; nothing was changed"
+                successful=False, reason=f"{describe_error(error)}; nothing was changed"
             )
         return SetParametersResult(successful=True)
 
@@ -185,7 +181,7 @@ class ParameterGate:
 
 
 def gate_of(node: Node) -> ParameterGate:
-    """The one gate of a node, made at the first call."""
+    """The parameter gate of a node, made at the first call."""
     gate = getattr(node, _GATE, None)
     if gate is None:
         gate = ParameterGate(node)
@@ -196,8 +192,8 @@ def gate_of(node: Node) -> ParameterGate:
 def read_parameters(node: Node) -> dict[str, Any]:
     """All parameters of a node, with values as JSON has them."""
     values = {}
-    for name, held in node.get_parameters_by_prefix("").items():
-        value = held.value
+    for name, parameter in node.get_parameters_by_prefix("").items():
+        value = parameter.value
         plain = value is None or isinstance(value, (bool, int, float, str))
         values[name] = value if plain else list(value)
     return values

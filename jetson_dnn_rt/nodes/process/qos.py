@@ -1,4 +1,4 @@
-"""Quality of service by name, and the events that say when it does not fit."""
+"""Quality of service by name, and the events that tell when it does not match."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rclpy.qos import (
     QoSPresetProfiles,
     QoSProfile,
     ReliabilityPolicy,
+    qos_policy_name_from_kind,
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
@@ -27,7 +28,6 @@ except ImportError:  # Humble
         UnsupportedEventTypeError,
     )
 
-from jetson_dnn_rt.config.task import QOS_NAMES
 from jetson_dnn_rt.safety.faults import FAULTS
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LATCHED",
     "OVERRIDABLE",
-    "QOS_NAMES",
     "RELIABLE",
     "EventPoller",
     "PublisherEventCallbacks",
@@ -53,19 +52,14 @@ LATCHED = QoSProfile(
 )
 RELIABLE = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
+OVERRIDABLE = QoSOverridingOptions.with_default_policies
+"""Makes options that let ``qos_overrides.<topic>`` change history, depth and reliability."""
+
 
 def make_qos(name: str, depth: int, deadline_ms: float = 0.0) -> QoSProfile:
-    """Make a profile.
+    """Make a KEEP_LAST profile from one of `jetson_dnn_rt.config.task.QOS_NAMES`.
 
-    Parameters
-    ----------
-    name : str
-        One of `QOS_NAMES`: ``SENSOR_DATA`` is best effort, ``DEFAULT`` reliable,
-        ``SYSTEM_DEFAULT`` what the middleware's configuration says.
-    depth : int
-        Of the queue (KEEP_LAST), >= 1.
-    deadline_ms : float
-        Longest time between two messages before an event is raised; 0 = none.
+    `deadline_ms` is the longest time between two messages before an event is raised; 0 = none.
     """
     preset = QoSPresetProfiles.get_from_short_key(name.lower())
     qos = QoSProfile(
@@ -79,22 +73,13 @@ def make_qos(name: str, depth: int, deadline_ms: float = 0.0) -> QoSProfile:
     return qos
 
 
-OVERRIDABLE = QoSOverridingOptions.with_default_policies
-"""Makes options that let ``qos_overrides.<topic>`` change history, depth and reliability."""
-
-
 class EventPoller:
-    """Looks for QoS events of a node's publishers and subscriptions once a second.
+    """Polls QoS events of a node's publishers and subscriptions.
 
     rclpy hands events to the executor as *waitables*; Kilted's EventsExecutor runs those without
-    the interpreter's lock, and the process dies of a segmentation fault sooner or later (deadline
-    events every 5 ms and a second busy thread: within seconds). They are taken from the node's
-    waitables here and asked in turn instead, which no executor notices.
-
-    Parameters
-    ----------
-    node : Node
-        Whose events.
+    the interpreter's lock, and sooner or later the process dies of a segmentation fault (with
+    deadline events every 5 ms and a second busy thread: within seconds). Here they are removed
+    from the node's waitables and polled in turn, which no executor notices.
     """
 
     def __init__(self, node: Node) -> None:
@@ -102,26 +87,26 @@ class EventPoller:
         self._handlers: dict[int, list[Any]] = {}
 
     def watch(self, entity: Any) -> Any:
-        """Take the events of a publisher or subscription over from its node; returns it."""
+        """Take over the events of a publisher or subscription from its node; returns it."""
         for handler in entity.event_handlers:
             self._node.remove_waitable(handler)
         self._handlers[id(entity)] = list(entity.event_handlers)
         return entity
 
     def forget(self, entity: Any) -> None:
-        """Give the events back to the node, which is about to destroy the entity with them."""
+        """Return the events to the node, which is about to destroy the entity with them."""
         for handler in self._handlers.pop(id(entity), ()):
             self._node.add_waitable(handler)
 
     def poll(self) -> None:
-        """Call the callbacks of what has happened since the last time."""
+        """Call the callbacks of what has happened since the last poll."""
         for handler in [h for handlers in self._handlers.values() for h in handlers]:
             try:
-                handler._ready_to_take_data = True  # what an executor's wait would have found out
+                handler._ready_to_take_data = True  # what an executor's wait would have found
                 info = handler.take_data()
                 if info is not None and info.total_count_change > 0:
                     handler.callback(info)
-            except Exception as error:  # the other handlers have their turn
+            except Exception as error:  # go on with the other handlers
                 FAULTS.note("QoS event", error)
 
 
@@ -130,7 +115,7 @@ def make_events(
     on_incompatible: Callable[[str], None],
     on_deadline: Callable[[int], None] | None = None,
 ) -> Any:
-    """Make callbacks for what usually happens in silence.
+    """Make callbacks for events that ROS usually does not report.
 
     Parameters
     ----------
@@ -142,13 +127,9 @@ def make_events(
         Called with the number of deadlines missed so far.
     """
     return kind(
-        incompatible_qos=lambda info: on_incompatible(_policy_name(info.last_policy_kind)),
+        incompatible_qos=lambda info: on_incompatible(
+            str(qos_policy_name_from_kind(info.last_policy_kind))
+        ),
         deadline=None if on_deadline is None else lambda info: on_deadline(info.total_count),
         use_default_callbacks=False,
     )
-
-
-def _policy_name(kind: int) -> str:
-    from rclpy.qos import qos_policy_name_from_kind
-
-    return str(qos_policy_name_from_kind(kind))

@@ -1,9 +1,13 @@
-"""Starting and ending a ROS process: contexts, executors, signals.
+"""Start and end of a ROS process: contexts, executors, signals, logging.
 
 rclpy's own signal handlers invalidate the context at once, so that no lifecycle transition can run
 any more. Here the handlers only set an event; the node is shut down with a valid context and the
-process ends with exit code 0. The main thread does nothing but wait for the signal: a transition
-that is busy inside a library (loading a model) then cannot delay the end.
+process ends with exit code 0. The main thread only waits for the signal: a transition that is busy
+inside a library (loading a model) cannot delay the end.
+
+`ENDINGS` lists all that may end a process. Everything else is a fault: it costs the callback or
+frame that it hit, is counted in `safety.faults.FAULTS` and shown in ``/diagnostics``. Callbacks
+are guarded by `jetson_dnn_rt.nodes.process.guard`, threads by `jetson_dnn_rt.safety.faults`.
 """
 
 from __future__ import annotations
@@ -18,20 +22,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.end_watcher import start_end_watcher
-from jetson_dnn_rt.nodes.process.endings import (
-    BAD_CONFIGURATION,
-    SIGNAL,
-    SPIN_FAILED,
-    START_FAILED,
-    Ending,
-)
-from jetson_dnn_rt.nodes.process.guard import describe
 from jetson_dnn_rt.runtime.realtime import set_library_defaults
-from jetson_dnn_rt.safety.faults import FAULTS, safe_text, start_thread
+from jetson_dnn_rt.safety.end_watcher import start_end_watcher
+from jetson_dnn_rt.safety.faults import FAULTS, describe_error, safe_text, start_thread
 
 if TYPE_CHECKING:
     from rclpy.context import Context
@@ -43,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PACKAGE = "jetson_dnn_rt"
+
 CLOCKS_LIMIT_S = 0.2
 """After a signal: clocks that are not restored by then are left to their guardian."""
 
@@ -53,7 +51,7 @@ END_LIMIT_S = 0.9
 """After a signal: the process is gone by then if it can end itself, whatever hangs."""
 
 FLUSH_LIMIT_S = 0.1
-"""What was printed and is not read by then is lost."""
+"""Output that nobody reads by then is lost."""
 
 KILL_LIMIT_S = 1.2
 """After a signal: a process that cannot end itself is killed by its watcher then."""
@@ -64,10 +62,85 @@ LONGEST_TEXT = 4000
 SPIN_TIMEOUT_S = 0.2
 """A blocking `spin_once` of Kilted's EventsExecutor never returns and burns a core."""
 
-
 FAILURES_IN_A_ROW, FAILING_S = 100, 5.0
-"""`spin_once` may fail so often and for so long with no success between. Every node of the package
-has a timer of half a second: where none is served for so long, nothing is."""
+"""`spin_once` may fail this often and this long with no success between. Every node of the package
+has a timer of half a second: where none runs for so long, nothing does."""
+
+
+class Ending(NamedTuple):
+    """One way for a process to end, and why it must."""
+
+    name: str
+    code: int
+    reason: str
+
+
+SIGNAL = Ending("signal", 0, "SIGINT or SIGTERM: somebody wants it to end")
+BAD_CONFIGURATION = Ending(
+    "bad configuration",
+    2,
+    "a parameter cannot be used when the nodes are made: whoever started the process has to "
+    "change it, and sees so at once",
+)
+START_FAILED = Ending(
+    "start failed",
+    1,
+    "the nodes could not be made or spun at all: nothing is left that could report the fault",
+)
+SPIN_FAILED = Ending(
+    "spinning failed",
+    1,
+    "rclpy fails without end, or its context was shut down: no message, timer or service is "
+    "served any more, so whoever supervises the process has to start a new one",
+)
+END_HANGS = Ending(
+    "end hangs",
+    1,
+    "a signal came and the shutdown hangs: faulthandler ends the process, with the stacks of all "
+    "threads on stderr",
+)
+KILLED = Ending(
+    "killed by its watcher",
+    -9,
+    "a signal came and nothing in the process can act on it, because a library keeps the "
+    "interpreter's lock or nobody reads stderr: its watcher writes the stacks of all threads on "
+    "stderr if that is possible, then sends SIGKILL (`jetson_dnn_rt.safety.end_watcher`)",
+)
+ENDINGS = (SIGNAL, BAD_CONFIGURATION, START_FAILED, SPIN_FAILED, END_HANGS, KILLED)
+
+
+class RosHandler(logging.Handler):
+    """Passes Python's log records to the rclpy logger of the same name (and so to /rosout)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log one record at its level."""
+        from rclpy.logging import LoggingSeverity, get_logger
+
+        try:
+            text = self.format(record)
+            logger = get_logger(record.name)
+            # rclpy remembers a level per line and refuses one call site for all levels.
+            if record.levelno >= logging.CRITICAL:
+                logger.fatal(text)
+            elif record.levelno >= logging.ERROR:
+                logger.error(text)
+            elif record.levelno >= logging.WARNING:
+                logger.warning(text)
+            elif record.levelno >= logging.INFO:
+                logger.info(text)
+            else:
+                logger.log(text, LoggingSeverity.DEBUG)
+        except Exception:
+            self.handleError(record)
+
+
+def use_ros_logging() -> None:
+    """Send the package's log records to ROS, once per process."""
+    logger = logging.getLogger(PACKAGE)
+    if not any(isinstance(handler, RosHandler) for handler in logger.handlers):
+        logger.addHandler(RosHandler())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
 
 
 def make_executor(context: Context) -> Executor:
@@ -85,14 +158,9 @@ def make_executor(context: Context) -> Executor:
 
 
 class Spinner:
-    """Spins an executor on a thread of its own until stopped.
+    """Spins an executor on its own thread until stopped.
 
-    Parameters
-    ----------
-    context : Context
-        Initialised.
-    on_end : callable
-        Called on the thread at its end, with the error that ended it or None.
+    `on_end` is called on that thread at its end, with the error that ended it or None.
     """
 
     def __init__(
@@ -110,18 +178,14 @@ class Spinner:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to spin."""
+        """Start to spin."""
         self._thread = start_thread(self._run, "ros-spin")
 
     def call(self, function: Callable[[], Any], timeout_s: float | None = None) -> Any:
         """Run a function on the spinning thread, between two callbacks, and return its value.
 
-        Raises
-        ------
-        TimeoutError
-            When it is not done in time; it goes on all the same.
-        RuntimeError
-            When the spinning thread has ended.
+        Raises `TimeoutError` when it is not done in time (it is not stopped), `RuntimeError` when
+        the spinning thread has ended.
         """
         done = threading.Event()
         outcome: list[Any] = [None, None]
@@ -171,12 +235,12 @@ class Spinner:
                     self.executor.spin_once(timeout_sec=SPIN_TIMEOUT_S)
                     failures = 0
                 except BaseException as error:
-                    # Callbacks are guarded: this is rclpy itself, or the callback of a node that
-                    # is none of the package's.
+                    # Callbacks are guarded: this is rclpy itself, or the callback of a node from
+                    # elsewhere.
                     if not self.context.ok():
                         raise
                     # A message was queued when its subscription was destroyed: no fault. rclpy's
-                    # own executors pass over that, Kilted's EventsExecutor raises.
+                    # other executors ignore that, Kilted's EventsExecutor raises.
                     if not isinstance(error, InvalidHandle):
                         FAULTS.note("spinning", error)
                     now_s = time.monotonic()
@@ -194,12 +258,12 @@ class Spinner:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
-    """Let SIGINT and SIGTERM set an event, however often they come; main thread only.
+    """Make SIGINT and SIGTERM set an event, however often they come; main thread only.
 
     The interpreter itself writes the signal's number into a socket. A handler in Python would have
-    to wait for the main thread, which is not woken when the system gives the signal to another
-    one: seen once in about ten starts of a process that has just forked. The numbers of these two
-    signals stay in the socket, which is what the context gives: others may look there, too.
+    to wait for the main thread, which is not woken when the system delivers the signal to another
+    thread: seen once in about ten starts of a process that has just forked. The numbers of these
+    two signals stay in the socket, which the context returns, so that others can see them, too.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     read_end, write_end = socket.socketpair()
@@ -212,7 +276,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
                 return
             read_end.recv(len(seen))
 
-    # Without it nobody could end the process in order any more.
+    # Restarted after a fault: without it the process could not be ended in order.
     thread = start_thread(forward, "signals", wanted=lambda: True)
     before_end = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
@@ -230,18 +294,14 @@ def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
 def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     """Run one lifecycle node until a signal comes; the body of every executable.
 
+    Never returns: the process exits with the code of one of `ENDINGS`.
+
     Parameters
     ----------
     make_node : callable
-        Makes the node from the context and the command line's arguments; the node has the
-        parameter ``autostart``.
+        Makes the node, which has a parameter ``autostart``, from the context and `args`.
     args : sequence of str
         Command line without the program's name.
-
-    Returns
-    -------
-    int
-        Never: the process exits with the code of one of `jetson_dnn_rt.nodes.process.endings`.
     """
     set_library_defaults()
     stop = threading.Event()
@@ -250,13 +310,13 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
         process = _Process(make_node, list(args), stop)
         start_thread(process.start, "start")
         stop.wait()
-        # What hangs without the interpreter's lock is ended here, with the stacks of all threads
-        # on stderr and exit code 1 (`endings.END_HANGS`); what hangs with it by the watcher.
+        # Ends what hangs without the interpreter's lock (`END_HANGS`); the watcher ends what hangs
+        # with it.
         faulthandler.dump_traceback_later(END_LIMIT_S, exit=True)
         end = start_thread(process.end, "end")
         end.join(END_LIMIT_S - 0.2)
-        # What is left is the interpreter's own end: a second Ctrl-C must not spoil it, and
-        # neither threads that hang in a library nor their destructors may delay it.
+        # From here on neither a second Ctrl-C nor threads that hang in a library, nor their
+        # destructors, may delay the end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         start_thread(_flush, "flush").join(FLUSH_LIMIT_S)
@@ -264,7 +324,7 @@ def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
 
 
 def _flush() -> None:
-    """Write out what was printed; waits for whoever reads it."""
+    """Write out what was printed; blocks while nobody reads it."""
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -272,7 +332,7 @@ def _flush() -> None:
 class _Process:
     """A node, its context and its spinning thread, from the first import to the end.
 
-    The start runs on a thread of its own: imports, too, must not delay the end.
+    The start runs on its own thread, so that imports do not delay the end either.
     """
 
     def __init__(self, make_node: MakeNode, args: list[str], stop: threading.Event) -> None:
@@ -283,27 +343,27 @@ class _Process:
         self.code = SIGNAL.code
 
     def start(self) -> None:
-        """Make the node, spin it, bring it up where it is told to; sets `stop` on a failure."""
+        """Make the node, spin it, and start it with ``autostart``; sets `stop` on a failure."""
         try:
             self._start()
         except ConfigurationError as error:
             self._fail(BAD_CONFIGURATION, safe_text(error, LONGEST_TEXT))
-        except BaseException as error:  # sys.exit() too: nobody would wait for anything then
+        except BaseException as error:  # also sys.exit(), which would end this thread only
             logger.exception("the node could not be started")
-            self._fail(START_FAILED, describe(error))
+            self._fail(START_FAILED, describe_error(error))
 
     def end(self) -> None:
-        """Restore the clocks, then shut the node down as far as that is possible at once."""
+        """Restore the clocks, then shut the node down as far as the time allows."""
         spinner, node, context = self._spinner, self._node, self._context
         if node is not None:
-            # First, and behind nothing else: the ROS thread may be busy, or have ended.
+            # First, and on its own thread: the ROS thread may be busy, or have ended.
             start_thread(node.restore_clocks, "restore clocks").join(CLOCKS_LIMIT_S)
         if spinner is None or node is None or context is None or spinner.ended.is_set():
             return
 
         def shut_down() -> None:
             node.trigger_shutdown()
-            # The last node takes the DDS participant with it: others see at once that it is gone.
+            # The DDS participant goes with the last node: others see that at once.
             node.destroy_node()
 
         with contextlib.suppress(TimeoutError, RuntimeError):
@@ -315,8 +375,6 @@ class _Process:
         import rclpy
         from rclpy.exceptions import ParameterException
         from rclpy.signals import SignalHandlerOptions
-
-        from jetson_dnn_rt.nodes.process.logging import use_ros_logging
 
         context = rclpy.Context()
         rclpy.init(
@@ -337,9 +395,9 @@ class _Process:
                 spinner.call(node.autostart)
 
     def _on_spin_end(self, error: BaseException | None) -> None:
-        # Shutting the context down makes a spinning thread raise: that is no fault.
+        # Shutting the context down makes a spinning thread raise, which is no fault.
         if error is not None and not self._stop.is_set():
-            self._fail(SPIN_FAILED, f"the ROS thread ended: {describe(error)}")
+            self._fail(SPIN_FAILED, f"the ROS thread ended: {describe_error(error)}")
 
     def _fail(self, ending: Ending, text: str) -> None:
         self.code = ending.code

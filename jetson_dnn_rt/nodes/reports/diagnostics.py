@@ -1,7 +1,7 @@
-"""What goes to ``/diagnostics`` once a second, whether frames come or not.
+"""Statuses on ``/diagnostics``, once a second, whether frames come or not.
 
-diagnostic_updater is not used: it is not to be had everywhere, and its tasks are tied to it. The
-names and keys are Autoware's and NVIDIA greenwave's, so that their monitors understand them.
+diagnostic_updater is not used: it is not available everywhere, and its tasks are tied to it. Names
+and keys are those of Autoware and NVIDIA greenwave, so that their monitors understand them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
-from jetson_dnn_rt.nodes.process.guard import describe
 from jetson_dnn_rt.nodes.tasks.streams import STALE_PERIODS, ArrivalSnapshot
-from jetson_dnn_rt.safety.faults import FAULTS
+from jetson_dnn_rt.safety.faults import FAULTS, describe_error
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -32,7 +31,7 @@ OK, WARN, ERROR, STALE = (
 )
 
 RECENT_FAULT_NS = 60_000_000_000
-"""So long a fault is a warning; later it is only counted."""
+"""For so long a fault is a warning; later it is only counted."""
 
 TEXT_LIMIT = 200
 """Characters of a fault's last text that are shown."""
@@ -49,10 +48,10 @@ class DiagnosticsPublisher:
     node : Node
         Publishes and owns the timer.
     statuses : mapping of str to callable
-        By the status' name without the node's, such as ``task_status``, what makes it. One that
-        raises is published as an ERROR of that name; the others go out all the same.
+        What makes each status, by its name without the node's, such as ``task_status``. One that
+        raises is published as an ERROR of that name, and the others as usual.
     process : bool
-        Publish ``<node>: process_status``, too: one node of a process does.
+        Publish ``<node>: process_status``, too: one node of each process does.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class DiagnosticsPublisher:
     ) -> None:
         self._node, self._statuses = node, dict(statuses)
         if process:
-            # Last: it counts the others' faults of this round, too.
+            # Last, so that it counts the faults of the others in this round.
             self._statuses[PROCESS_STATUS] = lambda: process_status(node.get_name())
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # Steady: with simulated time a paused bag would silence the diagnostics.
@@ -77,44 +76,38 @@ class DiagnosticsPublisher:
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
         for name, make in self._statuses.items():
-            status = self._make(name, make)
+            try:
+                status = make()
+            except Exception as error:
+                place = f"{self._node.get_name()}: {name}"
+                FAULTS.note(place, error)
+                text = f"the status cannot be made: {describe_error(error)}"
+                status = make_status(place, ERROR, text, {})
             status.hardware_id = self._node.get_fully_qualified_name()
             message.status.append(status)
         self._publisher.publish(message)
-
-    def _make(self, name: str, make: Callable[[], DiagnosticStatus]) -> DiagnosticStatus:
-        try:
-            return make()
-        except Exception as error:
-            node = self._node.get_name()
-            FAULTS.note(f"{node}: {name}", error)
-            return make_status(
-                f"{node}: {name}", ERROR, f"the status cannot be made: {describe(error)}", {}
-            )
 
 
 def make_status(
     name: str, level: bytes, message: str, values: Mapping[str, object]
 ) -> DiagnosticStatus:
-    """Make one status; floats get three decimals, and texts are cut off where too long."""
+    """Make a status; floats get three decimals, and long texts are cut."""
+    texts = {
+        key: f"{value:.3f}" if isinstance(value, float) else str(value)[:LONGEST_TEXT]
+        for key, value in values.items()
+    }
     return DiagnosticStatus(
         name=name,
         level=level,
         message=message[:LONGEST_TEXT],
-        values=[KeyValue(key=key, value=_text(value)) for key, value in values.items()],
+        values=[KeyValue(key=key, value=text) for key, text in texts.items()],
     )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return str(value)[:LONGEST_TEXT]
 
 
 def process_status(node: str) -> DiagnosticStatus:
     """Make the status ``<node>: process_status``: faults of the whole process, dead threads.
 
-    ERROR while a thread is missing that is needed, WARN for a minute after a fault.
+    ERROR while a thread that is needed is missing, WARN for a minute after a fault.
     """
     faults, dead = FAULTS.snapshot(), FAULTS.dead_threads
     values: dict[str, object] = {
@@ -146,24 +139,11 @@ def camera_status(
     ended: bool = False,
     extra: Mapping[str, object] | None = None,
 ) -> DiagnosticStatus:
-    """State of a stream of frames.
+    """Make the status ``<node>: camera_status`` of a stream of frames.
 
-    Parameters
-    ----------
-    node : str
-        Name of the node that reports.
-    arrivals : ArrivalSnapshot
-        Rates and delays.
-    expected_hz, tolerance : float
-        Expected rate, 0 = unknown, and the share by which it may differ.
-    node_state : str
-        Lifecycle state: silence is a fault of an active node only.
-    error : str
-        Why nothing comes, where the source says it.
-    ended : bool
-        The stream has come to its end.
-    extra : mapping, optional
-        More keys and values.
+    `expected_hz` is 0 where it is unknown, `tolerance` the share by which the rate may differ,
+    `node_state` the lifecycle state (only an active node should get frames), `error` why nothing
+    comes, as far as the source reports it.
     """
     values: dict[str, object] = {
         "frame_rate_node": arrivals.rate_node_hz,
@@ -175,42 +155,30 @@ def camera_status(
         "silence_ms": arrivals.silence_ms,
         **(extra or {}),
     }
-    level, message = _judge_camera(arrivals, expected_hz, tolerance, node_state, error, ended)
-    return make_status(f"{node}: camera_status", level, message, values)
-
-
-def _judge_camera(
-    arrivals: ArrivalSnapshot,
-    expected_hz: float,
-    tolerance: float,
-    node_state: str,
-    error: str,
-    ended: bool,
-) -> tuple[bytes, str]:
-    if error:
-        return ERROR, error
-    if node_state != "active":
-        return OK, node_state
-    if ended:
-        return OK, "the stream has ended"
-    if not arrivals.count:
-        return STALE, "no frame yet"
-    longest_ms = STALE_PERIODS * 1000.0 / (expected_hz or 1.0)
-    if arrivals.silence_ms > longest_ms:
-        return STALE, f"no frame for {arrivals.silence_ms / 1000.0:.1f} s"
     rate_hz = arrivals.rate_node_hz
-    # Not a number compares false: one frame alone has no rate.
-    if expected_hz and abs(rate_hz - expected_hz) > tolerance * expected_hz:
-        return WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
-    return OK, "frames arrive as expected"
+    level, message = OK, "frames arrive as expected"
+    if error:
+        level, message = ERROR, error
+    elif node_state != "active":
+        message = node_state
+    elif ended:
+        message = "the stream has ended"
+    elif not arrivals.count:
+        level, message = STALE, "no frame yet"
+    elif arrivals.silence_ms > STALE_PERIODS * 1000.0 / (expected_hz or 1.0):
+        level, message = STALE, f"no frame for {arrivals.silence_ms / 1000.0:.1f} s"
+    # The rate of a single frame is NaN, which compares false.
+    elif expected_hz and abs(rate_hz - expected_hz) > tolerance * expected_hz:
+        level, message = WARN, f"{rate_hz:.1f} Hz instead of {expected_hz:.1f} Hz"
+    return make_status(f"{node}: camera_status", level, message, values)
 
 
 @dataclass(frozen=True)
 class ProcessingLimits:
     """When processing is too slow; 0 = never.
 
-    `allowed_ms` is a warning for one frame, `consecutive_delay_ms` an error for how long every
-    frame has been over it.
+    Above `allowed_ms` a frame is a warning; every frame above it for longer than
+    `consecutive_delay_ms` is an error.
     """
 
     allowed_ms: float
@@ -228,7 +196,10 @@ def processing_status(
     output_latency_ms: float,
     consecutive_delay_ms: float,
 ) -> DiagnosticStatus:
-    """How long processing takes, with Autoware's keys; NaN where nothing was processed yet."""
+    """Make the status ``<node>: processing_time_status``, with Autoware's keys.
+
+    Times are NaN before the first frame.
+    """
     slow = bool(limits.allowed_ms) and processing_ms > limits.allowed_ms
     values: dict[str, Any] = {
         "processing_time_ms": processing_ms,

@@ -1,31 +1,59 @@
-"""Publishes a task's timing: what concerns a frame with it, what sums them up once a second."""
+"""Timing of a task as ROS topics: numbers for rqt_plot, and windows for ``/statistics``."""
 
 from __future__ import annotations
 
 import math
+import re
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rclpy.clock import Clock, ClockType
+from statistics_msgs.msg import MetricsMessage, StatisticDataPoint, StatisticDataType
+from std_msgs.msg import Float64
 
-from jetson_dnn_rt.nodes.reports.timing_topics import (
-    DRIFT_TOPIC,
-    FIGURES,
-    JOB_TOPICS,
-    StatisticsTopic,
-    TimingTopics,
-    variant_topics,
-)
-from jetson_dnn_rt.nodes.tasks.task_timing import ExecutionFigures, TimingSnapshot
+from jetson_dnn_rt.nodes.process.qos import RELIABLE
+from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming, TimingSnapshot
 from jetson_dnn_rt.tasks import JobRecord
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
+    from rclpy.node import Node
+    from rclpy.publisher import Publisher
+
+JOB_TOPICS = (
+    "processing_time_ms",
+    "cyclic_time_ms",
+    "pipeline_latency_ms",
+    "lateness_ms",
+    "lag_ms",
+    "deadline_ms",
+    "wcet_ms",
+    "pwcet_ms",
+    "deadline_misses",
+    "deadline_miss_ratio",
+    "copied_bytes",
+)
+"""With every frame; the counters with every frame that ends, the others with those that finish."""
+
+FIGURES = ("count", "best_ms", "mean_ms", "p50_ms", "p99_ms", "p999_ms", "hwm_ms")
+"""Once a second: execution times of the task, in all its variants."""
+
+DRIFT_TOPIC = "drift"
+"""Once a second: the sum of the drift alarm relative to its limit; 1 and more is an alarm."""
+
+VARIANT_FIGURES = ("p50_ms", "p99_ms", "p999_ms", "hwm_ms")
+"""The same for each variant, below ``variants/<variant>/``."""
+
+DEBUG_TOPICS = (*JOB_TOPICS, *FIGURES, DRIFT_TOPIC)
 
 PERIOD_S = 1.0
 
 METRICS = ("processing_time", "response_time", "message_age", "message_period")
-"""Of every window of ``/statistics``; the last two are rclcpp's own names. Besides there is
-``processing_time/<variant>`` of every variant that ran, and the figures of `GAUGES`."""
+"""In every window of ``/statistics``; the last two are rclcpp's own names. In addition there are
+``processing_time/<variant>`` for every variant that ran, and the figures of `GAUGES`."""
 
 GAUGES = {
     "processing_time_p50": "p50_ms",
@@ -33,8 +61,60 @@ GAUGES = {
     "processing_time_p999": "p999_ms",
     "processing_time_hwm": "hwm_ms",
 }
-"""Metrics with one value in a window, by the figure that it is: MetricsMessage has no kind of
-statistic for percentiles."""
+"""Metrics with one value per window, by figure: MetricsMessage has no percentiles."""
+
+LONGEST_WINDOW = 100_000
+"""Values of a metric that are kept until the window is published; a window lasts a second."""
+
+_SUBSCRIBERS_PERIOD_NS = 250_000_000
+"""Between two counts of subscribers: asking DDS costs 5 us a topic, too much for every frame."""
+
+_STATISTICS = (
+    StatisticDataType.STATISTICS_DATA_TYPE_AVERAGE,
+    StatisticDataType.STATISTICS_DATA_TYPE_MINIMUM,
+    StatisticDataType.STATISTICS_DATA_TYPE_MAXIMUM,
+    StatisticDataType.STATISTICS_DATA_TYPE_STDDEV,
+    StatisticDataType.STATISTICS_DATA_TYPE_SAMPLE_COUNT,
+)
+
+
+class DebugTopics:
+    """``~/debug/<name>`` of a node, one Float64 each, published only while somebody subscribes.
+
+    A new subscriber gets its first value after a quarter of a second at most.
+    """
+
+    def __init__(self, node: Node, names: Iterable[str]) -> None:
+        self._node = node
+        self._publishers: dict[str, Publisher] = {
+            name: node.create_publisher(Float64, f"~/debug/{name}", RELIABLE) for name in names
+        }
+        self._wanted: frozenset[str] = frozenset()
+        self._next_count_ns = 0
+        self._message = Float64()
+
+    def wanted(self) -> frozenset[str]:
+        """Topics that had subscribers when they were last counted."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._next_count_ns:
+            self._next_count_ns = now_ns + _SUBSCRIBERS_PERIOD_NS
+            self._wanted = frozenset(
+                name for name, p in self._publishers.items() if p.get_subscription_count()
+            )
+        return self._wanted
+
+    def publish(self, name: str, value: float) -> None:
+        """Publish a value to subscribers; not thread-safe."""
+        if name in self.wanted():
+            self._message.data = float(value)
+            self._publishers[name].publish(self._message)
+
+    def close(self) -> None:
+        """Destroy the publishers."""
+        self._wanted, self._next_count_ns = frozenset(), 1 << 62
+        for publisher in self._publishers.values():
+            self._node.destroy_publisher(publisher)
+        self._publishers = {}
 
 
 class TimingReports:
@@ -42,19 +122,25 @@ class TimingReports:
 
     Parameters
     ----------
-    node : TaskNode
-        The task's node; its `timing` is what is published.
+    node : Node
+        Publishes and owns the timer.
+    timing : TaskTiming
+        What is published.
+    variants : callable
+        Returns the variants that are ready, which may become more.
     """
 
-    def __init__(self, node: TaskNode) -> None:
-        self._node = node
-        # Of two threads, hence with a message each.
-        self.topics = TimingTopics(node, JOB_TOPICS)
-        self.figures = TimingTopics(node, (*FIGURES, DRIFT_TOPIC))
-        self._variants: dict[str, TimingTopics] = {}
-        self._statistics = StatisticsTopic(node, METRICS)
+    def __init__(
+        self, node: Node, timing: TaskTiming, variants: Callable[[], Iterable[str]]
+    ) -> None:
+        self._node, self._timing, self._variant_names = node, timing, variants
+        # Used by two threads, hence two objects.
+        self.topics = DebugTopics(node, JOB_TOPICS)
+        self._figures = DebugTopics(node, (*FIGURES, DRIFT_TOPIC))
+        self._variants: dict[str, DebugTopics] = {}
+        self._statistics = StatisticsTopic(node)
         self._timer: Any = node.create_timer(
-            PERIOD_S, self.publish_figures, clock=Clock(clock_type=ClockType.STEADY_TIME)
+            PERIOD_S, self._publish_figures, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
 
     def observe(self, record: JobRecord, now: TimingSnapshot, finished: bool) -> None:
@@ -76,7 +162,7 @@ class TimingReports:
     def _publish_job(
         self, record: JobRecord, now: TimingSnapshot, finished: bool, wanted: frozenset[str]
     ) -> None:
-        publish, timing = self.topics.publish, self._node.timing
+        publish = self.topics.publish
         publish("deadline_misses", now.misses)
         publish("deadline_miss_ratio", now.miss_ratio)
         if not finished:
@@ -89,41 +175,98 @@ class TimingReports:
         publish("copied_bytes", record.copied_bytes)
         publish("deadline_ms", (record.absolute_deadline_ns - record.release_ns) / 1e6)
         if "wcet_ms" in wanted:
-            publish("wcet_ms", timing.hwm_ms(record.variant))
+            publish("wcet_ms", self._timing.hwm_ms(record.variant))
         if "pwcet_ms" in wanted:
-            publish("pwcet_ms", timing.pwcet_ms(record.variant))
+            publish("pwcet_ms", self._timing.pwcet_ms(record.variant))
 
-    def publish_figures(self) -> None:
+    def _publish_figures(self) -> None:
         """Publish the figures of all frames so far and the windows of the last second."""
-        snapshot = self._node.timing.snapshot()
+        snapshot = self._timing.snapshot()
         whole = snapshot.whole
         if whole.count:
             for name in FIGURES:
-                self.figures.publish(name, getattr(whole, name))
-            self._publish_variants(snapshot.variants)
+                self._figures.publish(name, getattr(whole, name))
+            for variant in self._variant_names():
+                # A variant's topics are made when it has figures.
+                if (found := snapshot.variants.get(variant)) is None:
+                    continue
+                place = f"variants/{re.sub('[^A-Za-z0-9]+', '_', variant).strip('_')}"
+                if variant not in self._variants:
+                    names = [f"{place}/{figure}" for figure in VARIANT_FIGURES]
+                    self._variants[variant] = DebugTopics(self._node, names)
+                for figure in VARIANT_FIGURES:
+                    self._variants[variant].publish(f"{place}/{figure}", getattr(found, figure))
         if not math.isnan(snapshot.drift.level):
-            self.figures.publish(DRIFT_TOPIC, snapshot.drift.level)
+            self._figures.publish(DRIFT_TOPIC, snapshot.drift.level)
         self._statistics.observe({name: getattr(whole, key) for name, key in GAUGES.items()})
         self._statistics.publish()
 
     def close(self) -> None:
-        """Drop the timer and the publishers."""
+        """Destroy the timer and the publishers."""
         self._node.destroy_timer(self._timer)
-        for topics in (self.topics, self.figures, *self._variants.values()):
+        self._statistics.close()
+        for topics in (self.topics, self._figures, *self._variants.values()):
             topics.close()
         self._variants = {}
-        self._statistics.close()
 
-    def _publish_variants(self, figures: dict[str, ExecutionFigures]) -> None:
-        loaded = self._node.loaded
-        for variant in () if loaded is None else loaded.variant_names:
-            found = figures.get(variant)
-            if found is None:
-                continue
-            names = variant_topics(variant)
-            # Made when they have something to say: one that was built meanwhile gets its own.
-            topics = self._variants.get(variant)
-            if topics is None:
-                topics = self._variants[variant] = TimingTopics(self._node, [*names.values()])
-            for figure, name in names.items():
-                topics.publish(name, getattr(found, figure))
+
+class StatisticsTopic:
+    """``/statistics``: one MetricsMessage in ms per metric and window, as rclcpp publishes them.
+
+    Every window has the metrics of `METRICS`, and others only when they were observed.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._windows = _make_windows()
+        self._lock = threading.Lock()
+        self._publisher = node.create_publisher(MetricsMessage, "/statistics", RELIABLE)
+        self._start = node.get_clock().now().to_msg()
+
+    def observe(self, values: Mapping[str, float]) -> None:
+        """Add one value to each metric named; NaN is no value."""
+        with self._lock:
+            for metric, value in values.items():
+                if not math.isnan(value):
+                    self._windows[metric].append(value)
+
+    def publish(self) -> None:
+        """Publish the windows and start new ones."""
+        stop = self._node.get_clock().now().to_msg()
+        with self._lock:
+            done, self._windows = self._windows, _make_windows()
+        for metric, values in done.items():
+            pairs = zip(_STATISTICS, summarize(values), strict=True)
+            message = MetricsMessage(
+                measurement_source_name=self._node.get_fully_qualified_name(),
+                metrics_source=metric,
+                unit="ms",
+                window_start=self._start,
+                window_stop=stop,
+                statistics=[StatisticDataPoint(data_type=kind, data=v) for kind, v in pairs],
+            )
+            self._publisher.publish(message)
+        self._start = stop
+
+    def close(self) -> None:
+        """Destroy the publisher."""
+        self._node.destroy_publisher(self._publisher)
+
+
+def _make_windows() -> defaultdict[str, deque[float]]:
+    windows: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LONGEST_WINDOW))
+    for metric in METRICS:
+        windows[metric].clear()
+    return windows
+
+
+def summarize(values: Iterable[float]) -> tuple[float, float, float, float, float]:
+    """Mean, minimum, maximum, standard deviation and number of values; NaN without a value.
+
+    The deviation is that of the population, as rclcpp computes it.
+    """
+    window = np.array(list(values))
+    if not window.size:
+        return math.nan, math.nan, math.nan, math.nan, 0.0
+    mean, low, high, deviation = window.mean(), window.min(), window.max(), window.std()
+    return float(mean), float(low), float(high), float(deviation), float(window.size)

@@ -20,8 +20,6 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     camera_status,
     processing_status,
 )
-from jetson_dnn_rt.nodes.reports.drift_watch import DriftWatch
-from jetson_dnn_rt.nodes.reports.time_profiles import load_time_profiles
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
 from jetson_dnn_rt.nodes.tasks.host import Host
@@ -31,6 +29,7 @@ from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
 from jetson_dnn_rt.runtime.session import FINISHED, Session
 from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.safety.faults import safe_text
@@ -201,7 +200,9 @@ class TaskNode(ManagedNode):
         self._debug_image = DebugImage(
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
-        self._reports = TimingReports(self)
+        self._reports = TimingReports(
+            self, self.timing, lambda: self.loaded.variant_names if self.loaded else ()
+        )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
 

@@ -11,11 +11,11 @@ from jetson_dnn_rt.traces.drift import LEARNED_TIMES
 if TYPE_CHECKING:
     from diagnostic_msgs.msg import DiagnosticStatus
 
-    from jetson_dnn_rt.nodes.reports.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.nodes.tasks.host import Host
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
     from jetson_dnn_rt.nodes.tasks.task_timing import TimingSnapshot
     from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
+    from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.runtime.executor import TaskSnapshot
     from jetson_dnn_rt.runtime.task import Task
 

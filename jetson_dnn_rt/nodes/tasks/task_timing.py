@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from jetson_dnn_rt.nodes.reports.drift_watch import DriftSnapshot, DriftWatch
+from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftWatch
 from jetson_dnn_rt.runtime.session import FINISHED
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.aged_histogram import HALF_LIFE, AgedHistogram

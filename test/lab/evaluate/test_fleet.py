@@ -21,8 +21,8 @@ from fleet_work import (
     stumble,
 )
 
-from benchmarks.bag_writer import read_frames
-from benchmarks.bag_writer import write_bag as write_video_bag
+from benchmarks.replay.bag import read_frames
+from benchmarks.replay.bag import write_bag as write_video_bag
 from jetson_dnn_rt.errors import ConfigurationError, ModelError, SourceError
 from jetson_dnn_rt.lab.evaluate.chunk import (
     ChunkRequest,

@@ -1,0 +1,111 @@
+"""Traces of every job of a process, below ``trace_dir``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.tasks import JobRecord, Work
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TraceMetadata
+from jetson_dnn_rt.traces.writer import TraceWriter, load_libraries
+
+logger = logging.getLogger(__name__)
+
+SILENT_S = 30.0
+"""A disk that takes so long is reported to hang; the longest step, converting a part to Parquet,
+takes some seconds."""
+
+
+class JobTrace:
+    """Writes a trace in `folder` each time that the tasks become active: ``<name>-<date>-<time>``.
+
+    `clocks` gives the clock configuration at a steady time in ns, in words; `room` limits the
+    disk space of all traces of the process. Raises `ConfigurationError` when pyarrow is missing.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        clocks: Callable[[int], str],
+        room: TraceRoom | None = None,
+    ) -> None:
+        # Now: later imports are not exempt from garbage collection.
+        load_libraries()
+        self._folder, self._name, self._clocks = folder, name, clocks
+        self._writer: TraceWriter | None = None
+        self._room = room or TraceRoom()
+        self._missed = 0
+
+    def begin(self, metadata: TraceMetadata) -> None:
+        """Begin a trace; one of the same tasks that is being written continues.
+
+        Raises
+        ------
+        ConfigurationError
+            The folder cannot be written.
+        """
+        writer = self._writer
+        if writer is not None:
+            if writer.metadata.tasks == metadata.tasks:
+                return
+            self._writer = None
+            self._close(writer, convert=True)
+        folder = self._choose()
+        try:
+            self._writer = TraceWriter(folder, metadata, clocks=self._clocks, room=self._room)
+        except OSError as error:
+            raise ConfigurationError(f"trace_dir {folder}: {error.strerror}") from error
+        logger.info("tracing into %s", folder)
+
+    def observe(self, record: JobRecord, work: Work) -> None:
+        """Record a job that ended, on the delivery thread; takes about a microsecond."""
+        writer = self._writer
+        if writer is None:
+            self._missed += 1
+        else:
+            writer.write(record, work.frame.stamp_ns)
+
+    def close(self, *, quickly: bool = False) -> None:
+        """End the trace; `quickly` leaves it as a stream, for a process that must end at once."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._close(writer, convert=not quickly)
+
+    def describe(self) -> tuple[str, dict[str, object]]:
+        """What is wrong (empty = nothing) and values for diagnostics."""
+        writer = self._writer
+        if writer is None:
+            return "", {"trace": "not begun"}
+        # Jobs removed at the limit are as configured: nothing is wrong.
+        lost = writer.lost - writer.removed + self._missed
+        values = {
+            "trace": str(writer.folder),
+            "trace_jobs": writer.written,
+            "trace_lost": lost,
+            "trace_removed": writer.removed,
+            "trace_limit_mb": self._room.limit_mb,
+        }
+        if writer.silent_s > SILENT_S:
+            return f"trace: the disk has not answered for {writer.silent_s:.0f} s", values
+        if writer.error is not None:
+            return f"trace: {writer.error}", values
+        return (f"trace: {lost} jobs are not in it" if lost else ""), values
+
+    def _close(self, writer: TraceWriter, *, convert: bool) -> None:
+        writer.close(convert=convert)
+        lost = f", {writer.lost} lost, {writer.removed} of them removed" if writer.lost else ""
+        logger.info("trace %s: %d jobs%s", writer.folder, writer.written, lost)
+
+    def _choose(self) -> Path:
+        """A folder that does not exist yet, also when two traces begin within a second."""
+        stem = f"{self._name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+        candidate, number = self._folder / stem, 1
+        while candidate.exists():
+            number += 1
+            candidate = self._folder / f"{stem}-{number}"
+        return candidate

@@ -1,0 +1,89 @@
+"""A watcher process that kills a node's process which cannot end itself after a signal.
+
+Code that keeps the interpreter's lock for ever (a hanging regular expression, a library that
+writes to a full pipe) lets no Python run, so nothing in the process can act on the signal. The
+interpreter's handler, in C, still writes the signal's number into a socket. The process and its
+watcher both peek at it there without removing it, so that neither misses it.
+
+The watcher ignores the signals that end a process politely and has its own session. It runs
+without ``site`` and imports the standard library only: it is ready in 0.1 s.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+
+from jetson_dnn_rt.safety.children import CHILD_FOLDER, code_command
+from jetson_dnn_rt.safety.faults import FAULTS, start_thread
+
+NAME = "end watcher"
+"""Name of the thread that waits for it, also in diagnostics."""
+
+STACKS = signal.SIGRTMAX
+"""Makes the parent write the stacks of its threads on stderr, in C."""
+
+_CODE = """
+# End watcher of a jetson_dnn_rt node.
+import os, select, signal, socket, sys, time
+
+parent, limit_s, stacks = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGPIPE"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+try:  # the thread that started it may be a real-time one
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+except OSError:
+    pass
+signals = socket.socket(fileno=0)
+poll = select.poll()
+poll.register(signals, select.POLLIN)
+pause_ms = None
+try:
+    poll.register(os.pidfd_open(parent), select.POLLIN)
+except (OSError, AttributeError):  # of the kernel; of a Python that was built on an older one
+    pause_ms = 250
+while os.getppid() == parent:
+    poll.poll(pause_ms)
+    try:
+        seen = signals.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        continue
+    if not seen:
+        sys.exit()
+    if signal.SIGINT in seen or signal.SIGTERM in seen:
+        break
+    time.sleep(0.05)  # another signal's number: the parent takes it out
+end_s = time.monotonic() + limit_s
+while os.getppid() == parent and time.monotonic() < end_s:
+    time.sleep(0.02)
+for number in (stacks, signal.SIGKILL):
+    if os.getppid() == parent:
+        os.kill(parent, number)
+        time.sleep(0.1)
+"""
+
+
+def start_end_watcher(signals: socket.socket, limit_s: float) -> None:
+    """Start a watcher of this process; if it ends, that is noted as a missing thread.
+
+    `signals` receives the numbers of signals; `limit_s` after SIGINT or SIGTERM the stacks are
+    written and the process is killed.
+    """
+    faulthandler.register(STACKS, file=2)
+    command = code_command(_CODE, str(os.getpid()), str(limit_s), str(int(STACKS)))
+
+    def watch() -> None:
+        process = subprocess.Popen(
+            command,
+            stdin=signals.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=CHILD_FOLDER,
+            start_new_session=True,
+        )
+        FAULTS.note_dead(NAME, f"somebody ended it (code {process.wait()})")
+
+    start_thread(watch, NAME)
