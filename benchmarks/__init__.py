@@ -1,1 +1,1 @@
-"""Benchmarks, one file each, run by `jetson-dnn-rt bench NAME`."""
+"""Benchmarks, a file or a folder each, run in a checkout by `python -m benchmarks NAME`."""

@@ -2,6 +2,6 @@
 
 import sys
 
-from benchmarks.harness import main
+from benchmarks.harness.main import main
 
 sys.exit(main())

@@ -24,19 +24,31 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu_hogs import CpuHogs
-from benchmarks.protocol import BenchmarkError
-from jetson_dnn_rt.cli.text import format_rows
+from benchmarks.harness.options import Options, echo
+from benchmarks.harness.processes import BenchmarkError, Phases
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.tasks import (
+    BenchTask,
+    add_task,
+    drain,
+    draw_frames,
+    load_variants,
+    make_executor,
+    make_task,
+    tick,
+)
+from benchmarks.harness.timing import find_quantiles, rotate
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import MODES
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
@@ -48,7 +60,6 @@ from jetson_dnn_rt.coordinator.tables.library_tables import (
     make_task_table,
 )
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
-from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
@@ -56,13 +67,12 @@ from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.results import Result
-from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
-from jetson_dnn_rt.variants.running.variant_set import VariantSet, choose_default
+from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 POLICIES = ("static-full", "static-fast", "neuos_balanced", "horizon")
@@ -71,90 +81,82 @@ PHASES = ((2.5, False), (2.5, True), (2.5, False), (1.5, True))
 """Of the load in one window: seconds, and whether it is there."""
 
 _KINDS = {"detector": "detection", "segmenter": "segmentation"}
-_SCENES, _SIZE = 24, (480, 640)
+_SCENES = 24
 _TIMED_RUNS = 60
 _DRAIN_S = 5.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    add = parser.add_argument
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
     add(
-        "--variants", metavar="A,B,...",
-        help="of both networks, the first is static-full (default: full and tucker-0.50 on the "
-        "fastest back end, in fp32 and, where it can, in bf16)",
+        "--variants", None,
+        "of both networks, the first is static-full (default: full and tucker-0.50 on the "
+        "fastest back end, in fp32 and, where it can, in bf16)", metavar="A,B,...",
     )  # fmt: skip
-    add("--stages", type=int, default=4, help="of each network (default 4)")
+    add("--stages", 4, "of each network")
     add(
-        "--period-factor", type=float, default=2.0, metavar="F",
-        help="period and deadline = F * (both networks in full, one after the other, alone) "
-        "(default 2)",
+        "--period-factor", 2.0,
+        "period and deadline = F * (both networks in full, one after the other, alone)",
+        above=0, metavar="F",
     )  # fmt: skip
     add(
-        "--hogs", type=int, default=len(os.sched_getaffinity(0)),
-        help="processes of the load (default: one for each core)",
-    )  # fmt: skip
-    add("--mode", choices=MODES, default="max_accuracy", help="of horizon (default max_accuracy)")
-    add("--confidence", type=float, default=0.999, help="of horizon (default 0.999)")
-    add("--rounds", type=int, default=6, help="windows of each policy (default 6)")
-    add("--quick", action="store_true", help="two rounds")
+        "--hogs",
+        len(os.sched_getaffinity(0)),
+        "processes of the load (default: one for each core)",
+        least=0,
+    )
+    add("--mode", "max_accuracy", "of horizon", choices=MODES)
+    add("--confidence", 0.999, "of horizon")
+    add("--rounds", 6, "windows of each policy", least=1)
+    add("--quick", False, "two rounds")
     add(
-        "--engine-cache", type=Path, metavar="DIR",
-        help="library of the variants (default ~/.cache/jetson_dnn_rt)",
+        "--engine-cache", None, "library of the variants (default ~/.cache/jetson_dnn_rt)",
+        kind=Path, metavar="DIR",
     )  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
+def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    Raises
-    ------
-    ConfigurationError
-        When an argument cannot be used, or fewer than two variants are to be had.
-    BenchmarkError
-        When a policy failed.
+    `ConfigurationError` when an argument cannot be used, or fewer than two variants load;
+    `BenchmarkError` when a policy failed.
     """
     rounds = 2 if args.quick else args.rounds
-    if rounds < 1 or args.hogs < 0 or not args.period_factor > 0.0:
-        raise ConfigurationError("--rounds must be >= 1, --hogs >= 0, --period-factor > 0")
     try:
         settings = PolicySettings(confidence=args.confidence, mode=args.mode)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     library = Library(args.engine_cache)
-    scenes = [random_scene(held_out_seed(i), _SIZE).image for i in range(_SCENES)]
-    frames = [Frame(image, "bgr8", 0, i) for i, image in enumerate(scenes)]
-    contestants: dict[str, _Contestant] = {}
-    subjects: dict[str, _Subject] = {}
-    try:
-        for task, kind in _KINDS.items():
-            subjects[task] = _load(task, kind, args, library, frames)
-        period_ns = round(args.period_factor * sum(s.full_ns for s in subjects.values()))
+    frames = draw_frames(_SCENES)
+    with ExitStack() as stack:
+        subjects = {
+            name: _load(stack, name, kind, args, library, frames) for name, kind in _KINDS.items()
+        }
+        full_ns = sum(subject.task.cost_ns for subject in subjects.values())
+        period_ns = round(args.period_factor * full_ns)
         tables = [subject.table(period_ns) for subject in subjects.values()]
         clocks = make_clock_table(FixedPlatform().space, ())
-        _say(f"period {period_ns / 1e6:.1f} ms, {rounds} rounds of {len(POLICIES)} windows")
+        say(
+            f"coordinate: period {period_ns / 1e6:.1f} ms, {rounds} rounds of {len(POLICIES)} "
+            "windows"
+        )
+        contestants = []
         for name in POLICIES:
-            contestants[name] = _Contestant(name, subjects, tables, clocks, settings)
-        _drive(list(contestants.values()), frames, period_ns, rounds, args.hogs)
-        for name, one in contestants.items():
+            contestants.append(_Contestant(name, subjects, tables, clocks, settings))
+            stack.callback(contestants[-1].executor.stop)
+        _drive(contestants, frames, period_ns, rounds, args.hogs)
+        for one in contestants:
             if one.coordinator.failure:
-                raise BenchmarkError(f"policy of {name} failed: {one.coordinator.failure}")
-        figures = {name: one.figures() for name, one in contestants.items()}
-    finally:
-        for one in contestants.values():
-            one.executor.stop()
-        for subject in subjects.values():
-            subject.variants.close()
+                raise BenchmarkError(f"policy of {one.name} failed: {one.coordinator.failure}")
+        figures = {one.name: one.figures() for one in contestants}
     horizon, fast = figures["horizon"], figures["static-fast"]
     passed = horizon["met_ratio"] >= MET_BAR and horizon["accuracy"] > fast["accuracy"]
     return {
         "period_ms": round(period_ns / 1e6, 3),
-        "stages": args.stages,
-        "hogs": args.hogs,
+        **echo(args, "stages hogs"),
         "rounds": rounds,
         "seconds_per_policy": round(rounds * sum(seconds for seconds, _ in PHASES), 1),
-        "mode": args.mode,
-        "confidence": args.confidence,
+        **echo(args, "mode confidence"),
         "variants": {task: subject.describe() for task, subject in subjects.items()},
         "policies": figures,
         "bars": {"met_ratio": MET_BAR, "accuracy": "above static-fast"},
@@ -167,36 +169,21 @@ def run(args: argparse.Namespace) -> dict[str, object]:
 
 @dataclass(eq=False)
 class _Subject:
-    """One network in its variants, with its times and the full model's results."""
+    """One network in its variants, with its times and the full model's results.
 
-    task: str
+    The first variant is the one that the others are measured against.
+    """
+
     kind: str
-    model: Model
-    variants: VariantSet
-    settings: DecoderSettings
+    task: BenchTask
     profiles: Mapping[str, Any]
     reference: list[Result]
-
-    @property
-    def stages(self) -> dict[str, Any]:
-        """The stages of each variant."""
-        return {name: pipeline.stages for name, pipeline in self.variants.pipelines.items()}
-
-    @property
-    def full(self) -> str:
-        """The variant that the others are measured against: the first of the list."""
-        return next(iter(self.variants.pipelines))
-
-    @property
-    def full_ns(self) -> float:
-        """Its median time."""
-        return float(np.median(self.profiles[self.full].times_ns.sum(axis=1)))
 
     def table(self, period_ns: int) -> TaskTable:
         """The table for a period, which is the deadline too."""
         return make_task_table(
-            self.task,
-            self.variants.stage_names,
+            self.task.name,
+            self.task.stage_names,
             self.profiles,
             deadline_ns=period_ns,
             period_ns=period_ns,
@@ -211,62 +198,64 @@ class _Subject:
     def describe(self) -> dict[str, Any]:
         """Times and agreement of each variant, as the table has them."""
         table = self.table(1)
+        totals_ns = table.times_ns.sum(axis=1)
         return {
             name: {
-                "p50_ms": round(float(np.median(table.times_ns[v].sum(axis=0))) / 1e6, 3),
-                "p99_ms": round(float(np.quantile(table.times_ns[v].sum(axis=0), 0.99)) / 1e6, 3),
+                "p50_ms": round(float(np.median(totals_ns[v])) / 1e6, 3),
+                "p99_ms": round(float(np.quantile(totals_ns[v], 0.99)) / 1e6, 3),
                 "agreement": round(table.accuracy(v), 4),
-                "runs_of_stages": len(self.variants.pipelines[name].stages),
+                "runs_of_stages": len(self.task.stages[name]),
             }
             for v, name in enumerate(table.variants)
         }
 
 
 def _load(
-    task: str, kind: str, args: argparse.Namespace, library: Library, frames: Sequence[Frame]
+    stack: ExitStack,
+    name: str,
+    kind: str,
+    args: argparse.Namespace,
+    library: Library,
+    frames: Sequence[Frame],
 ) -> _Subject:
-    model = load_model(f"builtin:{task}", kind=kind)  # type: ignore[arg-type]
+    model = load_model(f"builtin:{name}", kind=kind)  # type: ignore[arg-type]
     settings = DecoderSettings()
     names = _name_variants(args.variants, model)
     if len(names) < 2:
         raise ConfigurationError(f"--variants must be at least two: {', '.join(names)}")
-    specs = tuple(VariantSpec.parse(name) for name in names)
-    plan = TaskPlan(task, model, specs, settings, 1, args.stages)
+    specs = tuple(VariantSpec.parse(variant) for variant in names)
+    plan = TaskPlan(name, model, specs, settings, 1, args.stages)
     builder = TaskBuilder(plan, library, BuildSettings(), SteadyClock())
     for spec in builder.list_missing():
-        _say(f"{task}: {spec} is built, once")
+        say(f"coordinate: {name}: {spec} is built, once")
         builder.build(spec)
-    variants = VariantSet(
-        model, names, settings, threads=1, stages=args.stages, library=library, finest=True
+    variants = load_variants(
+        stack, model, names, all_of_them=False, stages=args.stages, library=library, finest=True
     )
-    for name, why in variants.left_out.items():
-        _say(f"{task}: {name} is left out: {why}")
-    try:
-        if len(variants.pipelines) < 2:
-            raise ConfigurationError(f"{task}: two variants are needed: {variants.left_out}")
-        stages = {name: pipeline.stages for name, pipeline in variants.pipelines.items()}
-        times_ns: dict[str, list[tuple[int, ...]]] = {name: [] for name in stages}
-        # In turn, so that what the machine does besides meets all variants.
-        for _ in range(max(1, _TIMED_RUNS // len(frames))):
-            for name, runs in stages.items():
-                times_ns[name] += measure_stages(runs, frames, len(frames), SteadyClock())
-        known = load_profiles(
-            stages, times_ns, library=library, model=model, threads=1,
-            stages=args.stages,
-        )  # fmt: skip
-        profiles = {
-            name: replace(profile, times_ns=np.array(times_ns[name], np.int64))
-            for name, profile in known.items()
-        }
-        subject = _Subject(task, kind, model, variants, settings, profiles, [])
-        for frame in frames:
-            work = Work(frame)
-            variants.pipelines[subject.full].run(work)
-            assert work.result is not None
-            subject.reference.append(work.result)
-    except BaseException:
-        variants.close()
-        raise
+    for variant, why in variants.left_out.items():
+        say(f"coordinate: {name}: {variant} is left out: {why}")
+    if len(variants.pipelines) < 2:
+        raise ConfigurationError(f"{name}: two variants are needed: {variants.left_out}")
+    task = make_task(name, variants)
+    # In turn, so that what the machine does besides meets all variants.
+    for _ in range(max(1, _TIMED_RUNS // len(frames))):
+        for variant, stages in task.stages.items():
+            taken = measure_stages(stages, frames, len(frames), SteadyClock())
+            task.times_ns.setdefault(variant, []).extend(taken)
+    known = load_profiles(
+        task.stages, task.times_ns, library=library, model=model, threads=1,
+        stages=args.stages,
+    )  # fmt: skip
+    profiles = {
+        variant: replace(profile, times_ns=np.array(task.times_ns[variant], np.int64))
+        for variant, profile in known.items()
+    }
+    subject = _Subject(kind, task, profiles, [])
+    for frame in frames:
+        work = Work(frame)
+        variants.pipelines[task.variant].run(work)
+        assert work.result is not None
+        subject.reference.append(work.result)
     return subject
 
 
@@ -283,19 +272,6 @@ def _name_variants(given: str | None, model: Model) -> list[str]:
 # -- the policies ------------------------------------------------------------------------------
 
 
-@dataclass
-class _Tally:
-    """What became of a task's frames under a policy."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    responses_ms: list[float] = field(default_factory=list)
-    paths: Counter[tuple[int, tuple[str, ...]]] = field(default_factory=Counter)
-    """Of met frames: the picture, and the variant of each run of stages."""
-    stages: Counter[str] = field(default_factory=Counter)
-    switches: int = 0
-    last: str = ""
-
-
 class _Contestant:
     """A policy with an executor of its own, which works in its own windows only."""
 
@@ -308,91 +284,85 @@ class _Contestant:
         settings: PolicySettings,
     ) -> None:
         self.name, self._subjects = name, subjects
-        self._tallies = {task: _Tally() for task in subjects}
+        self._jobs: list[tuple[JobRecord, int]] = []
+        """Jobs that ended, and the pictures that they saw."""
         self._results: dict[tuple[str, int, tuple[str, ...]], Result] = {}
         self.seconds = 0.0
         policy = create_policy(
             name.partition("-")[0], clocks, tables, settings, workers=1, interference=(1.0,)
         )
         self.coordinator = Coordinator(clocks, tables, policy, timer=time.perf_counter_ns)
-        self.executor = Executor(1)
+        self.executor = make_executor(1)
         for precedence, (table, subject) in enumerate(zip(tables, subjects.values(), strict=True)):
-            variant = subject.fastest() if name == "static-fast" else subject.full
-            self.executor.add_task(
-                TaskParameters(
-                    table.task, table.deadline_ns, table.period_ns, table.stages, table.variants,
-                    variant, precedence=precedence,
-                ),
-                {v: subject.stages[v] for v in table.variants},
-                self._observe,
-                warm_up_times_ns={
-                    v: [tuple(map(int, row)) for row in subject.profiles[v].times_ns]
-                    for v in table.variants
-                },
-            )  # fmt: skip
+            task = subject.task
+            task.period_ns, task.deadline_ns = table.period_ns, table.deadline_ns
+            variant = subject.fastest() if name == "static-fast" else task.variant
+            add_task(self.executor, task, self._observe, variant=variant, precedence=precedence)
         self.executor.set_selector(self.coordinator)
         self.executor.start()
 
     def _observe(self, record: JobRecord, work: Work) -> None:
-        tally = self._tallies[record.task]
-        tally.outcomes[record.outcome.value] += 1
-        path = tuple(stage.variant for stage in record.stages)
-        for variant in path:
-            tally.stages[variant] += 1
-            tally.switches += bool(tally.last) and variant != tally.last
-            tally.last = variant
+        picture, path = work.frame.sequence, _find_path(record)
+        self._jobs.append((record, picture))
         if record.outcome is Outcome.MET:
             assert work.result is not None
-            tally.responses_ms.append(record.response_time_ns / 1e6)
-            tally.paths[work.frame.sequence, path] += 1
             # The same picture in the same variants gives the same result: one of them is kept.
-            self._results.setdefault((record.task, work.frame.sequence, path), work.result)
+            self._results.setdefault((record.task, picture, path), work.result)
+
+    def find_met_ratio(self, tasks: Collection[str]) -> float:
+        """Share of the frames of some tasks that were met."""
+        outcomes = [record.outcome for record, _ in self._jobs if record.task in tasks]
+        return outcomes.count(Outcome.MET) / len(outcomes)
 
     def figures(self) -> dict[str, Any]:
         """What it reached."""
-        tallies = self._tallies.values()
-        outcomes = sum((tally.outcomes for tally in tallies), Counter())
-        released = outcomes.total()
-        decisions_us = np.array(self.coordinator.decision_times_ns) / 1e3
-        accuracies = {task: self._measure_accuracy(task) for task in self._tallies}
+        records = [record for record, _ in self._jobs]
+        paths = {
+            task: [variant for one in records if one.task == task for variant in _find_path(one)]
+            for task in self._subjects
+        }
+        switches = sum(a != b for path in paths.values() for a, b in pairwise(path))
+        accuracies = {task: self._measure_accuracy(task) for task in self._subjects}
+        responses_ns = [one.response_time_ns for one in records if one.outcome is Outcome.MET]
         return {
-            "frames": released,
-            "outcomes": dict(outcomes),
-            "met_ratio": outcomes["met"] / released,
-            "met_ratio_by_task": {
-                task: tally.outcomes["met"] / tally.outcomes.total()
-                for task, tally in self._tallies.items()
-            },
+            "frames": len(records),
+            "outcomes": dict(Counter(record.outcome.value for record in records)),
+            "met_ratio": self.find_met_ratio(self._subjects),
+            "met_ratio_by_task": {task: self.find_met_ratio([task]) for task in self._subjects},
             "accuracy": float(np.mean(list(accuracies.values()))),
             "accuracy_by_task": accuracies,
-            "switches_per_s": sum(tally.switches for tally in tallies) / self.seconds,
-            "stages_by_variant": dict(sum((tally.stages for tally in tallies), Counter())),
-            "response_ms": {
-                key: float(np.quantile(np.concatenate([t.responses_ms for t in tallies]), share))
-                for key, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-            },
-            "decision_us": {
-                key: float(np.quantile(decisions_us, share))
-                for key, share in (("p50", 0.5), ("p99", 0.99))
-            },
+            "switches_per_s": switches / self.seconds,
+            "stages_by_variant": dict(Counter(v for path in paths.values() for v in path)),
+            "response_ms": find_quantiles(responses_ns, "p50 p99 max", 1e6),
+            "decision_us": find_quantiles(self.coordinator.decision_times_ns, "p50 p99", 1e3),
         }
 
     def _measure_accuracy(self, task: str) -> float:
         """Mean agreement of the met frames with the full model on the same pictures."""
-        subject, paths = self._subjects[task], self._tallies[task].paths
+        subject = self._subjects[task]
+        met = Counter(
+            (picture, _find_path(record))
+            for record, picture in self._jobs
+            if record.task == task and record.outcome is Outcome.MET
+        )
         total = 0.0
-        for (picture, path), count in paths.items():
+        for (picture, path), count in met.items():
             result = self._results[task, picture, path]
             full = subject.reference[picture]
             total += count * compare(subject.kind, [full], [result], "full").value
-        return total / max(1, paths.total())
+        return total / max(1, met.total())
+
+
+def _find_path(record: JobRecord) -> tuple[str, ...]:
+    """The variant of each run of stages."""
+    return tuple(stage.variant for stage in record.stages)
 
 
 # -- the run -----------------------------------------------------------------------------------
 
 
 def _drive(
-    contestants: list[_Contestant],
+    contestants: Sequence[_Contestant],
     frames: Sequence[Frame],
     period_ns: int,
     rounds: int,
@@ -400,20 +370,14 @@ def _drive(
 ) -> None:
     contestants[0].executor.realtime.freeze()
     seconds = sum(duration for duration, _ in PHASES)
-    with CpuHogs(hogs) as load:
+    with Phases(hogs) as load:
         for number in range(rounds):
-            # Each round begins with another.
-            shift = number % len(contestants)
-            for contestant in contestants[shift:] + contestants[:shift]:
+            for contestant in rotate(contestants, number):
                 load.play(PHASES)
                 _show(contestant, frames, period_ns, round(seconds * 1e9))
                 load.finish()
-            met = {
-                one.name: sum(t.outcomes["met"] for t in one._tallies.values())
-                / sum(t.outcomes.total() for t in one._tallies.values())
-                for one in contestants
-            }
-            _say(f"round {number + 1}: met " + ", ".join(f"{k} {v:.4f}" for k, v in met.items()))
+            met = ", ".join(f"{one.name} {one.find_met_ratio(_KINDS):.4f}" for one in contestants)
+            say(f"coordinate: round {number + 1}: met {met}")
 
 
 def _show(
@@ -422,53 +386,30 @@ def _show(
     """One window: a frame a period, to both tasks at one instant."""
     clock, executor = contestant.executor.clock, contestant.executor
     begin_ns = clock.now_ns()
-    for count in range(duration_ns // period_ns):
-        clock.sleep_until_ns(begin_ns + count * period_ns)
-        frame = frames[count % len(frames)]
-        executor.submit(tuple(_KINDS), frame, clock.now_ns())
+    for count, _ in tick(clock, period_ns, duration_ns // period_ns):
+        executor.submit(tuple(_KINDS), frames[count % len(frames)], clock.now_ns())
     contestant.seconds += (clock.now_ns() - begin_ns) / 1e9
-    if not executor.wait_idle(_DRAIN_S):
-        raise BenchmarkError(f"a frame did not end in {_DRAIN_S} s")
+    drain(executor, _DRAIN_S)
 
 
-def format_table(result: dict[str, Any]) -> str:
-    """Return the result as a table for people."""
-    lines = [
+def report(result: Mapping[str, Any]) -> Report:
+    """The variants, then the policies."""
+    variants = [
+        {"task": task, "variant": name, **figures}
+        for task, found in result["variants"].items()
+        for name, figures in found.items()
+    ]
+    return [
         f"{result['hogs']} busy processes that come and go; period and deadline "
         f"{result['period_ms']:.1f} ms; {result['seconds_per_policy']:.0f} s for each policy; "
         f"horizon: {result['mode']}, confidence {result['confidence']}",
-        "",
-        format_rows(
-            ["task", "variant", "p50 ms", "p99 ms", "agreement"],
-            [
-                [task, name, figures["p50_ms"], figures["p99_ms"], figures["agreement"]]
-                for task, variants in result["variants"].items()
-                for name, figures in variants.items()
-            ],
+        tabulate(variants, "task, variant, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, agreement:.3f"),
+        tabulate(
+            flatten(result["policies"]),
+            "policy=name, frames, met=met_ratio:.1%, accuracy:.3f, switches/s=switches_per_s:.1f",
+            "p50 ms=response_ms.p50:.1f, p99 ms=response_ms.p99:.1f",
+            "decision p99 us=decision_us.p99:.1f",
         ),
-        "",
-        format_rows(
-            ["policy", "frames", "met %", "accuracy", "switches/s", "p50 ms", "p99 ms", "p99 us"],
-            [
-                [
-                    name,
-                    figures["frames"],
-                    100.0 * figures["met_ratio"],
-                    figures["accuracy"],
-                    figures["switches_per_s"],
-                    figures["response_ms"]["p50"],
-                    figures["response_ms"]["p99"],
-                    figures["decision_us"]["p99"],
-                ]
-                for name, figures in result["policies"].items()
-            ],
-        ),
-        "",
         f"bars: horizon meets {100 * MET_BAR:.0f} % and is more accurate than static-fast: "
-        + ("passed" if result["passed"] else "NOT passed"),
+        f"{say_verdict(result['passed'])}",
     ]
-    return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(f"coordinate: {text}", file=sys.stderr, flush=True)

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.protocol import BenchmarkError
-from benchmarks.yolox_reference import Boxes, YoloxReference, iou, read_video
-from jetson_dnn_rt.backends.registry import list_backends
-from jetson_dnn_rt.cli.text import format_rows
-from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.safety.children import child_environment, python_command
+import cv2
+import numpy as np
+import numpy.typing as npt
 
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
-VIDEO, MODEL = "video/dashcam_white_right.mp4", "models/yolox_nano.onnx"
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options
+from benchmarks.harness.processes import run_command
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from jetson_dnn_rt.backends.registry import list_backends
+from jetson_dnn_rt.errors import ConfigurationError
+
 DEADLINE_MS = 40.0
 MET_BAR = 0.98
 SCORE = 0.4
@@ -34,33 +33,22 @@ CONFIDENCE = 0.3
 IOU_BARS = {"fp32": 0.9, "bf16": 0.75}
 RUN_LIMIT_S = 300.0
 
+_SIZE, _STRIDES, _NMS_IOU = 416, (8, 16, 32), 0.45
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the benchmark."""
-    parser.add_argument(
-        "--data", type=Path, default=DATA, metavar="DIR",
-        help=f"folder with {VIDEO} and {MODEL} (default: ../shared/data beside the checkout)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--variants", nargs="+", metavar="NAME", help="of the detector (default: all there are)"
-    )
-    parser.add_argument(
-        "--slow-rate", type=float, default=5.0, metavar="HZ",
-        help="of the runs in which the boxes are checked (default 5)",
-    )  # fmt: skip
+Boxes = npt.NDArray[np.float32]
+"""Rows of x1, y1, x2, y2, score, class; [N, 6]."""
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
-    """Run and check every variant.
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
+    add("--variants", [], "of the detector (default: all there are)", metavar="NAME")
+    add("--slow-rate", 5.0, "of the runs in which the boxes are checked", above=0, metavar="HZ")
 
-    Raises
-    ------
-    ConfigurationError
-        When the data are not there.
-    BenchmarkError
-        When a run fails.
-    """
-    video, model = args.data / VIDEO, args.data / MODEL
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run and check every variant; `ConfigurationError` when the data are not there."""
+    video, model = args.data / VIDEO, args.data / YOLOX
     for file in (video, model):
         if not file.is_file():
             raise ConfigurationError(f"{file} is not there: give the folder with --data")
@@ -70,37 +58,32 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         variant: _check_variant(variant, video, model, expected, args.slow_rate)
         for variant in args.variants or list_variants()
     }
+    first = next(iter(variants.values()))
     return {
         "video": VIDEO,
-        "model": MODEL,
+        "model": YOLOX,
         "frames": len(expected),
         "boxes": sum(map(len, expected)),
         "deadline_ms": DEADLINE_MS,
         "bars": {"met_ratio": MET_BAR, "iou": IOU_BARS},
         "variants": variants,
         "passed": all(figures["passed"] for figures in variants.values())
-        and next(iter(variants.values()))["met_ratio"] >= MET_BAR,
+        and first["met_ratio"] >= MET_BAR,
     }
 
 
-def format_table(result: dict[str, Any]) -> str:
-    """The result for people."""
-    header = ["variant", "frames", "met %", "p50 ms", "p99 ms", "checked", "missing", "worst IoU"]
-    rows = [
-        [
-            name,
-            f"{figures['released']} of {result['frames']}",
-            100.0 * figures["met_ratio"],
-            figures["response_ms"]["p50"],
-            figures["response_ms"]["p99"],
-            figures["boxes_checked"],
-            figures["boxes_missing"],
-            figures["worst_iou"],
-            figures["passed"],
-        ]
-        for name, figures in result["variants"].items()
+def report(result: Mapping[str, Any]) -> Report:
+    """A line for each variant."""
+    return [
+        tabulate(
+            flatten(result["variants"]),
+            "variant=name",
+            ("frames", lambda row: f"{row['released']} of {result['frames']}"),
+            "met=met_ratio:.1%, p50 ms=response_ms.p50:.1f, p99 ms=response_ms.p99:.1f",
+            "checked=boxes_checked, missing=boxes_missing, worst IoU=worst_iou:.2f, passed",
+        ),
+        f"bar: {MET_BAR:.0%} met by the first, no box missing: {say_verdict(result['passed'])}",
     ]
-    return format_rows([*header, "passed"], rows)
 
 
 def list_variants() -> list[str]:
@@ -118,12 +101,12 @@ def list_variants() -> list[str]:
 def _check_variant(
     variant: str, video: Path, model: Path, expected: list[Boxes], slow_rate_hz: float
 ) -> dict[str, Any]:
-    _say(variant)
+    say(f"dashcam: {variant}")
     detector = _run(variant, video, model, ["--deadline", f"detector={DEADLINE_MS}"])
     with tempfile.TemporaryDirectory(prefix="dashcam-") as name:
         results = Path(name) / "results.jsonl"
         slow = ["--rate", f"{slow_rate_hz}", "--deadline", f"detector={1e3 / slow_rate_hz}"]
-        _say(f"{variant}: boxes, at {slow_rate_hz:g} Hz")
+        say(f"dashcam: {variant}: boxes, at {slow_rate_hz:g} Hz")
         _run(variant, video, model, [*slow, "--results", str(results)])
         lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     found = {
@@ -151,10 +134,6 @@ def _check_variant(
     }
 
 
-def _say(text: str) -> None:
-    print(f"dashcam: {text}", file=sys.stderr, flush=True)
-
-
 def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
     """Largest IoU of a reference box with the boxes of its class that were found."""
     *corners, _, class_id = box
@@ -164,17 +143,86 @@ def best_iou(box: Iterable[float], found: Iterable[Mapping[str, Any]]) -> float:
 
 def _run(variant: str, video: Path, model: Path, options: list[str]) -> dict[str, Any]:
     """The detector's part of the JSON of one run."""
-    command = [
-        *python_command("jetson_dnn_rt.cli.main", "run", "--json"),
-        *("--source", f"video:{video}", "--variant", f"detector={variant}"),
+    answer = run_command(
+        *("run", "--source", f"video:{video}", "--variant", f"detector={variant}"),
         *("--detector", f"onnx:{model}", "--segmenter", "builtin:segmenter"),
         *("--set", f"detector.confidence_threshold={CONFIDENCE}"),
         *("--deadline", f"segmenter={DEADLINE_MS}", *options),
-    ]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, env=child_environment()
+        limit_s=RUN_LIMIT_S,
     )
-    if done.returncode != 0:
-        raise BenchmarkError(f"{variant}: run ended with {done.returncode} (see above)")
-    detector: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["tasks"]["detector"]
+    detector: dict[str, Any] = answer["tasks"]["detector"]
     return detector
+
+
+# -- the reference -------------------------------------------------------------------------------
+
+
+class YoloxReference:
+    """YOLOX by ONNX Runtime and numpy alone, on one image at a time.
+
+    Written from the model's description (letterbox at the top left with 114, BGR, 0 to 255; raw
+    offsets on strides 8, 16, 32) and sharing no code with the package.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        self._session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        self._input = self._session.get_inputs()[0].name
+        grids, strides = [], []
+        for stride in _STRIDES:
+            cells = _SIZE // stride
+            y, x = np.mgrid[0:cells, 0:cells]
+            grids.append(np.stack([x, y], axis=-1).reshape(-1, 2))
+            strides.append(np.full((cells * cells, 1), stride))
+        self._grid, self._stride = np.concatenate(grids), np.concatenate(strides)
+
+    def __call__(self, image: npt.NDArray[np.uint8], score: float) -> Boxes:
+        """Boxes of at least this score, in pixels of the image."""
+        height, width = image.shape[:2]
+        ratio = min(_SIZE / height, _SIZE / width)
+        size = (int(width * ratio), int(height * ratio))
+        padded = np.full((_SIZE, _SIZE, 3), 114, np.float32)
+        padded[: size[1], : size[0]] = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+        blob = np.ascontiguousarray(padded.transpose(2, 0, 1)[None])
+        output: npt.NDArray[Any] = self._session.run(None, {self._input: blob})[0][0]
+        centers = (output[:, :2] + self._grid) * self._stride
+        sizes = np.exp(output[:, 2:4]) * self._stride
+        scores = output[:, 4:5] * output[:, 5:]
+        found = []
+        for class_id in range(scores.shape[1]):
+            keep = scores[:, class_id] >= score
+            corners = np.hstack([centers[keep] - sizes[keep] / 2, centers[keep] + sizes[keep] / 2])
+            rows = np.column_stack([corners / ratio, scores[keep, class_id]])
+            found += [[*row, class_id] for row in _suppress(rows)]
+        boxes = np.array(found, np.float32).reshape(-1, 6)
+        boxes[:, 0:4:2] = boxes[:, 0:4:2].clip(0, width)
+        boxes[:, 1:4:2] = boxes[:, 1:4:2].clip(0, height)
+        return boxes
+
+
+def iou(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Intersection over union of two boxes x1, y1, x2, y2."""
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    sides = np.minimum(a[2:4], b[2:4]) - np.maximum(a[:2], b[:2])
+    common = float(np.prod(sides.clip(0)))
+    return common / float(np.prod(a[2:4] - a[:2]) + np.prod(b[2:4] - b[:2]) - common)
+
+
+def read_video(path: Path) -> Iterator[npt.NDArray[np.uint8]]:
+    """Frames of a video, BGR."""
+    capture = cv2.VideoCapture(str(path))
+    while True:
+        done, image = capture.read()
+        if not done:
+            return
+        yield np.asarray(image, np.uint8)
+
+
+def _suppress(rows: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    """Greedy non-maximum suppression of x1, y1, x2, y2, score; best first."""
+    kept: list[npt.NDArray[np.float64]] = []
+    for row in rows[np.argsort(-rows[:, 4])]:
+        if all(iou(row, other) <= _NMS_IOU for other in kept):
+            kept.append(row)
+    return kept

@@ -2,8 +2,8 @@
 
 A cohort of 8 (two of each of NeuOS's four networks, 8 stages, all variants) with the profile
 tables of the scenarios tx2_cohort8 and xavier_cohort8, not reduced: policies choose from all
-11,760 and 51,968 configurations. The cohort's state goes on from boundary to boundary as the
-policy decides; see `cohort_walk`. Policies and boards take turns decision by decision, so that
+11,760 and 51,968 configurations. The cohort's state moves on from boundary to boundary as the
+policy decides; see `CohortWalk`. Policies and boards take turns decision by decision, so that
 none finds its tables in the caches just because it was the last one, and what else the machine
 does meets all of them alike.
 
@@ -12,25 +12,29 @@ configurations take at most 1.2 times TX2's time, at the median and at p99. The 
 median over ten rounds, so that a burst of something else on one side does not pass for the price
 of configurations.
 
---hull has the tables reduced as they are in use, for comparison.
+With --hull tables are reduced as they are in use, for comparison.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import sys
+import random
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.cohort_walk import CohortWalk
+from benchmarks.harness.options import Options
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.timing import find_quantiles, frozen_garbage
 from jetson_dnn_rt.config.nodes import MODES
+from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
 from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
 
@@ -41,15 +45,14 @@ _WARM_UP = 400
 _ROUNDS = 10
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    add = parser.add_argument
-    add("--policies", default=",".join(POLICIES), metavar="A,B", help="which (default all)")
-    add("--mode", choices=MODES, default="balanced", help="of horizon and alert")
-    add("--decisions", type=int, default=6000, help="by each policy on each board (default 6000)")
-    add("--seed", type=int, default=0, help="of the cohort's ways (default 0)")
-    add("--hull", action="store_true", help="tables reduced to the hull, as they are in use")
-    add("--quick", action="store_true", help="a tenth of the decisions")
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--policies", ",".join(POLICIES), "which (default all)", metavar="A,B")
+    add("--mode", "balanced", "of horizon and alert", choices=MODES)
+    add("--decisions", 6000, "by each policy on each board")
+    add("--seed", 0, "of the cohort's ways")
+    add("--hull", False, "tables reduced to the hull, as they are in use")
+    add("--quick", False, "a tenth of the decisions")
 
 
 @dataclass
@@ -62,7 +65,7 @@ class _Contestant:
     times_ns: list[int] = field(default_factory=list)
 
     def decide(self) -> int:
-        """Go to the next boundary, decide, go on; nanoseconds of the decision."""
+        """Step to the next boundary and decide there; nanoseconds of the decision."""
         walk, policy = self.walk, self.policy
         walk.step()
         cohort, now_ns = walk.cohort, walk.now_ns
@@ -73,14 +76,8 @@ class _Contestant:
         return end_ns - begin_ns
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
-    """Measure.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no policy of a name, or a scenario is missing.
-    """
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure; `ConfigurationError` for an unknown policy or a missing scenario."""
     names = args.policies.split(",")
     for name in names:
         find_policy(name)
@@ -91,27 +88,21 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     for board in BOARDS:
         scenario = open_scenario(f"{board}_cohort8")
         laboratory = Laboratory(replace(scenario, clocks="hull" if args.hull else "all"))
-        clock_table, tables = laboratory.clock_table, laboratory.tables
+        clocks, tables = laboratory.clock_table, laboratory.tables
         interference = laboratory.interference
-        configurations[board] = len(clock_table)
+        configurations[board] = len(clocks)
         for name in names:
             begin = time.perf_counter()
             policy = create_policy(
-                name,
-                clock_table,
-                tables,
-                settings,
-                workers=len(tables),
-                interference=interference,
+                name, clocks, tables, settings, workers=len(tables), interference=interference
             )
             made_s = time.perf_counter() - begin
-            print(f"decide: {name} on {board} made in {made_s:.1f} s", file=sys.stderr, flush=True)
-            walk = CohortWalk(clock_table, tables, interference, args.seed)
+            say(f"decide: {name} on {board} made in {made_s:.1f} s")
+            walk = CohortWalk(clocks, tables, interference, args.seed)
             contestants[name, board] = _Contestant(policy, walk, made_s)
     _take_turns(list(contestants.values()), count)
-    rows = {name: _row([contestants[name, board] for board in BOARDS]) for name in names}
+    rows = {name: _describe([contestants[name, board] for board in BOARDS]) for name in names}
     return {
-        "benchmark": "decide",
         "cohort": len(tables),
         "mode": args.mode,
         "decisions": count,
@@ -119,7 +110,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         "policies": rows,
         "p99_bar_us": P99_BAR_US,
         "ratio_bar": RATIO_BAR,
-        "passed": all(cast(bool, row["passed"]) for row in rows.values()),
+        "passed": all(row["passed"] for row in rows.values()),
     }
 
 
@@ -128,24 +119,17 @@ def _take_turns(contestants: list[_Contestant], count: int) -> None:
         for contestant in contestants:
             contestant.decide()
     # As the executor does; a collection would be none of the policies' doing.
-    gc.collect()
-    gc.freeze()
-    for done in range(count):
-        for contestant in contestants:
-            contestant.times_ns.append(contestant.decide())
-        if (done + 1) % 1000 == 0:
-            print(f"decide: {done + 1} of {count} decisions", file=sys.stderr, flush=True)
-    gc.unfreeze()
+    with frozen_garbage():
+        for done in range(count):
+            for contestant in contestants:
+                contestant.times_ns.append(contestant.decide())
+            if (done + 1) % 1000 == 0:
+                say(f"decide: {done + 1} of {count} decisions")
 
 
-def _row(boards: list[_Contestant]) -> dict[str, object]:
+def _describe(boards: Sequence[_Contestant]) -> dict[str, Any]:
     figures = [
-        {
-            "p50": round(float(np.percentile(one.times_ns, 50)) / 1e3, 2),
-            "p99": round(float(np.percentile(one.times_ns, 99)) / 1e3, 2),
-            "max": round(max(one.times_ns) / 1e3, 2),
-            "made_s": round(one.made_s, 2),
-        }
+        {**find_quantiles(one.times_ns, "p50 p99 max", 1e3, 2), "made_s": round(one.made_s, 2)}
         for one in boards
     ]
     few, many = ([_split(one.times_ns, share) for share in (50, 99)] for one in boards)
@@ -167,29 +151,125 @@ def _split(times_ns: list[int], share: float) -> npt.NDArray[np.float64]:
     return np.array([np.percentile(part, share) for part in np.array_split(times_ns, _ROUNDS)])
 
 
-def format_table(result: dict[str, object]) -> str:
-    """Return the result as a table for people."""
-    configurations = cast("dict[str, int]", result["configurations"])
-    heads = [f"{board} ({configurations[board]:,})" for board in BOARDS]
-    lines = [
+def report(result: Mapping[str, Any]) -> Report:
+    """A line for each policy, both boards beside each other."""
+    few, many = BOARDS
+    configurations = result["configurations"]
+    times = [
+        f"{board} p50 us=decision_us.{board}.p50:.1f, {board} p99=decision_us.{board}.p99:.1f, "
+        f"{board} made s=decision_us.{board}.made_s:.1f"
+        for board in BOARDS
+    ]
+    ratios = "ratio p50=ratio.p50:.2f, ratio p99=ratio.p99:.2f, passed"
+    return [
         f"cohort of {result['cohort']}, {result['decisions']} decisions by each policy on each "
-        f"board, mode {result['mode']}; microseconds",
-        "",
-        f"{'':20s}" + "".join(f"{head:>26s}" for head in heads) + f"{'ratio':>14s}",
-        f"{'policy':20s}" + f"{'p50':>8s}{'p99':>8s}{'made':>10s}" * 2 + f"{'p50':>7s}{'p99':>7s}",
-    ]
-    for name, row in cast("dict[str, dict[str, object]]", result["policies"]).items():
-        boards = cast("dict[str, dict[str, float]]", row["decision_us"])
-        ratio = cast("dict[str, float]", row["ratio"])
-        cells = "".join(
-            f"{figures['p50']:8.1f}{figures['p99']:8.1f}{figures['made_s']:8.1f} s"
-            for figures in boards.values()
-        )
-        verdict = "passed" if row["passed"] else "NOT passed"
-        lines.append(f"{name:20s}{cells}{ratio['p50']:7.2f}{ratio['p99']:7.2f}  {verdict}")
-    lines += [
-        "",
+        f"board, mode {result['mode']}; {few} has {configurations[few]:,} configurations, {many} "
+        f"{configurations[many]:,}",
+        tabulate(flatten(result["policies"], "policy"), "policy", *times, ratios),
         f"bars: p99 <= {result['p99_bar_us']:.0f} us on both, ratio <= {result['ratio_bar']}: "
-        + ("passed" if result["passed"] else "NOT passed"),
+        f"{say_verdict(result['passed'])}",
     ]
-    return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class _Frame:
+    elapsed_ns: int = 0
+    executed_ns: int = 0
+    expected_ns: float = 0.0
+
+
+class CohortWalk:
+    """A cohort whose state moves on as on a board, without a scheduler or a simulator.
+
+    Each step is a boundary of one member: its frame begins, moves to the next stage, or ends. A
+    stage takes its profiled time at the present clocks, of a profiled frame drawn at random, times
+    what others on the board add (`interference` with 1, 2, ... stages side by side), which drifts;
+    so LAG goes up and down with what the policy decides. The same seed draws the same numbers for
+    all policies. `cohort` is what the policy is asked about, at `now_ns`.
+    """
+
+    def __init__(
+        self,
+        clock_table: ClockTable,
+        tables: Sequence[TaskTable],
+        interference: Sequence[float],
+        seed: int = 0,
+    ) -> None:
+        members = [
+            Member(table, table.deadline_ns, 0, (True,) * len(table.variants)) for table in tables
+        ]
+        self.cohort = Cohort(
+            clock_table,
+            members,
+            len(members),
+            tuple(interference),
+            clock_table.fastest,
+            clock_table.fastest,
+        )
+        self.now_ns = 0
+        self._random = random.Random(seed)
+        self._crowding = 1.0
+        self._frames = [_Frame() for _ in members]
+        self._medians = [table.median_ns.tolist() for table in tables]
+
+    def step(self) -> None:
+        """Go to the next boundary."""
+        cohort = self.cohort
+        cohort.clocks = cohort.clocks_target
+        number = self._random.randrange(len(cohort.members))
+        member = cohort.members[number]
+        cohort.deciding = number
+        # Drawn in any case: what the cohort does must not change what is drawn later.
+        drift, share = self._random.uniform(0.97, 1.03), self._random.random()
+        most = cohort.interference[-1]
+        self._crowding = min(max(self._crowding * drift, 1.0), most)
+        if member.active and member.started:
+            self._pass_stage(number, member, share)
+        elif not member.active:
+            self._release(number, member)
+
+    def apply(self, policy: Policy, decision: Decision) -> None:
+        """Apply what the policy decided."""
+        cohort = self.cohort
+        cohort.memory = decision.memory
+        deciding = cohort.deciding
+        ends = deciding < 0 or cohort.members[deciding].stage == 0
+        if policy.adjusts_clocks and (ends or policy.clocks_at_boundaries):
+            cohort.clocks_target = decision.clocks
+        if deciding >= 0:
+            member = cohort.members[deciding]
+            member.started = True
+            member.running_since_ns = self.now_ns
+            member.variant = decision.variants[deciding]
+
+    def _release(self, number: int, member: Member) -> None:
+        member.active, member.started = True, False
+        member.stage = 0
+        member.release_ns = member.last_release_ns = self.now_ns
+        member.absolute_deadline_ns = self.now_ns + member.deadline_ns
+        member.running_since_ns = None
+        self._frames[number] = _Frame()
+
+    def _pass_stage(self, number: int, member: Member, share: float) -> None:
+        cohort, table, frame = self.cohort, member.table, self._frames[number]
+        stage, variant = member.stage, member.variant
+        profiled = table.times_ns[variant, stage]
+        slowdown = float(table.slowdown[variant, stage, cohort.clocks])
+        time_ns = int(profiled[int(share * len(profiled))] * slowdown * self._crowding)
+        self.now_ns += time_ns // len(cohort.members)
+        frame.elapsed_ns += time_ns
+        frame.executed_ns += time_ns
+        frame.expected_ns += self._medians[number][variant][stage] * slowdown
+        member.last_stage = StageSample(variant, stage, cohort.clocks, time_ns)
+        member.stages_done += 1
+        member.stage += 1
+        member.lag_ns = sum(table.sub_deadlines_ns[: member.stage]) - frame.elapsed_ns
+        member.running_since_ns = None
+        if member.stage == len(table.stages):
+            met = frame.elapsed_ns <= member.deadline_ns
+            member.frames_done += 1
+            member.last_frame = FrameSample(met, frame.elapsed_ns, frame.executed_ns)
+            member.misses_in_a_row = 0 if met else member.misses_in_a_row + 1
+            member.slowdown.observe(frame.executed_ns / frame.expected_ns)
+            member.active = member.started = False
+            cohort.deciding = -1

@@ -1,8 +1,8 @@
 """C sources of a network against the same kernels under TVM's own runtime, in turn, on one core.
 
-Both get the schedules of the library (`jetson-dnn-rt build`); without them the figures are of
-untuned kernels, which is said. Bars: the outputs equal torch's within 1e-4, the arena is at most
-1.3 times its lower bound, and the time at most 1.5 times TVM's.
+Both get the schedules of the library (`jetson-dnn-rt build`); without them kernels are untuned,
+which the table shows. Bars: the outputs equal torch's within 1e-4, the arena is at most 1.3 times
+its lower bound, and the time at most 1.5 times TVM's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import ctypes
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jetson_dnn_rt.cli.options import parse_count
-from jetson_dnn_rt.cli.text import format_rows
-from jetson_dnn_rt.errors import JetsonDnnRtError
+from benchmarks.harness.options import Options
+from benchmarks.harness.processes import BenchmarkError
+from benchmarks.harness.tables import Report, say_verdict, tabulate
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.tvm.export_c.export import Export
@@ -27,25 +28,20 @@ if TYPE_CHECKING:
 MODELS = ("builtin:detector", "builtin:segmenter", "torchvision:mobilenet_v2")
 MAX_RATIO, MAX_ARENA = 1.5, 1.3
 _BUILD_S = 3600.0
+_LINK = "-shared -o net.so -Wl,--whole-archive libnet.a -Wl,--no-whole-archive -lm"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the benchmark."""
-    add = parser.add_argument
-    add("--model", action="append", metavar="MODEL", help=f"default: {', '.join(MODELS)}")
-    add("--runs", type=parse_count, default=50, metavar="N", help="timed runs (default 50)")
-    add("--compiler", default="gcc", help="gcc (default) or clang")
-    add("--engine-cache", type=Path, metavar="DIR", help="the library with tuned kernels")
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    models = ", ".join(MODELS)
+    add("--model", None, f"may be repeated; default {models}", action="append", metavar="MODEL")
+    add("--runs", 50, "timed runs", least=1, metavar="N")
+    add("--compiler", "gcc", "gcc (default) or clang")
+    add("--engine-cache", None, "the library with tuned kernels", kind=Path, metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all networks.
-
-    Raises
-    ------
-    JetsonDnnRtError
-        When the sources cannot be built or their self-test fails.
-    """
+    """Measure all networks; `BenchmarkError` when the sources do not build or fail their test."""
     rows = [_measure(model, args) for model in args.model or MODELS]
     passed = all(
         row["time_ratio"] <= MAX_RATIO and row["arena_ratio"] <= MAX_ARENA for row in rows
@@ -53,26 +49,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {"compiler": args.compiler, "runs": args.runs, "networks": rows, "passed": passed}
 
 
-def format_table(result: dict[str, Any]) -> str:
+def report(result: Mapping[str, Any]) -> Report:
     """A row for each network."""
-    header = ["network", "tuned", "C ms", "TVM ms", "ratio", "arena kB", "arena / bound"]
-    rows = [
-        [
-            row["model"],
-            row["tuned"],
-            row["c_ms"],
-            row["tvm_ms"],
-            f"{row['time_ratio']:.2f}",
-            row["arena_bytes"] // 1000,
-            f"{row['arena_ratio']:.2f}",
-        ]
-        for row in result["networks"]
+    return [
+        tabulate(
+            result["networks"],
+            "network=model, tuned, C ms=c_ms:.2f, TVM ms=tvm_ms:.2f, ratio=time_ratio:.2f",
+            ("arena kB", lambda row: row["arena_bytes"] // 1000),
+            "arena / bound=arena_ratio:.2f",
+        ),
+        f"{result['compiler']}; bars: ratio <= {MAX_RATIO}, arena <= {MAX_ARENA}: "
+        f"{say_verdict(result['passed'])}",
     ]
-    verdict = "met" if result["passed"] else "NOT met"
-    return (
-        format_rows(header, rows)
-        + f"\n{result['compiler']}; bars: ratio <= {MAX_RATIO}, arena <= {MAX_ARENA}: {verdict}"
-    )
 
 
 def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -89,31 +77,14 @@ def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
     spec = VariantSpec.parse("full@tvm-fp32")
     library = Library(args.engine_cache)
     variant = TvmVariant(model, spec, threads=1, library=library, target=target)
+    options = ExportOptions("net", source)
     with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-export-") as name:
         folder = Path(name)
-        export = export_c(
-            model.part,
-            "fp32",
-            target,
-            variant.load_database(),
-            ExportOptions("net", source),
-            folder,
-        )
+        database = variant.load_database()
+        export = export_c(model.part, "fp32", target, database, options, folder)
         _call(["make", "-C", name, f"CC={args.compiler}", "CFLAGS_EXTRA=-fPIC"], folder)
         _call([str(folder / "net_selftest"), name], folder)
-        _call(
-            [
-                args.compiler,
-                "-shared",
-                "-o",
-                "net.so",
-                "-Wl,--whole-archive",
-                "libnet.a",
-                "-Wl,--no-whole-archive",
-                "-lm",
-            ],
-            folder,
-        )
+        _call([args.compiler, *_LINK.split()], folder)
         times = _time_in_turn(export, folder, target, args.runs)
     plan = export.program.plan
     return {
@@ -150,15 +121,13 @@ def _time_in_turn(export: Export, folder: Path, target: Any, runs: int) -> Any:
     io = (ctypes.c_void_p * (len(inputs) + len(outputs)))(
         *(value.ctypes.data for value in (*inputs, *outputs))
     )
-    state = code.net_init(
-        net,
-        ctypes.c_void_p(weights.ctypes.data),
-        ctypes.c_size_t(weights.nbytes),
-        ctypes.c_void_p(arena.ctypes.data),
-        ctypes.c_size_t(arena.nbytes),
-    )
+    memory = [
+        (ctypes.c_void_p(block.ctypes.data), ctypes.c_size_t(block.nbytes))
+        for block in (weights, arena)
+    ]
+    state = code.net_init(net, *memory[0], *memory[1])
     if state != 0:
-        raise JetsonDnnRtError(f"net_init of the exported sources gives {state}")
+        raise BenchmarkError(f"net_init of the exported sources returned {state}")
     times = np.zeros((2, runs))
     for number in range(-3, runs):
         begin = time.perf_counter()
@@ -183,4 +152,4 @@ def _call(command: list[str], folder: Path) -> None:
     )
     if done.returncode != 0:
         text = (done.stdout + done.stderr)[-600:]
-        raise JetsonDnnRtError(f"{' '.join(command)} failed: {text}")
+        raise BenchmarkError(f"{' '.join(command)} failed: {text}")

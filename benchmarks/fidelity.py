@@ -15,79 +15,61 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
-from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
+from benchmarks.harness.options import Options
+from benchmarks.harness.processes import BenchmarkError, busy_cores
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.tasks import (
+    add_task,
+    drain,
+    draw_frames,
+    load_task,
+    make_executor,
+    running,
+    tick,
+)
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.simulate.recording import RecordedLaboratory
 from jetson_dnn_rt.lab.simulate.scenario import record_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
 from jetson_dnn_rt.lab.simulate.tally import Tally
-from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.safety.children import code_command
-from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work
+from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, order_statistic
 from jetson_dnn_rt.traces.writer import TraceWriter
-from jetson_dnn_rt.variants.measuring.timing import measure_stages
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 MISS_BAR = 0.02
 P99_BAR = 0.10
 TASKS = ("detector", "segmenter")
-_SIZE = (480, 640)
 _SCENES = 8
 _WARM_UP_RUNS = 60
 _PERIOD = 1.8
 """Time between frames, relative to what both tasks take as usual."""
 _DEADLINE = 1.6
 """Deadline relative to what the task takes as usual, after those that are due before it."""
-_LOAD = (
-    "import sys, time\n"
-    "on, off = float(sys.argv[1]), float(sys.argv[2])\n"
-    "while True:\n"
-    "    end = time.monotonic() + on\n"
-    "    while time.monotonic() < end: pass\n"
-    "    time.sleep(off)\n"
-)
-_LOAD_ON_S, _LOAD_OFF_S = 0.5, 3.5
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    add = parser.add_argument
-    add("--seconds", type=float, default=60.0, help="of the recorded run (default 60)")
-    add("--seeds", type=int, default=20, help="replays (default 20)")
-    add("--stages", type=int, default=4, help="of each network (default 4)")
-    add("--block-ms", type=float, default=2000.0, help="length of the blocks (default 2000)")
-    add("--trace", type=Path, metavar="TRACE", help="replay this recording instead")
-    add("--workers", type=int, default=1, help="of that recording (default 1)")
-    add("--keep", type=Path, metavar="DIR", help="keep the recorded trace there")
-    add("--quick", action="store_true", help="10 seconds, 5 replays: no bar is held")
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--seconds", 60.0, "of the recorded run", above=0)
+    add("--seeds", 20, "replays", least=1)
+    add("--stages", 4, "of each network")
+    add("--block-ms", 2000.0, "length of the blocks")
+    add("--trace", None, "replay this recording instead", kind=Path, metavar="TRACE")
+    add("--workers", 1, "of that recording")
+    add("--keep", None, "keep the recorded trace there", kind=Path, metavar="DIR")
+    add("--quick", False, "10 seconds, 5 replays: nothing is judged")
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
-    """Record, replay, compare.
-
-    Raises
-    ------
-    ConfigurationError
-        When an option is out of range, or the recording cannot be used.
-    """
-    if args.seconds <= 0.0 or args.seeds < 1:
-        raise ConfigurationError("--seconds and --seeds must be above 0")
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Record, replay, compare; `ConfigurationError` when the recording cannot be used."""
     seconds, seeds = (10.0, 5) if args.quick else (args.seconds, args.seeds)
     with tempfile.TemporaryDirectory() as folder:
         path = args.trace
@@ -103,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         scenario = record_scenario(path, block_ms=args.block_ms, workers=args.workers)
         laboratory = RecordedLaboratory(scenario)
         tallies = [simulate(laboratory, "static", seed=seed) for seed in range(seeds)]
-        # One block as long as the recording: nothing is put anew, only the engine decides anew.
+        # One block as long as the recording: times keep their order, the engine decides anew.
         same = RecordedLaboratory(record_scenario(path, block_ms=1e12, workers=args.workers))
         in_order = [simulate(same, "static")]
     summary = RunSummary()
@@ -115,7 +97,6 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     whole = rows["all"]
     passed = whole["miss_difference"] <= MISS_BAR and whole["p99_difference"] <= P99_BAR
     return {
-        "benchmark": "fidelity",
         "trace": str(args.trace) if args.trace else "recorded",
         "frames": len(records),
         "seeds": seeds,
@@ -126,99 +107,39 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-# -- recording -----------------------------------------------------------------------------------
-
-
 def record(seconds: float, stages: int) -> list[JobRecord]:
     """Run both tasks for so long; the records of all their jobs."""
     records: list[JobRecord] = []
-
-    def observe(job: JobRecord, work: Work) -> None:
-        records.append(job)
-
-    frames = [
-        Frame(random_scene(held_out_seed(index), _SIZE).image, "bgr8", 0, index)
-        for index in range(_SCENES)
-    ]
-    executor = Executor(1)
+    scenes = draw_frames(_SCENES)
+    executor = make_executor(1)
     with ExitStack() as stack:
-        variants = {task: _load(task, stages, stack) for task in TASKS}
-        times = {
-            task: measure_stages(
-                variants[task].pipelines[variants[task].default].stages,
-                frames,
-                _WARM_UP_RUNS,
-                executor.clock,
-            )
-            for task in TASKS
-        }
-        usual_ns = {task: float(np.median([sum(row) for row in times[task]])) for task in TASKS}
-        period_ns = round(_PERIOD * sum(usual_ns.values()))
+        tasks = [
+            load_task(stack, name, f"builtin:{name}", ["full@torch-fp32"], stages=stages)
+            for name in TASKS
+        ]
+        for task in tasks:
+            task.measure(scenes, _WARM_UP_RUNS)
+        period_ns = round(_PERIOD * sum(task.cost_ns for task in tasks))
         before_ns = 0.0
-        for precedence, task in enumerate(TASKS):
-            before_ns += usual_ns[task]
-            name = variants[task].default
-            executor.add_task(
-                TaskParameters(
-                    name=task,
-                    deadline_ns=round(_DEADLINE * before_ns),
-                    period_ns=period_ns,
-                    stages=variants[task].stage_names,
-                    variants=(name,),
-                    variant=name,
-                    precedence=precedence,
-                ),
-                {name: variants[task].pipelines[name].stages},
-                observe,
-                warm_up_times_ns={name: times[task]},
-            )
-        executor.start()
-        stack.callback(executor.stop)
-        executor.realtime.freeze()
-        stack.enter_context(load_that_comes_and_goes())
-        _submit(executor, frames, period_ns, round(seconds * 1e9))
-        if not executor.wait_idle(60.0):
-            raise ConfigurationError("a frame did not end within a minute")
+        for precedence, task in enumerate(tasks):
+            before_ns += task.cost_ns
+            task.period_ns, task.deadline_ns = period_ns, round(_DEADLINE * before_ns)
+            add_task(executor, task, lambda job, work: records.append(job), precedence=precedence)
+        stack.enter_context(running(executor, freeze=True))
+        stack.enter_context(busy_now_and_then())
+        count = round(seconds * 1e9) // period_ns
+        for index, due_ns in tick(executor.clock, period_ns, count):
+            frame = Frame(scenes[index % len(scenes)].image, "bgr8", due_ns, index)
+            executor.submit(TASKS, frame, due_ns)
+            if index % max(1, count // 6) == 0:
+                say(f"fidelity: {index} of {count} frames")
+        drain(executor, 60.0)
     return records
 
 
-def _load(task: str, stages: int, stack: ExitStack) -> VariantSet:
-    model = load_model(f"builtin:{task}")
-    variants = VariantSet(model, ["full@torch-fp32"], DecoderSettings(), threads=1, stages=stages)
-    stack.callback(variants.close)
-    return variants
-
-
-def _submit(executor: Executor, scenes: Sequence[Frame], period_ns: int, length_ns: int) -> None:
-    """Frames at a fixed rate, as a camera sends them."""
-    clock = executor.clock
-    begin_ns = clock.now_ns() + period_ns
-    said_ns = begin_ns
-    for index in range(length_ns // period_ns):
-        due_ns = begin_ns + index * period_ns
-        clock.sleep_until_ns(due_ns)
-        scene = scenes[index % len(scenes)]
-        executor.submit(TASKS, Frame(scene.image, "bgr8", due_ns, index), due_ns)
-        if due_ns - said_ns > 10_000_000_000:
-            said_ns = due_ns
-            seconds = (due_ns - begin_ns) / 1e9
-            print(f"fidelity: {seconds:.0f} of {length_ns / 1e9:.0f} s", file=sys.stderr)
-
-
-@contextmanager
-def load_that_comes_and_goes() -> Iterator[None]:
-    """Keep every core busy for half a second out of four."""
-    command = code_command(_LOAD, str(_LOAD_ON_S), str(_LOAD_OFF_S))
-    children = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-
-
-# -- comparing -----------------------------------------------------------------------------------
+def busy_now_and_then() -> AbstractContextManager[object]:
+    """A load that keeps every core busy for half a second out of four."""
+    return busy_cores(os.cpu_count() or 1, 0.5, 3.5)
 
 
 def _compare(
@@ -245,33 +166,23 @@ def _compare(
     }
 
 
-def _p99_ns(times_ns: Iterator[int]) -> int:
+def _p99_ns(times_ns: Iterable[int]) -> int:
     ordered = sorted(times_ns)
     if not ordered:
-        raise ConfigurationError("no frame of a task ran to its end")
+        raise BenchmarkError("no frame of a task ran to its end")
     return order_statistic(ordered, 0.99)
 
 
-def format_table(result: dict[str, object]) -> str:
-    """Return the result as a table for people."""
-    rows = cast("Mapping[str, dict[str, Any]]", result["tasks"])
-    lines = [
+def report(result: Mapping[str, Any]) -> Report:
+    """Recorded and simulated misses and p99."""
+    return [
         f"{result['frames']} frames ({result['trace']}), {result['seeds']} replays in blocks of "
         f"{result['block_ms']:g} ms",
-        "",
-        f"{'task':<14}{'frames':>8}{'missed':>10}{'replay':>10}{'p99 ms':>10}{'replay':>10}",
+        tabulate(
+            flatten(result["tasks"]),
+            "task=name, frames, missed=miss_ratio:.2%, replay=simulated_miss_ratio:.2%",
+            "p99 ms=p99_ms:.2f, replay p99 ms=simulated_p99_ms:.2f",
+        ),
+        f"bars: {100 * MISS_BAR:.0f} percentage points, {100 * P99_BAR:.0f} % of p99: "
+        f"{say_verdict(result['passed'])}",
     ]
-    lines += [
-        f"{name:<14}{row['frames']:>8}{100 * row['miss_ratio']:>8.2f} %"
-        f"{100 * row['simulated_miss_ratio']:>8.2f} %{row['p99_ms']:>10.2f}"
-        f"{row['simulated_p99_ms']:>10.2f}"
-        for name, row in rows.items()
-    ]
-    verdict = {True: "passed", False: "NOT passed", None: "not held"}[
-        cast("bool | None", result["passed"])
-    ]
-    lines += [
-        "",
-        f"bars: {100 * MISS_BAR:.0f} percentage points, {100 * P99_BAR:.0f} % of p99: {verdict}",
-    ]
-    return "\n".join(lines)

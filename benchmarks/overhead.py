@@ -17,17 +17,18 @@ The bars are on the end-to-end figures.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frame_files import write_frames
-from benchmarks.protocol import Child, published_ns, read_stamps_ns
-from jetson_dnn_rt.cli.text import format_rows
+from benchmarks.harness.options import Options
+from benchmarks.harness.processes import Child
+from benchmarks.harness.tables import Report, say, say_verdict, tabulate
+from benchmarks.harness.tasks import write_frames
+from benchmarks.overload.log import NODES, published_ns, read_stamps_ns
 from jetson_dnn_rt.safety.children import python_command
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.traces.summary import summarize_ms
@@ -38,31 +39,21 @@ RATE_HZ = 30.0
 MODELS = {"detector": "null:5", "segmenter": "null:5,segmentation"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the benchmark."""
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="of each of the two parts (default 60)"
-    )
-    parser.add_argument(
-        "--sched-fifo", action="store_true", help="real-time scheduling class, where granted"
-    )
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--seconds", 60.0, "of each of the two parts")
+    add("--sched-fifo", False, "real-time scheduling class, where granted")
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
-    """Measure both parts.
-
-    Raises
-    ------
-    BenchmarkError
-        When the camera's or the listener's process fails.
-    """
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure both parts; `BenchmarkError` when the camera's or the listener's process fails."""
     with tempfile.TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
         source = f"images:{write_frames(folder / 'frames')}"
-        with Child(python_command("benchmarks.listener_node", str(folder / "received"))):
-            _say(f"composed, {args.seconds:g} s")
+        with Child(python_command(NODES, "listener", str(folder / "received"))):
+            say(f"overhead: composed, {args.seconds:g} s")
             composed = _measure_composed(args, source)
-            _say(f"two processes, {args.seconds:g} s")
+            say(f"overhead: two processes, {args.seconds:g} s")
             two = _measure_two_processes(args, source, folder / "stamps")
     overhead_ms = composed["overhead_ms"]
     return {
@@ -75,20 +66,22 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def format_table(result: dict[str, Any]) -> str:
-    """The result for people."""
-    rows = []
-    for part in ("composed", "two_processes"):
-        figures = result[part]
-        times = figures["overhead_ms"]
-        bars = ", ".join(f"{key} <= {bar:g}" for key, bar in figures["bars_ms"].items())
-        response = figures["response_overhead_ms"]
-        row = [part, figures["jobs"], *(f"{times[k]:.3f}" for k in ("p50", "p99", "max")), bars]
-        rows.append(
-            [*row, f"{response['p50']:.3f}", f"{response['p99']:.3f}", figures.get("lost")]
-        )
-    header = ["part", "jobs", "p50 ms", "p99 ms", "max ms", "bars ms", "response p50", "p99"]
-    return format_rows([*header, "lost"], rows)
+def report(result: Mapping[str, Any]) -> Report:
+    """A line for each part."""
+    parts = ("composed", "two_processes")
+    return [
+        tabulate(
+            ({"part": part, **result[part]} for part in parts),
+            "part, jobs, p50 ms=overhead_ms.p50:.3f, p99 ms=overhead_ms.p99:.3f",
+            "max ms=overhead_ms.max:.3f",
+            (
+                "bars ms",
+                lambda row: ", ".join(f"{key} <= {bar:g}" for key, bar in row["bars_ms"].items()),
+            ),
+            "response p50=response_overhead_ms.p50:.3f, p99=response_overhead_ms.p99:.3f, lost",
+        ),
+        say_verdict(result["passed"]),
+    ]
 
 
 def overhead_ns(record: JobRecord, begin_ns: int, end_ns: int) -> int:
@@ -140,7 +133,7 @@ def _measure_two_processes(
         to_system_ns = time.time_ns() - time.monotonic_ns()
         times.add(record, work, work.frame.stamp_ns - to_system_ns)
 
-    camera = python_command("benchmarks.logged_camera", source, repr(RATE_HZ), str(stamps_file))
+    camera = python_command(NODES, "camera", source, repr(RATE_HZ), str(stamps_file))
     with Child(camera):
         _run_session({"perception": {"cameras": [""]}}, args, observe)
     sent = count_sent(read_stamps_ns(stamps_file), arrived)
@@ -165,7 +158,3 @@ def _run_session(
     given |= overrides
     given.setdefault("perception", {})["realtime.sched_fifo"] = args.sched_fifo
     run_session(None, given, frames=None, seconds=args.seconds, observer=observe)
-
-
-def _say(text: str) -> None:
-    print(f"overhead: {text}", file=sys.stderr, flush=True)

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.accuracy import METRICS, compare_accuracy
-from benchmarks.rounds import measure_rounds, quantile_ms
-from jetson_dnn_rt.cli.options import parse_count
+from benchmarks.harness.networks import run_once
+from benchmarks.harness.options import Options, echo
+from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
+from benchmarks.harness.timing import measure_rounds, quantile_ms
 from jetson_dnn_rt.cli.progress import PhaseProgress
-from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.variants.spec import DecompositionSpec
@@ -31,7 +34,6 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 if TYPE_CHECKING:
     from torch import fx
 
-    from jetson_dnn_rt.backends.base import Runner
     from jetson_dnn_rt.lab.compress.recovery import RecoveryReport
     from jetson_dnn_rt.models.graph.splitting import Split
     from jetson_dnn_rt.models.model import Model
@@ -47,43 +49,20 @@ STEPS = {"detector": 2400, "segmenter": 1200}
 QUICK = {"scenes": 60, "fit_frames": 64, "steps": 60, "seconds": 1.0}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    add = parser.add_argument
-    add(
-        "--models",
-        nargs="+",
-        choices=builtin.NAMES,
-        default=builtin.NAMES,
-        metavar="NAME",
-        help="detector, segmenter (default both)",
-    )
-    add("--scenes", type=parse_count, default=500, help="held-out scenes (default 500)")
-    add("--fit-frames", type=parse_count, default=800, help="frames to fit to (default 800)")
-    add("--steps", type=parse_count, help=f"of recovery (default {STEPS})")
-    add("--seconds", type=float, default=6.0, help="of timing on each back end (default 6)")
-    add("--threads", type=parse_count, default=1, help="of one run (default 1)")
-    add("--engine-cache", type=Path, metavar="DIR", help="library (default ~/.cache/...)")
-    add(
-        "--quick",
-        action="store_true",
-        help="few scenes and steps: shows that it runs; keeps nothing",
-    )
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--models", list(builtin.NAMES), "default both", choices=builtin.NAMES)
+    add("--scenes", 500, "held-out scenes", least=1)
+    add("--fit-frames", 800, "frames to fit to", least=1)
+    add("--steps", None, f"of recovery (default {STEPS})", kind=int, least=1)
+    add("--seconds", 6.0, "of timing on each back end")
+    add("--threads", 1, "of one run", least=1)
+    add("--engine-cache", None, "library (default ~/.cache/...)", kind=Path, metavar="DIR")
+    add("--quick", False, "few scenes and steps: shows that it runs; keeps nothing")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the networks.
-
-    Returns
-    -------
-    dict
-        By model: the variants with their figures, and what was reached.
-
-    Raises
-    ------
-    ConfigurationError
-        When the library cannot be used.
-    """
+    """Measure the networks."""
     from jetson_dnn_rt.variants.library.library import Library
 
     if args.quick:
@@ -97,9 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             models[name] = _measure(name, library, args, progress)
     return {
         "spec": str(SPEC),
-        "scenes": args.scenes,
-        "fit_frames": args.fit_frames,
-        "threads": args.threads,
+        **echo(args, "scenes fit_frames threads"),
         "points_lost_bars": POINTS_LOST_BARS,
         "models": models,
         "quick": args.quick,
@@ -108,52 +85,39 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def format_table(result: Mapping[str, Any]) -> str:
-    """The result for people."""
-    lines = [
+def report(result: Mapping[str, Any]) -> Report:
+    """A table for each network, its recovery, and what was reached."""
+    parts: list[str | Table] = [
         f"{result['spec']}: {result['fit_frames']} frames without labels, {result['scenes']} "
         f"held-out scenes, {result['threads']} thread(s)"
     ]
     for name, model in result["models"].items():
-        backends = list(model["variants"][FULL]["time_ms"])
-        header = [f"builtin:{name}", "MACs M", "change %", METRICS[name], "points lost", "bar"]
-        header += [f"{backend} {key}" for backend in backends for key in ("p50 ms", "p99")]
-        recovery = model["recovery"]
-        note = (
-            f"  recovery: {recovery['steps']} steps, {recovery['seconds'] / 60:.1f} min, made "
-            f"{recovery['made']}; loss {recovery['loss_before']:.4f} -> "
-            f"{recovery['loss_after']:.4f} on {recovery['held_out']} held-out frames"
-        )
-        rows: list[list[Cell]] = []
-        for variant, figures in model["variants"].items():
-            bar = POINTS_LOST_BARS.get(variant)
-            row: list[Cell] = [
-                variant,
-                f"{figures['macs'] / 1e6:.1f}",
-                f"{-100 * figures['macs_reduction'] + 0.0:+.1f}",
-                f"{figures['accuracy']:.4f}",
-                f"{figures['points_lost']:.2f}",
-                "-" if bar is None else f"{bar:.0f}",
-            ]
-            for times in figures["time_ms"].values():
-                row += [f"{times['p50']:.2f}", f"{times['p99']:.2f}"]
-            rows.append(row)
-        lines += ["", format_rows(header, rows), note]
-        lines += [
-            f"  {'yes' if done else 'NO ':4s}{aim}" for aim, done in model["reached"].items()
+        times = [
+            f"{backend} p50 ms=time_ms.{backend}.p50:.2f, {backend} p99=time_ms.{backend}.p99:.2f"
+            for backend in model["variants"][FULL]["time_ms"]
         ]
-    verdict = {None: "quick run, not judged", True: "passed", False: "NOT passed"}
-    return "\n".join([*lines, "", verdict[result["passed"]]])
+        recovery = model["recovery"]
+        reached = [f"{'yes' if done else 'NO ':4s}{aim}" for aim, done in model["reached"].items()]
+        parts += [
+            tabulate(
+                flatten(model["variants"]),
+                f"builtin:{name}=name",
+                ("MACs M", lambda row: f"{row['macs'] / 1e6:.1f}"),
+                ("change", lambda row: f"{-row['macs_reduction'] + 0.0:+.1%}"),
+                f"{METRICS[name]}=accuracy:.4f, points lost=points_lost:.2f",
+                ("bar", lambda row: POINTS_LOST_BARS.get(row["name"])),
+                *times,
+            ),
+            f"recovery: {recovery['steps']} steps, {recovery['seconds'] / 60:.1f} min, made "
+            f"{recovery['made']}; loss {recovery['loss_before']:.4f} -> "
+            f"{recovery['loss_after']:.4f} on {recovery['held_out']} held-out frames\n"
+            + "\n".join(reached),
+        ]
+    return [*parts, say_verdict(result["passed"])]
 
 
 def judge(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
-    """Which of the aims one model reached.
-
-    Parameters
-    ----------
-    variants : mapping
-        Figures by `VARIANTS`: ``macs_reduction``, ``points_lost``, ``time_ms``.
-    """
+    """Which of the aims one model reached; its figures are by `VARIANTS`."""
     reached = {
         f"{variant} loses at most {bar:.0f} points": variants[variant]["points_lost"] <= bar
         for variant, bar in POINTS_LOST_BARS.items()
@@ -172,6 +136,7 @@ def _measure(
 ) -> dict[str, Any]:
     from jetson_dnn_rt.models.graph.splitting import split
     from jetson_dnn_rt.models.sources.registry import load_model
+    from jetson_dnn_rt.variants.measuring.macs import count
 
     model = load_model(f"builtin:{name}")
     whole = split(model, 1)
@@ -180,7 +145,18 @@ def _measure(
         name, graphs, args.scenes, lambda done, total: progress("accuracy", done, total)
     )
     times = _measure_times(model, whole, graphs, args, progress)
-    variants = _collect_figures(model, graphs, accuracies, times)
+    costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
+    variants = {
+        variant: {
+            "macs": costs[variant].macs,
+            "macs_reduction": 1.0 - costs[variant].macs / costs[FULL].macs,
+            "parameters": costs[variant].parameters,
+            "accuracy": accuracies[variant],
+            "points_lost": 100.0 * (accuracies[FULL] - accuracies[variant]),
+            "time_ms": times[variant],
+        }
+        for variant in graphs
+    }
     reached = judge(variants)
     best = min(times[FULL], key=lambda backend: times[FULL][backend]["p50"])
     return {
@@ -194,11 +170,7 @@ def _measure(
 
 
 def _make_variants(
-    model: Model,
-    whole: Split,
-    library: Library,
-    args: argparse.Namespace,
-    progress: PhaseProgress,
+    model: Model, whole: Split, library: Library, args: argparse.Namespace, progress: PhaseProgress
 ) -> tuple[dict[str, fx.GraphModule], dict[str, Any]]:
     """The networks to compare, and what is known of the recovery."""
     from jetson_dnn_rt.lab.compress.compression import fit
@@ -238,11 +210,7 @@ def _load_recovered(
 
 
 def _recover(
-    model: Model,
-    frames: list[Frame],
-    library: Library,
-    steps: int,
-    progress: PhaseProgress,
+    model: Model, frames: list[Frame], library: Library, steps: int, progress: PhaseProgress
 ) -> tuple[fx.GraphModule, dict[str, Any]]:
     from jetson_dnn_rt.lab.compress.compression import compress
 
@@ -277,16 +245,14 @@ def _measure_times(
     backends = [backend for backend in BACKENDS if is_installed(backend)]
     for done, backend in enumerate(backends):
         progress(f"timing on {backend}", done, len(backends))
-        runners: dict[str, Runner] = {}
-        try:
+        runs: dict[str, Callable[[], object]] = {}
+        with ExitStack() as stack:
             for variant, graph in graphs.items():
                 part = model.part if variant == FULL else whole.replace_graph(graph).part(0)
-                runners[variant] = create_runner(part, backend, "fp32", threads=args.threads)
-            runs = {v: lambda runner=r: runner.run([image]) for v, r in runners.items()}  # type: ignore[misc]
+                runner = create_runner(part, backend, "fp32", threads=args.threads)
+                stack.callback(runner.close)
+                runs[variant] = partial(run_once, runner, image)
             taken = measure_rounds(runs, budget_s=args.seconds, least=20, most=2000, warm_up=5)
-        finally:
-            for runner in runners.values():
-                runner.close()
         for variant, found in taken.items():
             times[variant][backend] = {
                 "p50": quantile_ms(found, 0.5),
@@ -294,25 +260,3 @@ def _measure_times(
                 "runs": len(found),
             }
     return times
-
-
-def _collect_figures(
-    model: Model,
-    graphs: Mapping[str, fx.GraphModule],
-    accuracies: Mapping[str, float],
-    times: Mapping[str, Mapping[str, Mapping[str, float]]],
-) -> dict[str, dict[str, Any]]:
-    from jetson_dnn_rt.variants.measuring.macs import count
-
-    costs = {variant: count(graph, model.input_shape) for variant, graph in graphs.items()}
-    return {
-        variant: {
-            "macs": costs[variant].macs,
-            "macs_reduction": 1.0 - costs[variant].macs / costs[FULL].macs,
-            "parameters": costs[variant].parameters,
-            "accuracy": accuracies[variant],
-            "points_lost": 100.0 * (accuracies[FULL] - accuracies[variant]),
-            "time_ms": times[variant],
-        }
-        for variant in graphs
-    }

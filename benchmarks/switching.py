@@ -17,43 +17,48 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.options import Options
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.tasks import (
+    BenchTask,
+    add_task,
+    drain,
+    draw_frames,
+    load_variants,
+    make_executor,
+    make_task,
+    running,
+)
+from benchmarks.harness.timing import find_quantiles
 from jetson_dnn_rt.backends.registry import inspect_backend
-from jetson_dnn_rt.demo.scenes import held_out_seed, random_scene
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
-from jetson_dnn_rt.models.sources.registry import load_model
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.scheduling.selection import PlannedSelector
-from jetson_dnn_rt.tasks import JobRecord, TaskParameters, Work
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
+from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 BAR_US = 50.0
 _WARM_UP_FRAMES = 20
 _DEADLINE_NS = 10_000_000_000
-_SCENES = 8
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    add = parser.add_argument
-    add("--model", default="builtin:segmenter", help="default builtin:segmenter")
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--model", "builtin:segmenter")
     add(
-        "--variants",
-        default="full@torch-fp32,full@torch-bf16",
-        metavar="A,B",
-        help="two variants that run stage by stage (default full@torch-fp32,full@torch-bf16)",
-    )
-    add("--stages", type=int, default=8, help="of the network (default 8)")
-    add("--frames", type=int, default=400, help="measured frames (default 400)")
-    add("--threads", type=int, default=1, help="of one inference (default 1)")
+        "--variants", "full@torch-fp32,full@torch-bf16",
+        "two variants that run stage by stage", metavar="A,B",
+    )  # fmt: skip
+    add("--stages", 8, "of the network")
+    add("--frames", 400, "measured frames")
+    add("--threads", 1, "of one inference")
 
 
 @dataclass
@@ -64,13 +69,10 @@ class _Boundaries:
     stages: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
+def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure.
 
-    Raises
-    ------
-    ConfigurationError
-        When there are not two variants, or one cannot be entered at every stage.
+    `ConfigurationError` when there are not two variants, or one cannot be entered at every stage.
     """
     names = [str(VariantSpec.parse(name)) for name in args.variants.split(",")]
     if len(names) != 2 or names[0] == names[1]:
@@ -79,82 +81,57 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         info = inspect_backend(spec.backend)
         if spec.precision not in info.precisions:
             raise ConfigurationError(f"--variants {spec}: {info.reason or 'no such precision'}")
-    model = load_model(args.model, weights="none")
-    variants = VariantSet(
-        model, names, DecoderSettings(), threads=args.threads, stages=args.stages
-    )
-    try:
-        if variants.left_out:
-            missing = "; ".join(variants.left_out.values())
-            raise ConfigurationError(f"--variants are not loaded: {missing}")
+    with ExitStack() as stack:
+        variants = load_variants(
+            stack, args.model, names, threads=args.threads, stages=args.stages
+        )
         for name, pipeline in variants.pipelines.items():
             if len(pipeline.stages) != len(variants.stage_names):
                 raise ConfigurationError(
                     f"--variants {name} covers several stages with one run, because that is "
                     "faster: nothing to switch there; choose one on the torch back end"
                 )
-        records = _drive(args, variants, names)
-    finally:
-        variants.close()
+        records = _drive(make_task("task", variants), args.frames)
+        memory_bytes = variants.memory_bytes
     kept, switched = _sort(records)
-    added_us = {
-        f"p{quantile}": round(
-            float(np.percentile(switched.gaps, quantile) - np.percentile(kept.gaps, quantile))
-            / 1e3,
-            1,
-        )
-        for quantile in (50, 99)
-    }
+    sides = [find_quantiles(kind.gaps, "p50 p99", 1e3) for kind in (kept, switched)]
+    added_us = {name: round(sides[1][name] - value, 1) for name, value in sides[0].items()}
     return {
-        "benchmark": "switching",
         "model": args.model,
         "variants": names,
         "stages": len(variants.stage_names),
         "frames": len(records),
-        "gap_us": {"kept": _figures(kept.gaps), "switched": _figures(switched.gaps)},
-        "stage_ratio": _stage_ratio(kept, switched),
-        "memory_mb": round(variants.memory_bytes / 1e6, 1),
+        "gap_us": {"kept": _describe(kept.gaps), "switched": _describe(switched.gaps)},
+        "stage_ratio": _find_stage_ratio(kept, switched),
+        "memory_mb": round(memory_bytes / 1e6, 1),
         "added_us": added_us,
         "bar_us": BAR_US,
         "passed": added_us["p99"] <= BAR_US,
     }
 
 
-def _drive(args: argparse.Namespace, variants: VariantSet, names: list[str]) -> list[JobRecord]:
+def _drive(task: BenchTask, frames: int) -> list[JobRecord]:
     records: list[JobRecord] = []
-
-    def observe(record: JobRecord, work: Work) -> None:
-        records.append(record)
-
-    executor = Executor(1)
-    executor.add_task(
-        TaskParameters(
-            "task", _DEADLINE_NS, _DEADLINE_NS, variants.stage_names, tuple(names), names[0]
-        ),
-        {name: pipeline.stages for name, pipeline in variants.pipelines.items()},
-        observe,
-    )
-    executor.start()
-    executor.realtime.freeze()
-    scenes = [random_scene(held_out_seed(i), (480, 640)).image for i in range(_SCENES)]
+    task.period_ns = task.deadline_ns = _DEADLINE_NS
+    executor = make_executor(1)
+    add_task(executor, task, lambda record, work: records.append(record))
+    scenes = draw_frames(8)
+    names = list(task.stages)
     generator = random.Random(0)
-    total = args.frames + _WARM_UP_FRAMES
-    try:
+    total = frames + _WARM_UP_FRAMES
+    with running(executor, freeze=True):
         for index in range(total):
-            plan = tuple(generator.choice(names) for _ in variants.stage_names)
-            executor.set_selector(PlannedSelector({"task": plan}))
-            frame = Frame(scenes[index % _SCENES], "bgr8", 0, index)
-            executor.submit("task", frame, executor.clock.now_ns())
-            if not executor.wait_idle(60.0):
-                raise ConfigurationError("a frame did not end within a minute")
+            plan = tuple(generator.choice(names) for _ in task.stage_names)
+            executor.set_selector(PlannedSelector({task.name: plan}))
+            frame = Frame(scenes[index % len(scenes)].image, "bgr8", 0, index)
+            executor.submit(task.name, frame, executor.clock.now_ns())
+            drain(executor, 60.0)
             if (index + 1) % 100 == 0:
-                print(f"switching: {index + 1} of {total} frames", file=sys.stderr, flush=True)
-    finally:
-        executor.stop()
+                say(f"switching: {index + 1} of {total} frames")
     return records[_WARM_UP_FRAMES:]
 
 
-def _sort(records: list[JobRecord]) -> tuple[_Boundaries, _Boundaries]:
+def _sort(records: Sequence[JobRecord]) -> tuple[_Boundaries, _Boundaries]:
     kept, switched = _Boundaries(), _Boundaries()
     for record in records:
         for before, after in zip(record.stages, record.stages[1:], strict=False):
@@ -166,44 +143,29 @@ def _sort(records: list[JobRecord]) -> tuple[_Boundaries, _Boundaries]:
     return kept, switched
 
 
-def _figures(times_ns: list[int]) -> dict[str, float]:
-    return {
-        "count": len(times_ns),
-        "p50": round(float(np.median(times_ns)) / 1e3, 1),
-        "p99": round(float(np.percentile(times_ns, 99)) / 1e3, 1),
-        "max": round(max(times_ns) / 1e3, 1),
-    }
+def _describe(times_ns: list[int]) -> dict[str, float]:
+    return {"count": len(times_ns), **find_quantiles(times_ns, "p50 p99 max", 1e3, 1)}
 
 
-def _stage_ratio(kept: _Boundaries, switched: _Boundaries) -> float:
+def _find_stage_ratio(kept: _Boundaries, switched: _Boundaries) -> float:
     """Time of the stages after a switch, over that of the same stages without one."""
     both = kept.stages.keys() & switched.stages.keys()
-    total = {
-        name: sum(float(np.median(kind.stages[key])) for key in both)
-        for name, kind in (("kept", kept), ("switched", switched))
-    }
-    return round(total["switched"] / total["kept"], 3)
+    before, after = (
+        sum(float(np.median(kind.stages[key])) for key in both) for kind in (kept, switched)
+    )
+    return round(after / before, 3)
 
 
-def format_table(result: dict[str, object]) -> str:
-    """Return the result as a table for people."""
-    gaps = cast("dict[str, dict[str, float]]", result["gap_us"])
-    added = cast("dict[str, float]", result["added_us"])
-    lines = [
+def report(result: Mapping[str, Any]) -> Report:
+    """Gaps with and without a switch."""
+    added = result["added_us"]
+    return [
         f"{result['model']}, {result['stages']} stages, {result['frames']} frames, "
-        f"{' and '.join(cast('list[str]', result['variants']))}",
-        "",
-        f"{'boundary':<12}{'count':>8}{'gap p50':>12}{'p99':>12}{'max':>12}",
-    ]
-    lines += [
-        f"{kind:<12}{figures['count']:>8.0f}"
-        + "".join(f"{figures[key]:>9.1f} us" for key in ("p50", "p99", "max"))
-        for kind, figures in gaps.items()
-    ]
-    lines += [
-        "",
-        f"a stage after a switch takes {result['stage_ratio']} of its time without one",
+        f"{' and '.join(result['variants'])}",
+        tabulate(
+            flatten(result["gap_us"]), "boundary=name, count, gap p50 us=p50:.1f, p99:.1f, max:.1f"
+        ),
+        f"a stage after a switch takes {result['stage_ratio']} of its time without one\n"
         f"a switch adds {added['p50']} us at the median, {added['p99']} us at p99, bar "
-        f"{result['bar_us']:.0f} us: " + ("passed" if result["passed"] else "NOT passed"),
+        f"{result['bar_us']:.0f} us: {say_verdict(result['passed'])}",
     ]
-    return "\n".join(lines)

@@ -14,15 +14,19 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import math
-import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.rounds import measure_rounds, quantile_ms
+from benchmarks.harness.networks import run_once
+from benchmarks.harness.options import Options
+from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
+from benchmarks.harness.timing import measure_rounds, quantile_ms
 from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, inspect_backend
 from jetson_dnn_rt.models.model import make_probe_input
 from jetson_dnn_rt.models.sources.registry import load_model
@@ -34,50 +38,28 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.models.graph.splitting import Split
     from jetson_dnn_rt.variants.decomposition import Ranks
 
-__all__ = ["add_arguments", "format_table", "run"]
-
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
 """Per cent of the multiply-accumulates that go away."""
 
 TOLERANCE = 0.5  # points
 
 _SIZES = {"inception_v3": (299, 299)}
-_QUICK = ("inception_v3",)
+_QUICK = ["inception_v3"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the benchmark's arguments."""
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        choices=sorted(REDUCTIONS),
-        metavar="NAME",
-        help=f"some of {', '.join(REDUCTIONS)} (default all)",
-    )
-    parser.add_argument("--quick", action="store_true", help=f"{', '.join(_QUICK)} only")
-    parser.add_argument(
-        "--seconds",
-        type=_positive,
-        default=8.0,
-        metavar="S",
-        help="of timed runs per network and back end (default 8)",
-    )
-    parser.add_argument(
-        "--threads", type=int, default=None, metavar="N", help="of a run (default all cores)"
-    )
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--models", [], "default all", choices=REDUCTIONS)
+    add("--quick", False, f"{', '.join(_QUICK)} only")
+    add("--seconds", 8.0, "of timed runs per network and back end", above=0, metavar="S")
+    add("--threads", None, "of a run (default all cores)", kind=int, metavar="N")
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
-    """Decompose and measure each network.
-
-    Returns
-    -------
-    dict
-        ``models``: per network the shares, errors, ranks and times; ``passed``.
-    """
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Decompose and measure each network: shares, errors, ranks and times."""
     import torch
 
-    names = args.models or (list(_QUICK) if args.quick else list(REDUCTIONS))
+    names = args.models or (_QUICK if args.quick else list(REDUCTIONS))
     threads = args.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
     backends = _choose_backends()
@@ -95,31 +77,31 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def format_table(result: dict[str, object]) -> str:
-    """Return the result as a table for people."""
-    models = cast("dict[str, dict[str, Any]]", result["models"])
-    lines = [
-        "mean relative error of the weights per layer, budget spent over layers against one ratio",
-        "",
-        f"{'':<15}{'GMACs':>8}{'reduced':>9}{'asked':>8}{'params':>8}{'error':>8}{'one ratio':>11}"
-        f"{'better':>9}",
+def report(result: Mapping[str, Any]) -> Report:
+    """Reductions and errors, then times."""
+    models = flatten(result["models"])
+    times = [
+        {"name": model["name"], "backend": backend, **times}
+        for model in models
+        for backend, times in model["times"].items()
     ]
-    for name, model in models.items():
-        better = f"{model['layers_better']}/{model['layers']}"
-        lines.append(
-            f"{name:<15}{model['macs_before'] * 1e-9:>8.2f}{model['reduction']:>8.1f}%"
-            f"{model['asked']:>7.1f}%{model['parameters_kept']:>8.2f}{model['mean_error']:>8.4f}"
-            f"{model['equal_ratio']['mean_error']:>11.4f}{better:>9}"
-        )
-    lines += ["", f"{'median ms':<15}{'back end':>12}{'full':>10}{'reduced':>10}{'ratio':>8}"]
-    for name, model in models.items():
-        for backend, times in model["times"].items():
-            lines.append(
-                f"{name:<15}{backend:>12}{times['full_ms']:>10.1f}{times['reduced_ms']:>10.1f}"
-                f"{times['reduced_ms'] / times['full_ms']:>8.2f}"
-            )
-    lines += ["", "passed" if result["passed"] else "NOT passed"]
-    return "\n".join(lines)
+    return [
+        "mean relative error of the weights per layer, budget spent over layers against one ratio",
+        tabulate(
+            models,
+            "network=name",
+            ("GMACs", lambda row: f"{row['macs_before'] * 1e-9:.2f}"),
+            "reduced %=reduction:.1f, asked %=asked:.1f, params=parameters_kept:.2f",
+            "error=mean_error:.4f, one ratio=equal_ratio.mean_error:.4f",
+            ("better", lambda row: f"{row['layers_better']}/{row['layers']}"),
+        ),
+        tabulate(
+            times,
+            "median ms=name, back end=backend, full=full_ms:.1f, reduced=reduced_ms:.1f",
+            ("ratio", lambda row: f"{row['reduced_ms'] / row['full_ms']:.2f}"),
+        ),
+        say_verdict(result["passed"]),
+    ]
 
 
 def _measure(name: str, backends: list[str], threads: int, seconds: float) -> dict[str, Any]:
@@ -129,14 +111,14 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
     from jetson_dnn_rt.models.graph.splitting import split
 
-    _say(f"{name}: random weights")
+    say(f"tucker: {name}: random weights")
     model = load_model(f"torchvision:{name}", weights="none", input_size=_SIZES.get(name))
     whole = split(model, 1)
     folded = copy_folded(whole.graph)
     full, shape = whole.replace_graph(folded), model.input_shape
     del model, whole  # each holds all weights; so the reduced network shares those it can
     spec = DecompositionSpec("tucker", "macs", round(1.0 - REDUCTIONS[name] / 100.0, 2))
-    _say(f"{name}: {spec}")
+    say(f"tucker: {name}: {spec}")
     analyses, costs = analyse(folded, shape, spec.method, {}, ignore_progress)
     made = plan(folded, spec, analyses, costs, {}, None, ignore_progress)
     reduced = fx.GraphModule(folded, copy.deepcopy(folded.graph))
@@ -145,7 +127,7 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
         built, errors[layer] = analyses[layer].factorise(ranks)
         replace_module(reduced, layer, built)
     saved = _count_saved(analyses, made.ranks)
-    _say(f"{name}: one ratio")
+    say(f"tucker: {name}: one ratio")
     ratio, equal = _find_ratio(analyses, saved)
     equal_errors = {layer: analyses[layer].factorise(r)[1] for layer, r in equal.items()}
     parameters = [sum(p.numel() for p in graph.parameters()) for graph in (folded, reduced)]
@@ -163,13 +145,11 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
         "layers_decomposed": len(made.ranks),
         "layers_better": int((ours < theirs).sum()),
         "layers_worse": int((ours > theirs).sum()),
-        "mean_error": round(float(ours.mean()), 4),
-        "rms_error": round(math.sqrt(float(np.square(ours).mean())), 4),
+        **_describe_errors(ours),
         "equal_ratio": {
             "ratio": round(ratio, 4),
             "reduction": round(100.0 * _count_saved(analyses, equal) / costs.macs, 2),
-            "mean_error": round(float(theirs.mean()), 4),
-            "rms_error": round(math.sqrt(float(np.square(theirs).mean())), 4),
+            **_describe_errors(theirs),
         },
         "passed": abs(reduction - REDUCTIONS[name]) <= TOLERANCE
         and bool(ours.mean() < theirs.mean()),
@@ -177,11 +157,18 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     analyses.clear()
     result["times"] = {}
     for backend in backends:
-        _say(f"{name}: times on {backend}")
+        say(f"tucker: {name}: times on {backend}")
         result["times"][backend] = _time(
             full, full.replace_graph(reduced), backend, threads, seconds
         )
     return result
+
+
+def _describe_errors(errors: npt.NDArray[np.float64]) -> dict[str, float]:
+    return {
+        "mean_error": round(float(errors.mean()), 4),
+        "rms_error": round(float(np.sqrt(np.square(errors).mean())), 4),
+    }
 
 
 def _count_saved(analyses: Mapping[str, LayerAnalysis], ranks: Mapping[str, Ranks]) -> int:
@@ -216,20 +203,15 @@ def _time(
     full: Split, reduced: Split, backend: str, threads: int, seconds: float
 ) -> dict[str, float]:
     """Medians of both networks on one back end, run in turn."""
-    runners = {
-        name: create_runner(network.part(0), backend, "fp32", threads=threads)
-        for name, network in (("full", full), ("reduced", reduced))
-    }
-    try:
-        calls: dict[str, Callable[[], object]] = {}
-        for name, runner in runners.items():
+    calls: dict[str, Callable[[], object]] = {}
+    with ExitStack() as stack:
+        for name, network in (("full", full), ("reduced", reduced)):
+            runner = create_runner(network.part(0), backend, "fp32", threads=threads)
+            stack.callback(runner.close)
             buffer = runner.allocate_input()
             buffer[...] = make_probe_input(*buffer.shape[2:])
-            calls[name] = lambda runner=runner, buffer=buffer: runner.run([buffer])  # type: ignore[misc]
+            calls[name] = partial(run_once, runner, buffer)
         times = measure_rounds(calls, budget_s=seconds, least=3, warm_up=1)
-    finally:
-        for runner in runners.values():
-            runner.close()
     return {f"{name}_ms": round(quantile_ms(taken, 0.5), 2) for name, taken in times.items()}
 
 
@@ -237,14 +219,3 @@ def _choose_backends() -> list[str]:
     """torch, and the back end that is the default here."""
     default = next(name for name in BACKENDS if inspect_backend(name).available)
     return list(dict.fromkeys(("torch", default)))
-
-
-def _say(text: str) -> None:
-    print(f"tucker: {text}", file=sys.stderr, flush=True)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0.0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be > 0, got {value}")
-    return value

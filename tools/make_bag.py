@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.bag_writer import COMPRESSIONS, STORAGES, TOPIC, read_frames, write_bag
+from benchmarks.harness.options import Options
+from benchmarks.replay.bag import COMPRESSIONS, STORAGES, TOPIC, read_frames, write_bag
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Image
 
@@ -46,26 +47,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("video", type=Path)
     parser.add_argument("bag", type=Path, help="folder that is made")
-    parser.add_argument("--frames", type=_at_least_one, default=10_000, metavar="N")
-    parser.add_argument("--rate", type=float, default=25.0, metavar="HZ", help="of the stamps")
-    parser.add_argument(
-        "--height", type=int, default=0, metavar="PX", help="of the frames (default: the video's)"
-    )
-    parser.add_argument("--storage", choices=STORAGES, default=STORAGES[0])
-    parser.add_argument("--compressed", action="store_true", help="JPEG in CompressedImage")
-    parser.add_argument(
-        "--zstd", choices=COMPRESSIONS, default=COMPRESSIONS[0],
-        help="compression of the bag itself: the file, each message, or each chunk (mcap)",
+    add = Options(parser)
+    add("--frames", 10_000, least=1, metavar="N")
+    add("--rate", 25.0, "of the stamps", metavar="HZ")
+    add("--height", 0, "of the frames (default: the video's)", metavar="PX")
+    add("--storage", STORAGES[0], choices=STORAGES)
+    add("--compressed", False, "JPEG in CompressedImage")
+    add(
+        "--zstd", COMPRESSIONS[0],
+        "compression of the bag itself: the file, each message, or each chunk (mcap)",
+        choices=COMPRESSIONS,
     )  # fmt: skip
-    parser.add_argument("--topic", default="", help=f"default: {TOPIC}[/compressed]")
+    add("--topic", "", f"default: {TOPIC}[/compressed]")
     return parser.parse_args(arguments)
-
-
-def _at_least_one(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1: {value}")
-    return value
 
 
 def _show(frames: Iterable[Image], total: int) -> Iterator[Image]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks import harness as benchmarks
+from benchmarks.harness import main as benchmarks
 from jetson_dnn_rt.cli import main as commands
 
 ROOT = Path(__file__).resolve().parents[1]

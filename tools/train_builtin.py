@@ -9,7 +9,7 @@ fixed by the seed, the options and the machine's arithmetic.
 
     python tools/train_builtin.py [--only detector|segmenter] [--seed N] [--steps N]
 
-The figures on held-out scenes come from ``jetson-dnn-rt bench accuracy``.
+The figures on held-out scenes come from ``python -m benchmarks accuracy``.
 """
 
 from __future__ import annotations

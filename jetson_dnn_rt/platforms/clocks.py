@@ -7,7 +7,7 @@ domain counts fastest, 0 is the slowest option everywhere and the last number th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -87,9 +87,9 @@ class ClockSpace(Sequence[ClockConfiguration]):
 
     def __init__(self, domains: Iterable[ClockDomain]) -> None:
         self.domains = tuple(domains)
-        names = [domain.name for domain in self.domains]
-        if len(set(names)) != len(names):
-            raise ValueError(f"domains {names} must have different names")
+        self.names = tuple(domain.name for domain in self.domains)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"domains {list(self.names)} must have different names")
         strides = []
         count = 1
         for domain in reversed(self.domains):
@@ -97,33 +97,19 @@ class ClockSpace(Sequence[ClockConfiguration]):
             count *= len(domain.options)
         self._strides = tuple(reversed(strides))
         self._count = count
+        self.fastest = count - 1
         self._digits = [
             {option: digit for digit, option in enumerate(domain.options)}
             for domain in self.domains
         ]
-
-    @property
-    def fastest(self) -> int:
-        """The number of the configuration with the fastest option of every domain."""
-        return self._count - 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the domains."""
-        return tuple(domain.name for domain in self.domains)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> ClockConfiguration:  # type: ignore[override]
         """The configuration with this number."""
-        digits = self.digits(index)
-        return tuple(
-            domain.options[digit] for domain, digit in zip(self.domains, digits, strict=True)
-        )
-
-    def __iter__(self) -> Iterator[ClockConfiguration]:
-        return (self[index] for index in range(self._count))
+        pairs = zip(self.domains, self.digits(index), strict=True)
+        return tuple(domain.options[digit] for domain, digit in pairs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClockSpace) and self.domains == other.domains
@@ -134,15 +120,6 @@ class ClockSpace(Sequence[ClockConfiguration]):
     def __repr__(self) -> str:
         sizes = ", ".join(f"{domain.name}: {len(domain.options)}" for domain in self.domains)
         return f"ClockSpace({sizes})"
-
-    def __contains__(self, configuration: object) -> bool:
-        return (
-            isinstance(configuration, tuple)
-            and len(configuration) == len(self.domains)
-            and all(
-                option in known for option, known in zip(configuration, self._digits, strict=True)
-            )
-        )
 
     def digits(self, index: int) -> tuple[int, ...]:
         """The option's index in each domain, of the configuration with this number."""
@@ -164,20 +141,18 @@ class ClockSpace(Sequence[ClockConfiguration]):
 
     def index(self, configuration: ClockConfiguration) -> int:  # type: ignore[override]
         """The number of this configuration; ValueError when it is not in the space."""
-        if configuration not in self:
-            raise ValueError(f"{format_clocks(self.names, configuration)} is not in {self!r}")
-        return self.number(
-            [known[option] for option, known in zip(configuration, self._digits, strict=True)]
-        )
+        known = zip(self._digits, configuration, strict=True)
+        try:
+            return self.number([digits[option] for digits, option in known])
+        except KeyError:
+            raise ValueError(
+                f"{format_clocks(self.names, configuration)} is not in {self!r}"
+            ) from None
 
     def nearest(self, configuration: ClockConfiguration) -> int:
         """The number of the configuration most like this one (clocks read from a board)."""
-        return self.number(
-            [
-                domain.nearest(option)
-                for domain, option in zip(self.domains, configuration, strict=True)
-            ]
-        )
+        pairs = zip(self.domains, configuration, strict=True)
+        return self.number([domain.nearest(option) for domain, option in pairs])
 
     @cached_property
     def option_indices(self) -> IntArray:

@@ -12,7 +12,7 @@ from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
 from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
 
 THIS_MACHINE = Path("/")
-NO_CLOCKS = "no clocks to be seen (virtual machine?)"
+NO_CLOCKS = "no clocks are visible (virtual machine?)"
 
 
 def detect(
@@ -25,21 +25,11 @@ def detect(
 ) -> Platform:
     """Open this machine: a Jetson, a PC with cpufreq or RAPL, a GPU alone, or fixed clocks.
 
-    `close` the platform, or use it in a ``with`` statement.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-        Root of the kernel's files; another folder stands for another machine.
-    allow_writes : bool
-        Set clocks, where this process has the right to. Without it nothing is ever written.
-    state_dir : pathlib.Path, optional
-        Folder of the file from which the clocks are restored after the process;
-        ``/run/jetson_dnn_rt`` below `root` by default.
-    switch_cores : bool
-        Whether cores of a Jetson may be switched off.
-    files : SystemFiles, optional
-        Reads and writes below `root`.
+    `close` the platform, or use it in a ``with`` statement. `root` is that of the kernel's files,
+    which `files` reads and writes; another folder stands for another machine. With `allow_writes`
+    clocks can be set, where this process has the right to; without it nothing is ever written.
+    From a file in `state_dir`, by default ``/run/jetson_dnn_rt`` below the root, the clocks are
+    restored after the process. `switch_cores`: cores of a Jetson may be switched off.
     """
     files = SystemFiles(root) if files is None else files
     if is_jetson(files):

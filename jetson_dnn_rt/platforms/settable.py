@@ -89,7 +89,7 @@ class SettablePlatform(Platform):
         granted = [control for control in controls if not refused[control]]
         obstacle = session.obstacle
         if not controls:
-            obstacle = "no clock of it can be seen"
+            obstacle = "none of its clocks is visible"
         elif not granted:
             obstacle = f"{refused[controls[0]]} cannot be written; {FIX}"
         elif not obstacle:

@@ -12,28 +12,35 @@ go. What the ``with`` statement does at once can be done step by step: `start`, 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 from jetson_dnn_rt.backends.threads import count_cores
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.task import TaskConfig, wants_trial
-from jetson_dnn_rt.errors import ConfigurationError, UnschedulableError
+from jetson_dnn_rt.errors import ConfigurationError, StillRunningError, UnschedulableError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.building.background_build import JOIN_TIMEOUT_S, BackgroundBuild, Log
 from jetson_dnn_rt.runtime.executor import Executor, Stages
+from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.runtime.sharing.batch_groups import BatchGroups
 from jetson_dnn_rt.runtime.sharing.core_split import CoreSplit, TrialTask
 from jetson_dnn_rt.runtime.task import StageTimes, Task, apply_thresholds, make_grey_frame
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+from jetson_dnn_rt.traces.metadata import describe_run
+from jetson_dnn_rt.traces.room import TraceRoom
+from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 FINISHED = (Outcome.MET, Outcome.LATE)
 
@@ -70,6 +77,11 @@ class Session:
         How much longer stages take with 1, 2, ... of them side by side; empty = not measured.
     verdict : Verdict or None
         Whether the tasks fit, as `commit` found.
+    trace : JobTrace or None
+        Takes every job, where the configuration has a `trace_dir`.
+    name, trace_room, clocks_at, describe_run
+        Of the trace: stem of its name, its share of the disk, the clock configuration at a steady
+        time in ns, and its metadata. Nodes replace them before `start`.
     """
 
     def __init__(
@@ -83,6 +95,11 @@ class Session:
         self.split = CoreSplit(1, 1)
         self.cohort_slowdown: dict[int, float] = {}
         self.verdict: Verdict | None = None
+        self.trace: JobTrace | None = None
+        self.name = "session"
+        self.trace_room = TraceRoom()
+        self.clocks_at: Callable[[int], str] = lambda time_ns: ""
+        self.describe_run: Callable[[], TraceMetadata] = self._describe_run
         self._log: Log = log or logging.getLogger(__name__)
         self._executor: Executor | None = None
         self._observers: list[Observer] = []
@@ -145,6 +162,11 @@ class Session:
         )
         for observer in self._observers:
             executor.add_observer(partial(self._tell, observer))
+        if process.trace_dir:
+            self.trace_room.limit_mb = process.trace_limit_mb
+            folder = Path(process.trace_dir).expanduser()
+            self.trace = JobTrace(folder, self.name, self.clocks_at, self.trace_room)
+            executor.add_observer(self.trace.observe)
         executor.set_cohort_slowdown(self.cohort_slowdown)
         executor.start()
         self._executor = executor
@@ -153,10 +175,11 @@ class Session:
         own = threads if isinstance(threads, int) else 0
         self.split = CoreSplit(workers, own or max(1, self.cores // workers))
 
-    def stop(self, timeout_s: float = 1.0) -> None:
+    def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
         """Stop the executor; loaded tasks stay, and it may be started again.
 
-        Stages that still run after `timeout_s` are left behind with their threads.
+        Stages that still run after `timeout_s` are left behind with their threads. `quickly`: the
+        process ends, leave the trace as it is on disk.
         """
         with self._lock:
             self._active.clear()
@@ -167,18 +190,24 @@ class Session:
             return
         if not executor.stop(timeout_s):
             self._log.error("a stage hangs: its thread is left behind")
+        trace, self.trace = self.trace, None
+        if trace is not None:
+            trace.close(quickly=quickly)
         if executor.realtime.config.gc_freeze:
             # Else the cycles among what was frozen would never be freed.
             gc.unfreeze()
             gc.collect()
 
     def close(self) -> None:
-        """End all jobs, stop the executor, give the models back."""
-        for name in list(self._active):
-            self.deactivate(name)
-        self.stop()
+        """End all jobs, give the models back, stop the executor.
+
+        A model in use by a stage that hangs is given back when that returns.
+        """
         for name in list(self.tasks):
+            with contextlib.suppress(StillRunningError):
+                self.deactivate(name)
             self.unload(name)
+        self.stop()
 
     @property
     def running(self) -> bool:
@@ -326,12 +355,14 @@ class Session:
             self._active.add(name)
 
     def commit(self) -> Verdict:
-        """Judge whether the active tasks fit, and exempt them from garbage collection.
+        """Judge whether the active tasks fit, exempt them from garbage collection, trace them.
 
         Raises
         ------
         UnschedulableError
             When they do not fit and the configuration refuses that.
+        ConfigurationError
+            When they are to be traced and the folder cannot be written.
         """
         executor = self.executor
         self.batches.seed(executor)
@@ -349,7 +380,34 @@ class Session:
         for setting in executor.realtime.settings:
             if not setting.applied:
                 self._log.warning(f"{setting.name} is not applied: {setting.detail}")
+        if self.trace is not None:
+            self.trace.begin(self.describe_run())
         return verdict
+
+    def describe_tasks(self) -> dict[str, TracedTask]:
+        """The active tasks, for the metadata of a trace."""
+        found = {}
+        for name in sorted(self._active, key=[*self.tasks].index):
+            task, parameters = self.tasks[name], self.executor.snapshot(name).parameters
+            found[name] = TracedTask(
+                camera=task.config.camera,
+                model=task.config.model,
+                model_hash=task.model.model_hash,
+                variants=task.variant_names,
+                stages=task.stage_names,
+                deadline_ns=parameters.deadline_ns,
+                period_ns=parameters.period_ns,
+            )
+        return found
+
+    def _describe_run(self) -> TraceMetadata:
+        values = {name: asdict(task.config) for name, task in self.tasks.items()}
+        return describe_run(
+            "session",
+            self.describe_tasks(),
+            settings=self.executor.realtime.settings,
+            parameters={"workers": self.split.workers, **values},
+        )
 
     def deactivate(self, name: str) -> None:
         """End a task's jobs; it stays loaded. StillRunningError as `Executor.remove_task`."""

@@ -224,13 +224,7 @@ class Engine:
         return slowdown[max(slowdown)] if slowdown else 1.0
 
     def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant of the jobs that start from now on.
-
-        Raises
-        ------
-        ValueError
-            When the variant is unknown or was withdrawn.
-        """
+        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
         state = self.tasks[task]
         if variant in state.withdrawn:
             raise ValueError(
@@ -380,7 +374,9 @@ class Engine:
             self._pass(job, now_ns, start_ns, end_ns, 1)
             return
         size, error = 1 + len(mates), None
-        self._learn_batch(job, size, end_ns - start_ns)
+        state, variant, stage = self.tasks[job.task], job.variant, job.next_stage
+        time_ns = state.unscaled_ns(end_ns - start_ns, variant, stage)
+        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
         for member in (job, *mates):
             try:
                 self._pass(member, now_ns, start_ns, end_ns, size)
@@ -558,12 +554,6 @@ class Engine:
         for mate in job.mates:
             mate.queued = False
         return chosen
-
-    def _learn_batch(self, job: Job, size: int, execution_time_ns: int) -> None:
-        state = self.tasks[job.task]
-        variant, stage = job.variant, job.next_stage
-        time_ns = state.unscaled_ns(execution_time_ns, variant, stage)
-        self.groups[state.parameters.batch_group].observe(variant, stage, size, time_ns)
 
     # -- state ---------------------------------------------------------------------------------
 

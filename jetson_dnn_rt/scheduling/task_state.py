@@ -121,10 +121,7 @@ class TaskState:
     def set_spans(self, variant: str, spans: Sequence[int | Run] | None) -> None:
         """Set the runs of a variant, or how many stages each does; its budgets start empty.
 
-        Raises
-        ------
-        ValueError
-            When the runs do not do every stage once.
+        ValueError when the runs do not do every stage once.
         """
         count = len(self.parameters.stages)
         runs = _complete((1,) * count if spans is None else spans)

@@ -79,14 +79,14 @@ class TvmVariant(PreparedVariant):
         target: TvmTarget | None = None,
     ) -> None:
         self._version = require_backend(spec.backend, spec.precision).version
-        self.spec, self.tuning = spec, tuning or TuningOptions()
-        local, rpc = find_local_target(threads), self.tuning.rpc
+        self.spec, self.options = spec, tuning or TuningOptions()
+        local, rpc = find_local_target(threads), self.options.rpc
         if target is None:
             target = measuring.find_remote_target(rpc, threads) if rpc else local
         self.target = target
         self.runs_here = target == local
         self._model, self._library = model, library
-        self._colours = read_colours(self.tuning.amp_lists if spec.precision == "fp16" else "")
+        self._colours = read_colours(self.options.amp_lists if spec.precision == "fp16" else "")
         self._spent_s = 0.0
 
     # -- runners -------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class TvmVariant(PreparedVariant):
 
         Only the library is looked at: the networks are not lowered.
         """
-        trials = self.tuning.trials if self.tuning.tunes else 0
+        trials = self.options.trials if self.options.tunes else 0
         return self.runs_here and all(self._is_part_built(part, trials) for part in parts)
 
     def _is_part_built(self, part: Part, trials: int) -> bool:
@@ -227,7 +227,7 @@ class TvmVariant(PreparedVariant):
         KeyboardInterrupt
             On SIGINT or SIGTERM, after what was measured was stored.
         """
-        options = self.tuning
+        options = self.options
         with _tuning, _catch_interrupts() as interrupted:
             database = self.load_database()
             if database is None:
@@ -262,7 +262,7 @@ class TvmVariant(PreparedVariant):
         progress: Progress,
         interrupted: threading.Event,
     ) -> None:
-        minutes = self.tuning.minutes
+        minutes = self.options.minutes
         left_s = 60 * minutes - self._spent_s
         if minutes and left_s <= 0:
             return
@@ -273,7 +273,7 @@ class TvmVariant(PreparedVariant):
             database,
             TuningBudget(trials, left_s / 60 if minutes else 0.0),
             progress=_count_again(progress, part.name, minutes),
-            rpc=self.tuning.rpc,
+            rpc=self.options.rpc,
             stop=interrupted.is_set,
             checkpoint=self.store_database,
         )
@@ -282,7 +282,7 @@ class TvmVariant(PreparedVariant):
             raise KeyboardInterrupt
 
     def _explain_untuned(self, part: Part, state: TuningState) -> str:
-        if self.tuning.tunes:
+        if self.options.tunes:
             return f"{self.spec}: {_describe_rest(part, state)}"
         return (
             f"{self.spec}: {state.tuned} of {state.kernels} kernels of {part.name} are tuned for "
@@ -313,7 +313,7 @@ class TvmVariant(PreparedVariant):
             known[self.id_of(part)] = {
                 "kernels": state.kernels,
                 "tuned": state.tuned,
-                "asked": self.tuning.trials,
+                "asked": self.options.trials,
             }
         facts = {
             "target": self.target.text,

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import fx, nn
 
@@ -255,7 +253,10 @@ def encode_weights(graph: fx.GraphModule) -> bytes:
         name: value.detach().cpu().contiguous().clone()
         for name, value in graph.state_dict().items()
     }
-    data: bytes = safetensors.torch.save(state)
+    # Imported here: benchmarks that decompose run where torch and numpy alone are installed.
+    from safetensors.torch import save
+
+    data: bytes = save(state)
     return data
 
 
@@ -316,10 +317,13 @@ def read_decomposition(entry: Entry) -> Decomposition:
 
 
 def _restore(graph: fx.GraphModule, entry: Entry) -> fx.GraphModule:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     reduced = apply_structure(graph, read_decomposition(entry))
     try:
-        state = safetensors.torch.load(entry.files[WEIGHTS_FILE])
-    except safetensors.SafetensorError as error:
+        state = load(entry.files[WEIGHTS_FILE])
+    except SafetensorError as error:
         raise ModelError(f"{WEIGHTS_FILE}: {error}") from error
     expected = reduced.state_dict()
     wrong = sorted(

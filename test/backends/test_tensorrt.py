@@ -18,7 +18,12 @@ from onnx_parts import OnnxPart, make_classifier, make_exponential, make_join, m
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.cuda.device import CudaError
 from jetson_dnn_rt.backends.tensorrt.api import find_fix
-from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine, find_node
+from jetson_dnn_rt.backends.tensorrt.build import (
+    BuildOptions,
+    BuiltEngine,
+    build_engine,
+    find_node,
+)
 from jetson_dnn_rt.backends.tensorrt.runner import EngineError, TensorRtRunner, api
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, ModelError
 
@@ -49,25 +54,24 @@ def compute(part: OnnxPart, *values: np.ndarray) -> list[np.ndarray]:
 # ---- the build -------------------------------------------------------------------------------
 
 
-def test_batch_is_explicit(trt):
-    """On 8.x the flag decides whether ONNX can be read at all."""
-    build_engine(make_classifier(), "fp32", module=trt)
-    network, _ = trt.builds[-1]
-    assert network.explicit
+def build(trt: Any, precision: str = "fp32", **options: Any) -> tuple[BuiltEngine, Any, Any]:
+    """What came of it, the network and the configuration."""
+    built = build_engine(make_classifier(), precision, BuildOptions(**options), module=trt)
+    return built, *trt.builds[-1]
 
 
-def test_fp32_is_ieee(trt):
-    build_engine(make_classifier(), "fp32", module=trt)
-    network, config = trt.builds[-1]
+def test_fp32_is_ieee_with_an_explicit_batch(trt):
+    _, network, config = build(trt, workspace_mib=64)
+    assert network.explicit  # on 8.x the flag decides whether ONNX can be read at all
     assert config.set == set()  # TF32 is on by default
     assert network.data == make_classifier().data
+    assert config.pools == {trt.MemoryPoolType.WORKSPACE: 64 << 20}
 
 
 @pytest.mark.parametrize("version", VERSIONS[:3])
 def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version):
     trt = make_tensorrt(version)
-    build_engine(make_classifier(), "fp16", module=trt)
-    network, config = trt.builds[-1]
+    _, network, config = build(trt, "fp16")
     assert config.set == {trt.BuilderFlag.FP16, trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS}
     assert network.data == make_classifier().data
     pinned = {layer.name for layer in network.layers if layer.pinned is trt.DataType.FLOAT}
@@ -80,8 +84,7 @@ def test_fp16_up_to_10_is_a_flag_and_pinned_layers(version):
 
 def test_fp16_from_11_on_is_written_in_the_network():
     trt = make_tensorrt("11.1.0")
-    build_engine(make_classifier(), "fp16", module=trt)
-    network, config = trt.builds[-1]
+    _, network, config = build(trt, "fp16")
     assert config.set == set()
     tensors = {
         t.name: t.data_type for t in onnx.load_model_from_string(network.data).graph.initializer
@@ -93,17 +96,11 @@ def test_fp16_from_11_on_is_written_in_the_network():
     assert network.inputs[0].dtype is trt.DataType.FLOAT
 
 
-def test_workspace(trt):
-    build_engine(make_classifier(), "fp32", BuildOptions(workspace_mib=64), module=trt)
-    assert trt.builds[-1][1].pools == {trt.MemoryPoolType.WORKSPACE: 64 << 20}
-
-
 def test_timing_cache_goes_round(trt, caplog):
-    first = build_engine(make_classifier(), "fp32", module=trt)
+    first, *_ = build(trt)
     assert first.timing_cache
-    options = BuildOptions(timing_cache=first.timing_cache)
-    again = build_engine(make_classifier(), "fp32", options, module=trt)
-    assert trt.builds[-1][1].cache.data == first.timing_cache == again.timing_cache
+    again, _, config = build(trt, timing_cache=first.timing_cache)
+    assert config.cache.data == first.timing_cache == again.timing_cache
     assert not caplog.records
 
 
@@ -111,9 +108,8 @@ def test_timing_cache_goes_round(trt, caplog):
 def test_a_timing_cache_that_does_not_fit(trt, damage, caplog):
     cache = b"garbage"
     if damage == "other version":
-        other = make_tensorrt("10.9.0")
-        cache = build_engine(make_classifier(), "fp32", module=other).timing_cache
-    built = build_engine(make_classifier(), "fp32", BuildOptions(timing_cache=cache), module=trt)
+        cache = build(make_tensorrt("10.9.0"))[0].timing_cache
+    built, *_ = build(trt, timing_cache=cache)
     assert built.timing_cache != cache
     assert "timing cache of another GPU or TensorRT" in caplog.text
 
@@ -131,14 +127,13 @@ def test_dla(version):
     with pytest.raises(
         BackendUnavailableError, match="dla_core 2 is not there: this machine has 2"
     ):
-        build_engine(make_classifier(), "fp16", BuildOptions(dla_core=2), module=trt)
+        build(trt, "fp16", dla_core=2)
     with pytest.raises(BackendUnavailableError, match="a DLA computes in fp16, not in fp32"):
-        build_engine(make_classifier(), "fp32", options, module=trt)
+        build(trt, dla_core=1)
 
 
 def test_without_dla_the_gpu_is_the_device(trt):
-    build_engine(make_classifier(), "fp16", module=trt)
-    config = trt.builds[-1][1]
+    _, _, config = build(trt, "fp16")
     assert config.default_device_type is trt.DeviceType.GPU
     assert trt.BuilderFlag.GPU_FALLBACK not in config.set
 

@@ -1,25 +1,20 @@
 """The comparison of back ends: its arithmetic by hand, and one small run of the whole."""
 
-from __future__ import annotations
+from contextlib import ExitStack
 
-import argparse
-import json
-from pathlib import Path
-
+import benches
 import numpy as np
 import onnx
-import psutil
 import pytest
 import torch
 from networks import Classifier, make_model
 from onnx import TensorProto, helper
 
-from benchmarks import backends
-from benchmarks.chain import Chain, Shown
-from benchmarks.opencv_dnn import OpenCvRunner, check_engine, list_engines
-from benchmarks.plausible_weights import make_plausible
-from benchmarks.rounds import measure_rounds, quantile_ms
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from benchmarks.backends import bench as backends
+from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
+from benchmarks.harness.networks import Chain, Lineup, Shown
+from benchmarks.harness.numerics import find_error, make_plausible
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.variants.running.network import Network
@@ -28,56 +23,25 @@ from jetson_dnn_rt.variants.spec import FULL
 MS = 1_000_000
 
 
-def parse(*options: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    backends.add_arguments(parser)
-    return parser.parse_args(options)
-
-
-def make_shown(*outputs: list[float], best: int = 0, listed: bool = False) -> Shown:
+def make_shown(*outputs, best=0, listed=False):
     arrays = [(np.array(values, np.float32),) for values in outputs]
     result = Classification(np.array([best]), np.array([0.5], np.float32))
     return Shown("classification", listed, arrays, [result] * len(arrays))
 
 
-# ---- rounds
-
-
-def test_runs_take_turns_and_each_round_begins_with_another() -> None:
-    calls: list[str] = []
-    times = measure_rounds(
-        {name: lambda name=name: calls.append(name) for name in "abc"},
-        budget_s=0.0, least=4, most=9, warm_up=1,
-    )  # fmt: skip
-    assert "".join(calls) == "abc" + "abc" + "bca" + "cab" + "abc"
-    assert {len(taken) for taken in times.values()} == {4}
-    assert all((taken >= 0).all() for taken in times.values())
-
-
-def test_rounds_end_where_there_are_enough() -> None:
-    times = measure_rounds({"a": lambda: None}, budget_s=1e9, least=1, most=7)
-    assert len(times["a"]) == 7
-
-
-def test_quantiles_are_times_that_were_measured() -> None:
-    times = np.arange(1, 101, dtype=np.int64) * MS
-    assert quantile_ms(times, 0.5) == pytest.approx(51.0)
-    assert quantile_ms(times, 0.99) == pytest.approx(100.0)
-    assert quantile_ms(np.array([3 * MS, 9 * MS]), 0.99) == pytest.approx(9.0)
-
-
 # ---- what networks say
 
 
-def test_the_error_is_relative_to_the_largest_value() -> None:
+def test_the_error_is_relative_to_the_largest_value():
     expected = make_shown([0.0, -4.0], [1.0, 2.0])
     assert make_shown([0.0, -4.0], [1.0, 2.0]).find_error(expected) == 0.0
     assert make_shown([0.5, -4.0], [1.0, 1.9]).find_error(expected) == pytest.approx(0.125)
     assert make_shown([0.5], [1.0, 2.0]).find_error(expected) == float("inf")
     assert make_shown([float("nan"), 0.0], [1.0, 2.0]).find_fault(expected)
+    assert find_error([np.array([[1.5, -4.0]])], [np.array([[1.0, -4.0]])]) == 0.125
 
 
-def test_lists_are_compared_by_agreement_alone() -> None:
+def test_lists_are_compared_by_agreement_alone():
     expected = make_shown([1.0, 2.0], [3.0], listed=True)
     same, other = make_shown([7.0], [9.0, 4.0], listed=True), make_shown([1.0], [2.0], best=1)
     assert same.find_error(expected) is None
@@ -89,7 +53,7 @@ def test_lists_are_compared_by_agreement_alone() -> None:
     )
 
 
-def test_a_fault_is_more_than_rounding() -> None:
+def test_a_fault_is_more_than_rounding():
     expected = make_shown([1.0, 2.0])
     assert make_shown([1.001, 2.0]).find_fault(expected) == ""
     assert make_shown([1.1, 2.0]).find_fault(expected) == "off by 0.05 of the largest value"
@@ -98,7 +62,7 @@ def test_a_fault_is_more_than_rounding() -> None:
 # ---- the report
 
 
-def test_report_by_hand() -> None:
+def test_report_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
         "torch-fp32": np.array([10, 20, 12]) * MS,
@@ -112,7 +76,9 @@ def test_report_by_hand() -> None:
     names = ["torch-eager", "torch-fp32", "torch-bf16", "openvino-fp32", "opencv-fp32"]
     notes = {"torch-bf16": "no bf16", "torch-bf16 staged": "no bf16"}
     model = load_model("null:1")
-    found = backends._report(model, 8, names, times, shown, notes)
+    lineup = Lineup(model, [], ExitStack())
+    lineup.shown, lineup.notes = shown, notes
+    found = backends._summarize(model, 8, names, times, lineup)
     rows = {row["backend"]: row for row in found["rows"]}
     assert [rows[name].get("p50_ms") for name in names] == [12.0, 12.0, None, 4.0, 6.0]
     assert rows["torch-fp32"]["staged"]["overhead_percent"] == 0.0  # median of +10 %, 0, 0
@@ -125,23 +91,16 @@ def test_report_by_hand() -> None:
     assert found["times_faster_than_opencv"] == 1.5
     assert found["passed"] is False
     del times["opencv-fp32"]
-    assert backends._report(model, 8, names, times, shown, notes)["passed"] is True
+    assert backends._summarize(model, 8, names, times, lineup)["passed"] is True
     times["torch-fp32 staged"] = np.array([11, 22, 12]) * MS
-    assert backends._report(model, 8, names, times, shown, notes)["passed"] is False
+    assert backends._summarize(model, 8, names, times, lineup)["passed"] is False
 
 
 # ---- parts
 
 
-def test_competitors_are_ended() -> None:
-    before = set(psutil.Process().children())
-    with backends.compete(2):
-        assert len(set(psutil.Process().children()) - before) == 2
-    assert set(psutil.Process().children()) == before
-
-
 @pytest.mark.parametrize("engine", list_engines())
-def test_opencv_computes_what_torch_does(engine: str) -> None:
+def test_opencv_computes_what_torch_does(engine):
     pytest.importorskip("onnx")
     model = make_model(Classifier(), (32, 48))
     image = np.random.default_rng(0).random((1, 3, 32, 48), np.float32)
@@ -163,7 +122,7 @@ class Unreadable:
     input_shapes = ((1, 3, 8, 8),)
     graph_hash = "0" * 64
 
-    def onnx_model(self) -> bytes:
+    def onnx_model(self):
         value = helper.make_tensor_value_info("image", TensorProto.FLOAT, self.input_shapes[0])
         output = helper.make_tensor_value_info("output", TensorProto.FLOAT, self.input_shapes[0])
         node = helper.make_node("NoSuchOperator", ["image"], ["output"], domain="nobody")
@@ -171,19 +130,19 @@ class Unreadable:
         return onnx.ModelProto.SerializeToString(helper.make_model(graph))
 
 
-def test_what_opencv_cannot_read_is_said() -> None:
+def test_what_opencv_cannot_read_is_said():
     engine = next(iter(list_engines()))
     with pytest.raises(ModelError, match=r"strange fails in cv2.dnn: .+"):
         check_engine(Unreadable(), engine, 1, [np.zeros((1, 3, 8, 8), np.float32)])
 
 
-def test_a_chain_of_stages_gives_what_the_whole_gives() -> None:
+def test_a_chain_of_stages_gives_what_the_whole_gives():
     model = load_model("builtin:detector")
     network = Network(model, 4)
     image = np.random.default_rng(0).random(model.input_shape, np.float32)
 
-    def make(part: object) -> object:
-        return backends._make_runner("torch-fp32", 1, part)
+    def make(part):
+        return backends.make_runner("torch-fp32", 1, part)
 
     whole, staged = (Chain(network.pieces(FULL, count), make) for count in (1, 4))
     expected = [array.copy() for array in whole.run(image)]
@@ -193,7 +152,7 @@ def test_a_chain_of_stages_gives_what_the_whole_gives() -> None:
     staged.close()
 
 
-def test_plausible_weights_let_few_boxes_pass() -> None:
+def test_plausible_weights_let_few_boxes_pass():
     model = load_model("torchvision:ssdlite320_mobilenet_v3_large", weights="none")
     rng = np.random.default_rng(0)
     images = [rng.standard_normal(model.input_shape, np.float32) for _ in range(2)]
@@ -207,38 +166,24 @@ def test_plausible_weights_let_few_boxes_pass() -> None:
     assert float(logits[:, 1:].std()) > 1.0
 
 
-def test_models_that_are_not_there_are_left_out(tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_left_out(tmp_path):
     with pytest.raises(ModelError, match=r"yolox_nano\.onnx is not there: give --data"):
         backends.load("yolox_nano", tmp_path)
-    result = backends.run(parse("--models", "yolox_nano", "--data", str(tmp_path)))
+    _, result = benches.run("backends", "--models", "yolox_nano", "--data", str(tmp_path))
     assert "is not there" in result["models"]["yolox_nano"]["skipped"]
-    assert "yolox_nano: left out" in backends.format_table(result)
+    assert "yolox_nano: left out" in benches.show("backends", result)
 
 
-@pytest.mark.parametrize("option", ["--threads", "--stages", "--busy"])
-def test_options_are_checked(option: str) -> None:
-    with pytest.raises(ConfigurationError, match=option):
-        backends.run(parse(option, "-1"))
-
-
-def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = (
-        "--models",
-        "detector",
-        "--backends",
-        "torch-fp32",
-        "onnxruntime-fp32",
-        "opencv-fp32",
+def test_a_small_run(tmp_path):
+    names = ("torch-fp32", "onnxruntime-fp32", "opencv-fp32")
+    options = "--threads 1 --stages 2 --seconds 0.001 --busy 1"
+    _, result = benches.run(
+        "backends", "--models", "detector", "--backends", *names, options, "--data", str(tmp_path)
     )
-    result = backends.run(
-        parse(*options, "--threads", "1", "--stages", "2", "--seconds", "0.001", "--data",
-              str(tmp_path))
-    )  # fmt: skip
     found = result["models"]["detector"]
-    assert json.loads(json.dumps(result)) == result
     assert (found["stages"], found["rounds"]) == (2, 3)
     rows = {row["backend"]: row for row in found["rows"]}
-    assert list(rows) == ["torch-eager", "torch-fp32", "onnxruntime-fp32", "opencv-fp32"]
+    assert list(rows) == ["torch-eager", *names]
     for name, row in rows.items():
         assert 0.0 < row["p50_ms"] <= row["p99_ms"]
         assert row["relative_error"] < 1e-4
@@ -247,7 +192,5 @@ def test_a_small_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert rows["torch-fp32"]["staged"]["relative_error"] < 1e-5
     assert rows["torch-eager"]["times_faster_than_torch"] == 1.0
     assert "engine" in rows["opencv-fp32"]["note"]
-    table = backends.format_table(result)
+    table = benches.show("backends", result)
     assert "detector (240x320), 1 threads, 2 stages, 3 rounds" in table
-    assert "onnxruntime-fp32" in table
-    assert "backends: detector" in capsys.readouterr().err

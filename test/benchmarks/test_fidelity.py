@@ -1,15 +1,12 @@
-"""`bench fidelity` on a recording that the simulator itself made."""
+"""`fidelity` on a recording that the simulator itself made."""
 
-from __future__ import annotations
-
-import json
 from dataclasses import replace
 from pathlib import Path
 
+import benches
 import pytest
 from traced_jobs import write_part
 
-from benchmarks.harness import main
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import load_scenario
 from jetson_dnn_rt.lab.simulate.session import simulate
@@ -20,7 +17,7 @@ SCENARIOS = Path(__file__).resolve().parents[2] / "config/scenarios"
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     """Six hundred frames, of which some miss their deadline."""
     path = tmp_path / "tight.yaml"
     path.write_text(
@@ -37,9 +34,8 @@ def trace(tmp_path: Path) -> Path:
     return write_part(tmp_path / "jobs-0000.parquet", records)
 
 
-def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fidelity", "--trace", str(trace), "--seeds", "10", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_a_replay_is_like_its_recording(trace):
+    _, result = benches.run("fidelity", "--trace", str(trace), "--seeds", "10")
     row = result["tasks"]["all"]
     assert 0.01 < row["miss_ratio"] < 0.4
     assert row["miss_difference"] <= 0.02
@@ -47,14 +43,12 @@ def test_a_replay_is_like_its_recording(trace: Path, capsys: pytest.CaptureFixtu
     assert result["passed"] is True
 
 
-def test_a_replay_that_is_not_like_its_recording_fails(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_that_is_not_like_its_recording_fails(trace):
     """Here outcomes do not follow from the times."""
     jobs = [job.record for job in open_trace(trace).jobs()]
     for index in range(0, len(jobs), 2):
         if jobs[index].outcome is Outcome.MET:
             jobs[index] = replace(jobs[index], outcome=Outcome.LATE)
     write_part(trace, jobs)
-    assert main(["fidelity", "--trace", str(trace), "--seeds", "3", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["passed"] is False
+    code, _ = benches.run("fidelity", "--trace", str(trace), "--seeds", "3")
+    assert code == 1

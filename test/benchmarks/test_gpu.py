@@ -1,61 +1,47 @@
-"""bench gpu without a GPU: what it says here, and its course on a made-up device."""
+"""`gpu` without a GPU: its error here, and its course on a made-up device."""
 
-from __future__ import annotations
-
-import argparse
-import json
 import sys
-from typing import Any
 
+import benches
 import pytest
 from fake_cuda import FakeCuda
 from fake_tensorrt import make_tensorrt
 
 from benchmarks import gpu
+from benchmarks.harness import main as harness
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
-from jetson_dnn_rt.cli import main
-from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError
-
-
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    gpu.add_arguments(parser)
-    return parser.parse_args(arguments)
+from jetson_dnn_rt.errors import BackendUnavailableError
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+def device(monkeypatch):
     """TensorRT 8.6 with a device; torch has none."""
     module = make_tensorrt("8.6.1")
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for name in (
-        "jetson_dnn_rt.backends.cuda.owners",
-        "jetson_dnn_rt.backends.tensorrt.runner",
-        "benchmarks.gpu",
-    ):
+    for name in ("jetson_dnn_rt.backends.cuda.owners", "jetson_dnn_rt.backends.tensorrt.runner"):
         monkeypatch.setattr(f"{name}.open_cuda", FakeCuda)
+    monkeypatch.setattr(gpu, "open_cuda", FakeCuda)
     return module
 
 
-def test_without_a_device_nothing_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_device_nothing_is_run(capsys):
     try:
         open_cuda().close()
     except BackendUnavailableError:
         pass
     else:
         pytest.skip("there is a device")
-    assert main.main(["bench", "gpu"]) == 1
+    assert harness.main(["gpu"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "no CUDA device" in captured.err
     assert "pip install torch" in captured.err
 
 
-def test_course_on_a_made_up_device(device: Any) -> None:
+def test_course_on_a_made_up_device(device):
     """Engines really are built, whole and in stages, and compared; torch's rows say why not."""
-    args = parse("--models", "detector", "--stages", "3", "--seconds", "0.05")
-    result = gpu.run(args)
+    _, result = benches.run("gpu", "--models detector --stages 3 --seconds 0.05")
     found = result["models"]["detector"]
     assert (found["stages"], found["input"]) == (3, [1, 3, 240, 320])
     assert found["reference"].startswith("onnxruntime")
@@ -76,24 +62,12 @@ def test_course_on_a_made_up_device(device: Any) -> None:
     # What was timed for one engine is there for the next.
     assert device.builds[3][1].cache is not device.builds[0][1].cache
     assert result["passed"] is None
-    json.dumps(result)
-    table = gpu.format_table(result)
-    assert "detector (240x320), 3 stages" in table
-    assert "tensorrt-fp16" in table
+    assert "detector (240x320), 3 stages" in benches.show("gpu", result)
 
 
-def test_when_the_time_is_over_the_rest_is_named(device: Any) -> None:
-    args = parse("--models", "detector", "segmenter", "--minutes", "0.000001")
-    result = gpu.run(args)
+def test_when_the_time_is_over_the_rest_is_named(device):
+    _, result = benches.run("gpu", "--models detector segmenter --minutes 0.000001")
     for found in result["models"].values():
         assert "no time left" in found["skipped"]
-    assert "segmenter: left out, no time left" in gpu.format_table(result)
+    assert "segmenter: left out, no time left" in benches.show("gpu", result)
     assert not device.builds
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--stages", "0"), ("--seconds", "-1"), ("--minutes", "-2")]
-)
-def test_bad_arguments(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigurationError, match="--stages must be"):
-        gpu.run(parse(*arguments))

@@ -1,50 +1,38 @@
 """Many DNNs at once: the figures by hand, the modes on a small network, and the whole command."""
 
-from __future__ import annotations
-
 import json
-import math
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import benches
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import multi_dnn_figures as figures
-from benchmarks.multi_dnn_networks import (
+from benchmarks.harness.numerics import find_error
+from benchmarks.multi_dnn import report as figures
+from benchmarks.multi_dnn.networks import (
     NetworkSpec,
-    Prepared,
     choose_cuts,
     choose_ranks,
     decompose,
-    find_error,
     find_reference,
     load_module,
     prepare,
     run_outputs,
 )
-from benchmarks.multi_dnn_ours import (
+from benchmarks.multi_dnn.ours import (
     MissedError,
-    Scheduled,
     Variant,
     choose_variant,
     list_splits,
     list_variants,
+    measure_scheduled,
 )
-from benchmarks.multi_dnn_processes import (
-    LEAST_RUNS,
-    Load,
-    Processes,
-    ProcessFailedError,
-    run_for,
-)
-from benchmarks.multi_dnn_queue import JobQueue, QueuedNetwork
-from jetson_dnn_rt.cli.main import main
+from benchmarks.multi_dnn.processes import LEAST_RUNS, Load, Processes, ProcessFailedError, run_for
+from benchmarks.multi_dnn.queue import JobQueue, QueuedNetwork
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.variants.decomposition import describe_layer
 from jetson_dnn_rt.variants.measuring.macs import LayerCost
@@ -53,22 +41,22 @@ MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def small() -> Prepared:
+def small():
     return prepare(NetworkSpec.of("builtin:detector", 32), 3, "cpu")
 
 
 # -- figures -----------------------------------------------------------------------------------
 
 
-def times(*milliseconds: float) -> np.ndarray:
+def times(*milliseconds):
     return np.array([round(value * MS) for value in milliseconds], np.int64)
 
 
-def describe(rounds: dict[str, Any], models: list[str]) -> dict[str, Any]:
+def describe(rounds, models):
     return figures.describe_modes(rounds, models, {"e": {"outputs_agree": True}}, {"b": "no"})
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     rounds = {
         "a": [[times(10, 10, 10), times(20, 20)], [times(20), times(40)]],  # 15 and 30
         "e": [[times(3), times(3)], [times(3), times(3)]],
@@ -83,15 +71,15 @@ def test_figures_by_hand() -> None:
     assert modes["c"] == {"note": "not run"}
 
 
-def test_a_mix_compares_each_network() -> None:
+def test_a_mix_compares_each_network():
     rounds = {"a": [[times(10), times(30)]], "c": [[times(5), times(33)]]}
     modes = describe(rounds, ["x", "y"])
     assert modes["c"]["by_model"]["x"]["less_than_a"] == 50.0
     assert modes["c"]["by_model"]["y"]["less_than_a"] == -10.0
 
 
-def row(name: str, less_than_a: float, **changes: Any) -> dict[str, Any]:
-    modes: dict[str, Any] = {"e": {"less_than_a": less_than_a, "outputs_agree": True}}
+def row(name, less_than_a, **changes):
+    modes = {"e": {"less_than_a": less_than_a, "outputs_agree": True}}
     return {"row": name, "instances": 8, "models": ["vgg16"], "modes": modes, **changes}
 
 
@@ -112,35 +100,28 @@ def row(name: str, less_than_a: float, **changes: Any) -> dict[str, Any]:
         (row("vgg16", 90.0, modes={"e": {"note": "no memory"}}), "cuda", None),
     ],
 )
-def test_bars(found: dict[str, Any], device: str, passed: bool | None) -> None:
+def test_bars(found, device, passed):
     assert figures.judge_row(found, device) is passed
     assert figures.judge({"device": device, "rows": [found]}) is passed
 
 
-def test_one_row_that_fails_fails_all() -> None:
+def test_one_row_that_fails_fails_all():
     rows = [row("vgg16", 90.0), row("resnet152", 10.0)]
     assert figures.judge({"device": "cuda", "rows": rows}) is False
     assert figures.judge({"device": "cuda", "rows": []}) is None
 
 
-def test_errors_are_relative_to_the_greatest_value() -> None:
-    reference = [np.array([[1.0, -4.0]])]
-    assert find_error([np.array([[1.5, -4.0]])], reference) == 0.125
-    assert math.isinf(find_error([np.array([[math.nan, -4.0]])], reference))
-    assert math.isinf(find_error([np.array([1.0, -4.0])], reference))
-
-
 # -- networks ----------------------------------------------------------------------------------
 
 
-def test_jobs_have_equally_many_layers() -> None:
+def test_jobs_have_equally_many_layers():
     places = [f"layer{index}" for index in range(1, 9)]  # nine layers
     assert choose_cuts(places, 3) == ("layer3", "layer6")
     assert choose_cuts(places, 1) == ()
     assert choose_cuts(places, 99) == tuple(places)
 
 
-def test_one_ratio_saves_what_is_asked() -> None:
+def test_one_ratio_saves_what_is_asked():
     conv = nn.Conv2d(64, 64, 3)
     layer = describe_layer(conv, "tucker")
     cost = LayerCost(64 * 64 * 9 * 100, 0, ((1, 64, 12, 12),), 100, 100)
@@ -156,7 +137,7 @@ def test_one_ratio_saves_what_is_asked() -> None:
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("pair", [(8, 8), (8, 16), (16, 8)])
-def test_a_convolution_of_low_rank_is_kept(groups: int, pair: tuple[int, int]) -> None:
+def test_a_convolution_of_low_rank_is_kept(groups, pair):
     torch.manual_seed(0)
     conv = nn.Conv2d(16 * groups, 16 * groups, 3, padding=1, groups=groups)
     with torch.no_grad():
@@ -174,11 +155,11 @@ def test_a_convolution_of_low_rank_is_kept(groups: int, pair: tuple[int, int]) -
     assert len(built) == 1 + (pair[0] < 16) + (pair[1] < 16)
 
 
-def list_weights(layers: nn.Sequential) -> list[torch.Tensor]:
+def list_weights(layers):
     return [value for name, value in layers.named_parameters() if name.endswith("weight")]
 
 
-def test_random_weights_keep_their_norm() -> None:
+def test_random_weights_keep_their_norm():
     torch.manual_seed(0)
     conv = nn.Conv2d(32, 32, 3, bias=False)
     built = decompose(conv, describe_layer(conv, "tucker"), (8, 8), "cpu", keep_norm=True)
@@ -188,7 +169,7 @@ def test_random_weights_keep_their_norm() -> None:
     assert float(weight.norm() / conv.weight.detach().norm()) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_sizes_that_networks_need() -> None:
+def test_sizes_that_networks_need():
     pytest.importorskip("torchvision", exc_type=ImportError)
     assert NetworkSpec.of("inception_v3", 32).size == (75, 75)
     assert NetworkSpec.of("vgg16", 224).input_shape == (1, 3, 224, 224)
@@ -198,7 +179,7 @@ def test_sizes_that_networks_need() -> None:
             NetworkSpec.of(name, 32)
 
 
-def test_other_processes_compute_the_same(tmp_path: Path) -> None:
+def test_other_processes_compute_the_same(tmp_path):
     pytest.importorskip("torchvision", exc_type=ImportError)
     prepared = prepare(NetworkSpec.of("squeezenet1_1", 48), 3, "cpu")
     image = prepared.spec.make_image()
@@ -213,12 +194,12 @@ def test_other_processes_compute_the_same(tmp_path: Path) -> None:
 # -- modes -------------------------------------------------------------------------------------
 
 
-def test_calls_that_begin_in_time_count() -> None:
-    calls: list[int] = []
+def test_calls_that_begin_in_time_count():
+    calls = []
     assert len(run_for(lambda: calls.append(1), 0.0)) == len(calls) == LEAST_RUNS
 
 
-def test_the_queue_runs_all_jobs_of_all_networks(small: Prepared) -> None:
+def test_the_queue_runs_all_jobs_of_all_networks(small):
     image = small.spec.make_image()
     networks = [
         QueuedNetwork(small.split(form), image, "cpu") for form in ("original", "tucker", "tucker")
@@ -233,45 +214,45 @@ def test_the_queue_runs_all_jobs_of_all_networks(small: Prepared) -> None:
         jobs.close()
 
 
-def test_a_job_that_fails_is_told(small: Prepared) -> None:
+def test_a_job_that_fails_is_told(small):
     network = QueuedNetwork(small.original, np.zeros((1, 3, 48), np.float32), "cpu")
     with pytest.raises(RuntimeError):
         JobQueue([network], "cpu", 1, 1)
 
 
-def make_network(name: str, run: Any) -> Any:
+def make_network(name, run):
     variant = Variant("original", "null", "fp32", 1.0)
     return SimpleNamespace(name=name, run=run, variant=variant, device="cpu")
 
 
-def test_each_task_has_one_frame_in_flight() -> None:
-    seen: dict[str, list[int]] = {"x": [], "y": []}
+def test_each_task_has_one_frame_in_flight():
+    seen = {"x": [], "y": []}
 
-    def run(name: str) -> Any:
+    def run(name):
         return lambda work: seen[name].append(work.frame.sequence)
 
     networks = [make_network(name, run(name)) for name in seen]
-    taken = Scheduled(networks, 2).measure(0.0)
+    taken = measure_scheduled(networks, 2, 0.0)
     assert [len(values) for values in taken] == [LEAST_RUNS] * 2
     assert seen == {name: list(range(LEAST_RUNS)) for name in seen}
     assert all((values > 0).all() for values in taken)
 
 
-def test_a_frame_that_fails_is_no_figure() -> None:
-    def fail(work: Any) -> None:
+def test_a_frame_that_fails_is_no_figure():
+    def fail(work):
         raise ValueError("broken")
 
     with pytest.raises(MissedError, match="failed ValueError: broken"):
-        Scheduled([make_network("x", fail)], 1).measure(0.0)
+        measure_scheduled([make_network("x", fail)], 1, 0.0)
 
 
-def test_splits_use_all_cores() -> None:
+def test_splits_use_all_cores():
     assert list_splits("cpu", 8, 4) == [(1, 4), (2, 2), (4, 1)]
     assert list_splits("cpu", 2, 16) == [(1, 16), (2, 8)]
     assert list_splits("cuda", 8, 16) == [(8, 1), (4, 1), (2, 1), (1, 1)]
 
 
-def test_the_fastest_variant_is_chosen(small: Prepared) -> None:
+def test_the_fastest_variant_is_chosen(small):
     variants = list_variants(small, ["torch", "tvm"])
     assert {"full@torch-fp32", "tucker@torch-fp32"} <= {variant.name for variant in variants}
     chosen, tried = choose_variant(small, variants, 1, 0.0)
@@ -279,7 +260,7 @@ def test_the_fastest_variant_is_chosen(small: Prepared) -> None:
     assert measured[chosen.name] == min(measured.values())
 
 
-def test_what_a_process_says_reaches_the_parent(small: Prepared, tmp_path: Path) -> None:
+def test_what_a_process_says_reaches_the_parent(small, tmp_path):
     with Processes(1, "cpu", 1) as processes:
         missing = Load(small.spec, "a", {}, tmp_path / "missing.pt")
         with pytest.raises(ProcessFailedError, match=r"missing\.pt"):
@@ -299,14 +280,12 @@ def test_what_a_process_says_reaches_the_parent(small: Prepared, tmp_path: Path)
 # -- the command -------------------------------------------------------------------------------
 
 
-def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_command(tmp_path, capsys):
     output = tmp_path / "multi_dnn.json"
     options = "--models builtin:detector --instances 2 --jobs 2 --device cpu --backends torch"
-    command = ["bench", "multi-dnn", *options.split(), "--minutes", "0.01", "--window", "0.01"]
-    code = main([*command, "--json", "--output", str(output)])
-    captured = capsys.readouterr()
-    result = json.loads(captured.out.splitlines()[-1])
-    assert code == (0 if result["passed"] else 1)
+    _, result = benches.run(
+        "multi_dnn", options, "--minutes 0.01 --window 0.01 --output", str(output)
+    )
     (found,) = result["rows"]
     assert found["models"] == ["builtin:detector"] * 2
     assert found["rounds"] == 2
@@ -315,29 +294,16 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert said["outputs_agree"], (mode, said)
         assert said["by_model"]["builtin:detector"]["count"] >= 2 * 2 * LEAST_RUNS
         assert ("less_than_a" in said) == (mode != "a")
-    assert "comparison is about GPUs" in captured.err
+    assert "comparison is about GPUs" in capsys.readouterr().err
     assert json.loads(output.read_text())["rows"] == result["rows"]
-    from benchmarks.multi_dnn import format_table
-
-    assert "a original, processes" in format_table(result)
+    assert "a original, processes" in benches.show("multi_dnn", result)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--instances", "0"], ["--models", "vgg16", "--mix", "1,2"], ["--models", "no_such"]],
-)
-def test_bad_arguments(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torchvision", exc_type=ImportError)
-    assert main(["bench", "multi-dnn", "--device", "cpu", *options]) == 2
-    assert "error" in capsys.readouterr().err
-
-
-def test_it_needs_torch_and_numpy_alone() -> None:
+def test_it_needs_torch_and_numpy_alone():
     hidden = ["cv2", "yaml", "psutil", "pyarrow", "scipy", "safetensors", "rclpy", "onnx"]
     code = (
         "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]));"
-        "import jetson_dnn_rt.cli.main as cli; cli.build_parser('bench');"
-        "import benchmarks.multi_dnn, benchmarks.multi_dnn_rows"
+        "import benchmarks.multi_dnn.bench, benchmarks.multi_dnn.rows"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *hidden], capture_output=True, text=True, timeout=120

@@ -1,26 +1,150 @@
-"""The overload benchmark from end to end, with networks that take a few milliseconds."""
+"""Overload and overhead: their arithmetic by hand, and one short run from end to end."""
 
-from __future__ import annotations
+import struct
 
-import json
-import sys
-
+import benches
 import pytest
 
-from benchmarks.protocol import BenchmarkError, Child
-from jetson_dnn_rt.cli.main import main
+from benchmarks import overhead
+from benchmarks.harness.tasks import TaskSpec
+from benchmarks.overload import bench as overload
+from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
+from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
+
+MS = 1_000_000
+
+
+def make_row(stamp, published, *, started=True, admitted=True):
+    start_ns = stamp * MS + 1 if started else None
+    published_ns = None if published is None else published * MS
+    outcome = "met" if published else "x"
+    return FrameRow("detector", stamp * MS, start_ns, published_ns, started and admitted, outcome)
+
+
+def judge(rows, stamps_ns, tasks, deadline, window):
+    tally = overload.Tally(tasks, deadline * MS)
+    tally.add(rows, stamps_ns, (window[0] * MS, window[1] * MS))
+    return tally.to_dict()
+
+
+def test_judged_by_hand():
+    rows = [
+        make_row(0, 5),  # before the window
+        make_row(100, 150),  # at the deadline: in time
+        make_row(110, 161, admitted=False),  # 1 ms late, on spare time
+        make_row(120, None),  # started, never published
+        make_row(130, None, started=False),  # skipped
+        make_row(200, 210),  # last stamp of the window
+        make_row(201, 211),  # after it
+    ]
+    stamps_ns = [stamp * MS for stamp in (0, 100, 110, 120, 130, 140, 200, 201)]
+    figures = judge(rows, stamps_ns, 2, 50, (100, 200))
+    assert figures == {
+        "seconds": 0.1,
+        "frames": 12,
+        "started": 4,
+        "admitted": 3,
+        "published": 3,
+        "in_time": 2,
+        "met_ratio": 2 / 12,
+        "met_ratio_started": 0.5,
+        "met_ratio_admitted": 2 / 3,
+        "in_time_per_s": 20.0,
+        "age_ms": {"p50": 50.0, "p99": 51.0},
+        "in_time_by_task": {"detector": 2},
+        "outcomes": {"met": 3, "x": 2},
+    }
+
+
+def test_nothing_seen_has_no_ratios():
+    figures = judge([], [], 2, 1, (0, 1000))
+    assert figures["met_ratio"] is None
+    assert figures["met_ratio_admitted"] is None
+    assert figures["in_time_per_s"] == 0.0
+    assert figures["age_ms"] == {"p50": None, "p99": None}
+
+
+def test_rounds_are_added():
+    tally = overload.Tally(1, 5 * MS)
+    for published in (1, 9):
+        tally.add([make_row(0, published)], [0], (0, 100 * MS))
+    both = tally.to_dict()
+    assert (both["seconds"], both["frames"], both["in_time"]) == (0.2, 2, 1)
+    assert both["age_ms"] == {"p50": 1.0, "p99": 9.0}
+    assert both["outcomes"] == {"met": 2}
+
+
+def test_specification_and_log_survive_their_texts(tmp_path):
+    tasks = (
+        TaskSpec("detector", "detection", "null:1"),
+        TaskSpec("segmenter", "segmentation", "onnx:x", "full@openvino-fp32", "none", (3, 4)),
+    )
+    spec = ConsumerSpec(tasks, "/image_raw", 640, 480, 2, 12.5, tmp_path / "log")
+    assert ConsumerSpec.from_json(spec.to_json()) == spec
+    rows = [make_row(1, 2), make_row(3, None, started=False)]
+    log = FrameLog()
+    for row in rows:
+        log.add(row)
+    log.write(tmp_path / "log")
+    assert FrameLog.read(tmp_path / "log") == rows
+
+
+def test_stamps_of_a_camera_that_was_ended_while_writing(tmp_path):
+    (tmp_path / "stamps").write_text("10\n20\n3")
+    assert read_stamps_ns(tmp_path / "stamps") == [10, 20]
+
+
+def test_stamp_is_read_from_a_serialized_message():
+    pytest.importorskip("rclpy")
+    from rclpy.serialization import serialize_message
+    from std_msgs.msg import Header
+
+    from benchmarks.overload.nodes import read_stamp_ns
+
+    for order, head in (("<", b"\0\1\0\0"), (">", b"\0\0\0\0")):
+        data = head + struct.pack(order + "iI", 1_700_000_000, 999_999_999) + b"rest"
+        assert read_stamp_ns(data) == 1_700_000_000_999_999_999
+    header = Header(frame_id="camera")
+    header.stamp.sec, header.stamp.nanosec = 12, 34
+    assert read_stamp_ns(serialize_message(header)) == 12_000_000_034
+
+
+def test_table_of_overload():
+    figures = judge([make_row(0, 1)], [0], 1, 5, (0, 100))
+    result = {
+        "models": {"detector": "null:1", "segmenter": "null:1"},
+        "execution_alone_ms": {"detector": 1.0, "segmenter": 2.0},
+        "deadline_ms": 5.0,
+        "loads": [{"load": 1.5, "ours": figures, "naive": figures, "passed": False}],
+    }
+    *_, ours, naive = benches.show("overload", result).splitlines()
+    expected = "1 100.0% 100.0% 100.0% 10.0 10.0 + 0.0 1.0"
+    assert ours.split() == ["1.5x", "ours", *expected.split(), "NO"]
+    assert naive.split() == ["1.5x", "naive", *expected.split()]
+
+
+def test_overhead_is_neither_execution_nor_waiting():
+    stages = (StageRecord("a", "v", 10, 30), StageRecord("b", "v", 35, 45))
+    record = JobRecord(
+        "detector", 0, "v", Outcome.MET, "", 2, 5, 10, 50, 100, 4, 0, Admission.BUDGET, stages
+    )
+    assert overhead.overhead_ns(record, 2, 60) == 60 - 2 - 30 - 4
+
+
+def test_frames_sent_before_and_after_do_not_count_as_lost():
+    assert overhead.count_sent([1, 2, 3, 4, 5, 6], {2, 5}) == 4
+    assert overhead.count_sent([1, 2], set()) == 2
 
 
 @pytest.mark.slow
-def test_both_sides_deliver(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_sides_deliver():
     pytest.importorskip("rclpy")
     pytest.importorskip("vision_msgs.msg")
-    models = ["--detector", "null:10", "--segmenter", "null:10,segmentation"]
-    length = ["--loads", "1.5", "--rounds", "1", "--seconds", "1", "--deadline-factor", "5"]
-    code = main(["bench", "overload", "--json", *models, *length])
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert code == (0 if result["passed"] else 1)
-    assert result["machine"]["cores"] >= 1
+    _, result = benches.run(
+        "overload",
+        "--detector null:10 --segmenter null:10,segmentation --loads 1.5 --rounds 1 --seconds 1 "
+        "--deadline-factor 5",
+    )
     (load,) = result["loads"]
     assert load["load"] == 1.5
     for side in ("ours", "naive"):
@@ -31,29 +155,5 @@ def test_both_sides_deliver(capsys: pytest.CaptureFixture[str]) -> None:
         assert figures["in_time"] <= figures["published"]
     assert load["listener"]["detections"] > 0
     assert load["listener"]["class_mask"] > 0
-
-
-def test_child_that_fails_is_an_error() -> None:
-    with (
-        pytest.raises(BenchmarkError, match="did not get ready"),
-        Child([sys.executable, "-c", "exit(3)"]),
-    ):
-        pass
-
-
-def test_child_that_ends_badly_is_an_error() -> None:
-    code = (
-        "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(5));"
-        "print('ready', flush=True); signal.pause()"
-    )
-    with pytest.raises(BenchmarkError, match="exit code 5"), Child([sys.executable, "-c", code]):
-        pass
-
-
-def test_child_is_ended_even_when_the_benchmark_fails() -> None:
-    child = Child(
-        [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
-    )
-    with pytest.raises(KeyError), child:
-        raise KeyError
-    assert child.ended
+    assert result["command"].startswith("python -m benchmarks overload")
+    assert result["machine"]["cores"] >= 1

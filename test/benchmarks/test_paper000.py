@@ -1,22 +1,16 @@
 """The benchmark on small networks: what it measures, says and draws."""
 
-from __future__ import annotations
-
-import argparse
-import json
-from pathlib import Path
-from typing import Any
-
+import benches
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
-from benchmarks import paper000
-from benchmarks.hub_checkout import export_yolov5
+from benchmarks.paper000 import bench as paper000
+from benchmarks.paper000.hub_checkout import export_yolov5
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart
+from jetson_dnn_rt.lab.profile.cold_start import ColdStart
 from jetson_dnn_rt.models.sources.registry import load_model
 
 HUB = """
@@ -47,29 +41,19 @@ def yolov5s(pretrained=True, autoshape=True, device=None):
 """
 
 
-def start_cold(spec: ColdSpec, frames: object) -> ColdStart:
+def start_cold(spec, frames):
     assert (spec.stages, spec.threads) == (1, 1)
     row = (40_000_000, 41_000_000, 70_000_000, 71_000_000)
     return ColdStart(0, 1, 2, 3, ("preprocess", "inference", "decode"), (row, row), (0, 1))
 
 
-def run(*arguments: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The result, and as JSON has it."""
-    parser = argparse.ArgumentParser()
-    paper000.add_arguments(parser)
-    result = paper000.run(parser.parse_args(["--threads", "1", *arguments]))
-    return result, json.loads(json.dumps(result))
-
-
-def test_two_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_networks(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(paper000, "start_cold", start_cold)
     monkeypatch.setattr(paper000, "CHUNK", 3)
-    result, written = run(
-        "--models", "segmenter", "detector", "--runs", "7", "--layer-runs", "4",
-        "--frames", "synthetic:3", "--figures", str(tmp_path),
-    )  # fmt: skip
+    options = (
+        "--models segmenter detector --runs 7 --layer-runs 4 --frames synthetic:3 --threads 1"
+    )
+    _, written = benches.run("paper000", options, "--figures", str(tmp_path))
     assert list(written["models"]) == ["segmenter", "detector"]
     assert written["passed"] is None
     for entry in written["models"].values():
@@ -85,43 +69,43 @@ def test_two_networks(
         assert "samples_ms" not in entry
     for name in ("layers.png", "distributions.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    table = paper000.format_table(result)
+    table = benches.show("paper000", written)
     assert "HWM/BCET" in table
     assert "unproven" in table
     assert table.endswith("7 runs of each: too few runs to tell")
     assert "paper000: detector: 3 of 7" in capsys.readouterr().err
 
 
-def test_a_bound_is_never_shown_without_its_verdict() -> None:
+def test_a_bound_is_never_shown_without_its_verdict():
     bound = {"exceedance": 1e-4, "upper_ms": 12.345, "support": "extrapolated"}
-    assert paper000._format_bound(bound) == "12.35 extrapolated"
-    assert paper000._format_bound({**bound, "upper_ms": None, "support": "unproven"}) == "unproven"
+    entry = {"pwcet": {"bounds": [bound, {**bound, "upper_ms": None, "support": "unproven"}]}}
+    assert paper000._show_bound(0, entry) == "12.35 extrapolated"
+    assert paper000._show_bound(1, entry) == "unproven"
 
 
 @pytest.mark.parametrize(
-    ("count", "off", "sound"),
-    [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)],
+    ("count", "off", "sound"), [(1000, 0.14, True), (1000, -0.16, False), (999, 0.0, False)]
 )
-def test_the_bars(count: int, off: float, sound: bool) -> None:
+def test_the_bars(count, off, sound):
     entry = {"time_ms": {"count": count}, "pwcet": {"statement": "s"}, "layers_off": off}
     assert paper000._is_sound(entry) is sound
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     folder = tmp_path / "yolov5"
     folder.mkdir()
     (folder / "hubconf.py").write_text(HUB)
     return folder
 
 
-def test_a_checkout_is_exported_and_recognised(checkout: Path, tmp_path: Path) -> None:
+def test_a_checkout_is_exported_and_recognised(checkout, tmp_path):
     path = export_yolov5(checkout, tmp_path, side=64)
     model = load_model(f"onnx:{path}")
     assert (model.head.name, model.head.classes, model.input_size) == ("yolov5", 80, (64, 64))
 
 
-def test_a_folder_that_is_no_checkout_is_refused(checkout: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkout_is_refused(checkout, tmp_path):
     with pytest.raises(ConfigurationError, match="has a file hubconf"):
         export_yolov5(tmp_path, tmp_path)
     (checkout / "hubconf.py").write_text("import no_such_package")
@@ -129,16 +113,13 @@ def test_a_folder_that_is_no_checkout_is_refused(checkout: Path, tmp_path: Path)
         export_yolov5(checkout, tmp_path)
 
 
-def test_what_stands_in_for_yolov5_is_said(checkout: Path, tmp_path: Path) -> None:
+def test_what_stands_in_for_yolov5_is_said(checkout, tmp_path):
     from contextlib import ExitStack
 
-    parser = argparse.ArgumentParser()
-    paper000.add_arguments(parser)
+    given_args = benches.parse("paper000", "--yolov5", str(tmp_path / "y.onnx"))
     with ExitStack() as stack:
-        instead = paper000._find_network("yolov5", parser.parse_args([]), stack)
-        given = paper000._find_network(
-            "yolov5", parser.parse_args(["--yolov5", str(tmp_path / "y.onnx")]), stack
-        )
+        instead = paper000._find_network("yolov5", benches.parse("paper000"), stack)
+        given = paper000._find_network("yolov5", given_args, stack)
     assert (instead.name, instead.note) == (
         "yolox_nano", "in place of YOLOv5, which --yolov5 names"
     )  # fmt: skip

@@ -1,12 +1,6 @@
 """The table of paper 003: the budget and the bars by hand, and one small run of the whole."""
 
-from __future__ import annotations
-
-import argparse
-import json
-from pathlib import Path
-from typing import Any
-
+import benches
 import numpy as np
 import pytest
 import torch
@@ -14,11 +8,12 @@ from networks import make_model
 
 pytest.importorskip("tvm")
 
-from benchmarks import paper003, paper003_accuracy, paper003_rows
-from benchmarks.chain import Shown
-from benchmarks.paper003_networks import NETWORKS, Network
-from benchmarks.paper003_report import BOTH, DEFAULT, OPENCV, TUNED, judge
-from benchmarks.paper003_tuning import (
+from benchmarks.harness.networks import Shown
+from benchmarks.paper003 import bench as paper003
+from benchmarks.paper003 import rows as paper003_rows
+from benchmarks.paper003.bench import NETWORKS, Entry
+from benchmarks.paper003.report import BOTH, DEFAULT, OPENCV, TUNED, judge
+from benchmarks.paper003.tuning import (
     SPENT,
     DatabaseFolder,
     Job,
@@ -27,8 +22,6 @@ from benchmarks.paper003_tuning import (
     tune_all,
 )
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
-from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.results import Classification
 from jetson_dnn_rt.tvm.database import DatabaseError
@@ -38,13 +31,7 @@ from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 MS = 1_000_000
 
 
-def parse(*options: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    paper003.add_arguments(parser)
-    return parser.parse_args(options)
-
-
-def load_tiny() -> tuple[Model, list[Frame]]:
+def load_tiny():
     """One convolution, each of whose outputs counts as a class: few kernels to be tuned."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -57,18 +44,18 @@ def load_tiny() -> tuple[Model, list[Frame]]:
 # ---- the budget
 
 
-def test_shares_are_those_of_all_networks_and_fp32_comes_first() -> None:
-    jobs = plan_jobs(NETWORKS)
+def test_shares_are_those_of_all_networks_and_fp32_comes_first():
+    jobs = plan_jobs({name: entry.shares for name, entry in NETWORKS.items()})
     assert sum(job.share for job in jobs) == pytest.approx(1.0)
     assert [job.name for job in jobs[:2]] == ["mobilenet_v2-fp32", "detector-fp32"]
     assert {job.precision for job in jobs[:5]} == {"fp32"}
     barred = sum(job.share for job in jobs[:5] if NETWORKS[job.network].barred)
     assert barred > sum(job.share for job in jobs[:5]) / 2
-    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"]})
+    (one, other) = plan_jobs({"resnet50": NETWORKS["resnet50"].shares})
     assert (one.share, other.share) == pytest.approx((0.13 / 0.17, 0.04 / 0.17))
 
 
-def test_what_is_left_over_goes_to_the_next() -> None:
+def test_what_is_left_over_goes_to_the_next():
     jobs = [Job("a", "fp32", 0.5), Job("b", "fp32", 0.3), Job("c", "fp32", 0.2)]
     usable_s = 99.0  # of 100: the last batch ends late
     assert find_allowance_s(jobs, 0, {}, 100.0) == pytest.approx(0.5 * usable_s)
@@ -87,27 +74,13 @@ def test_what_is_left_over_goes_to_the_next() -> None:
     assert find_allowance_s(jobs, 0, {"c-fp32": 90.0}, 100.0) == pytest.approx(usable_s - 90.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--minutes", "-1"], "--minutes"),
-        (["--minutes", "nan"], "--minutes"),
-        (["--tune-only"], "need --databases"),
-        (["--no-tuning"], "need --databases"),
-    ],
-)
-def test_options_are_checked(options: list[str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        paper003.run(parse(*options))
-
-
-def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+def test_one_that_fails_leaves_the_others(tmp_path):
     target = find_local_target(1)
     folder = DatabaseFolder(tmp_path, target)
     jobs = [Job("lost", "fp32", 0.5), Job("tiny", "fp32", 0.5)]
     model, _ = load_tiny()
 
-    def find_part(name: str) -> Any:
+    def find_part(name):
         if name == "lost":
             raise ModelError("lost.onnx is not there")
         return model.part
@@ -118,7 +91,7 @@ def test_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
     assert found["tiny-fp32"]["kernels"] > 0
 
 
-def test_databases_of_another_target_are_refused(tmp_path: Path) -> None:
+def test_databases_of_another_target_are_refused(tmp_path):
     target = find_local_target(1)
     job = Job("tiny", "fp32", 1.0)
     mine = DatabaseFolder(tmp_path, target)
@@ -132,7 +105,7 @@ def test_databases_of_another_target_are_refused(tmp_path: Path) -> None:
         mine.find_spent_s(job)
 
 
-def test_two_runs_do_not_tune_into_one_folder(tmp_path: Path) -> None:
+def test_two_runs_do_not_tune_into_one_folder(tmp_path):
     target = find_local_target(1)
     one, other = DatabaseFolder(tmp_path, target), DatabaseFolder(tmp_path, target)
     with one.lock(), pytest.raises(ConfigurationError, match="another run tunes into"):
@@ -143,12 +116,12 @@ def test_two_runs_do_not_tune_into_one_folder(tmp_path: Path) -> None:
 # ---- the report
 
 
-def make_shown(*values: float) -> Shown:
+def make_shown(*values):
     result = Classification(np.array([0]), np.array([0.5], np.float32))
     return Shown("classification", False, [(np.array(values, np.float32),)], [result])
 
 
-def test_rows_by_hand() -> None:
+def test_rows_by_hand():
     times = {
         "torch-eager": np.array([10, 20, 12]) * MS,
         DEFAULT: np.array([60, 50, 70]) * MS,
@@ -161,7 +134,7 @@ def test_rows_by_hand() -> None:
     shown[BOTH] = make_shown(1.0, 2.01)
     rows = {
         row["row"]: row
-        for row in paper003_rows.report_rows(times, shown, {"openvino-bf16": "no bf16 here"})
+        for row in paper003_rows.describe_rows(times, shown, {"openvino-bf16": "no bf16 here"})
     }
     assert list(rows) == list(paper003_rows.ROWS)
     assert (rows[TUNED]["mean_ms"], rows[TUNED]["p50_ms"], rows[TUNED]["p99_ms"]) == (5, 5, 6)
@@ -172,7 +145,7 @@ def test_rows_by_hand() -> None:
     assert rows["openvino-bf16"] == {"row": "openvino-bf16", "note": "no bf16 here", "fault": ""}
 
 
-def make_result(**changes: Any) -> dict[str, Any]:
+def make_result(**changes):
     tuned = {"row": TUNED, "p50_ms": 5.0, "fault": "", "note": ""}
     tuned |= {"times_faster_than_default": 5.0, "times_faster_than_opencv": 1.1}
     opencv = {"row": OPENCV, "p50_ms": 5.5}
@@ -183,7 +156,7 @@ def make_result(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_bars_by_hand() -> None:
+def test_bars_by_hand():
     result = make_result()
     aims = judge(result, {"a": True})
     assert len(aims) == 5
@@ -209,16 +182,16 @@ def test_bars_by_hand() -> None:
 # ---- runs
 
 
-def test_amp_is_compared_with_ground_truth() -> None:
+def test_amp_is_compared_with_ground_truth():
     """Nothing is tuned: ONNX Runtime computes the coloured graph, and it is said."""
     target = find_local_target(1)
     model = load_model("builtin:segmenter")
 
     class Untuned(paper003_rows.Compiler):
-        def compile_tuned(self, part: Any, precision: str) -> Any:
+        def compile_tuned(self, part, precision):
             raise ModelError("none of its 9 kernels is tuned")
 
-    found = paper003_accuracy.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
+    found = paper003_rows.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
     assert found["computed_by"].startswith("onnxruntime on the graph of AMP (none of its 9")
     assert found["metric"] == "mIoU"
     assert 0.5 < found["amp"] < 1.0
@@ -226,27 +199,21 @@ def test_amp_is_compared_with_ground_truth() -> None:
     assert found["points_lost"] == pytest.approx(100 * (found["fp32"] - found["amp"]), abs=2e-3)
 
 
-def test_a_small_run_that_is_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    networks = {"resnet50": Network(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
+def test_a_small_run_that_is_continued(tmp_path, capsys):
+    networks = {"resnet50": Entry(load_tiny, {"fp32": 0.5, "fp16": 0.5}, barred=True)}
     options = ("--models", "resnet50", "--quick", "--trials", "4", "--databases", str(tmp_path))
-    tuned = paper003.run(parse(*options, "--tune-only"), networks)
+    tuned = paper003.run(benches.parse("paper003", *options, "--tune-only"), networks)
     assert (tuned["models"], tuned["passed"]) == ({}, None)
     for found in tuned["tuning"].values():
         assert found["tuned"] == found["kernels"] > 0
         assert found["trials"] >= found["kernels"]
         assert found["seconds"] > 0.0
-    assert "not judged" in paper003.format_table(tuned)
+    assert "not judged" in benches.show("paper003", tuned)
 
-    result = paper003.run(parse(*options, "--no-tuning"), networks)
-    assert json.loads(json.dumps(result)) == result
-    assert {name: found["trials"] for name, found in result["tuning"].items()} == {
-        name: found["trials"] for name, found in tuned["tuning"].items()
-    }
-    assert {name: found["seconds"] for name, found in result["tuning"].items()} == {
-        name: found["seconds"] for name, found in tuned["tuning"].items()
-    }
+    result = paper003.run(benches.parse("paper003", *options, "--no-tuning"), networks)
+    for name, again in result["tuning"].items():
+        before = tuned["tuning"][name]
+        assert (again["trials"], again["seconds"]) == (before["trials"], before["seconds"])
     found = result["models"]["resnet50"]
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == list(paper003_rows.ROWS)
@@ -258,7 +225,7 @@ def test_a_small_run_that_is_gone_on_with(
         assert 1e-6 < rows[name]["relative_error"] < 5e-2  # sums in FP16
     assert rows["tensorrt-fp16"]["note"] or rows["tensorrt-fp16"]["p50_ms"] > 0.0
     assert "resnet50: tuned computes what torch does" in result["reached"]
-    table = paper003.format_table(result)
+    table = benches.show("paper003", result)
     assert "resnet50 (16x16)" in table
     assert "5.57" in table  # the paper's
     assert "paper003: resnet50-fp32 (1 of 2)" in capsys.readouterr().err

@@ -1,18 +1,14 @@
 """The benchmark of policies: its bars and relations on known figures, and one small run."""
 
-from __future__ import annotations
-
-import argparse
-from typing import Any
-
+import benches
 import pytest
 
-from benchmarks import policies, relations
-from jetson_dnn_rt.errors import ConfigurationError
+from benchmarks.policies import bench as policies
+from benchmarks.policies import relations
 
 
-def figures(**changes: Any) -> relations.Figures:
-    base: dict[str, Any] = {
+def figures(**changes):
+    base = {
         "miss_ratio": 0.0,
         "miss_ratio_ci95": (0.0, 0.01),
         "max_burst": 0,
@@ -23,11 +19,11 @@ def figures(**changes: Any) -> relations.Figures:
         "p99_ms": 2.0,
     }
     base.update(changes)
-    return base  # type: ignore[return-value]
+    return base
 
 
-def judge(ours: relations.Figures, **others: relations.Figures) -> dict[str, bool]:
-    cell: policies.Cell = {
+def judge(ours, **others):
+    cell = {
         "board": "tx2",
         "cohort": 4,
         "policies": {"oracle": figures(), **others, "horizon": ours},
@@ -35,12 +31,7 @@ def judge(ours: relations.Figures, **others: relations.Figures) -> dict[str, boo
     return {str(bar["bar"]): bool(bar["met"]) for bar in policies._judge([cell])}
 
 
-ALL_MET = {
-    "misses": True,
-    "not beaten": True,
-    "energy_per_met_frame_j": True,
-    "accuracy": True,
-}
+ALL_MET = {"misses": True, "not beaten": True, "energy_per_met_frame_j": True, "accuracy": True}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +45,11 @@ ALL_MET = {
         ({"accuracy": None}, "accuracy"),
     ],
 )
-def test_bars(changes: dict[str, Any], missed: str | None) -> None:
+def test_bars(changes, missed):
     assert judge(figures(**changes)) == ALL_MET | ({missed: False} if missed else {})
 
 
-def test_beaten_only_by_who_is_better_in_everything() -> None:
+def test_beaten_only_by_who_is_better_in_everything():
     better = figures(energy_per_met_frame_j=0.09, accuracy=0.96)
     assert not judge(figures(), other=better)["not beaten"]
     assert judge(figures(), other=figures(energy_per_met_frame_j=0.09))["not beaten"]
@@ -67,16 +58,14 @@ def test_beaten_only_by_who_is_better_in_everything() -> None:
     assert judge(figures(), **{"other@once": better})["not beaten"]
 
 
-def all_figures() -> dict[str, relations.Figures]:
+def all_figures():
     names = {claim.policy for claim in relations.CLAIMS}
     names |= {claim.other for claim in relations.CLAIMS}
     names |= {f"{name}@once" for name in names if name.startswith("neuos")}
     return {name: figures() for name in names}
 
 
-def find(
-    cell: dict[str, relations.Figures], text: str, board: str = "tx2", cohort: int = 4
-) -> relations.Relation:
+def find(cell, text, board="tx2", cohort=4):
     judged = relations.judge_relations({(board, cohort): cell}, "@once")
     (relation,) = [relation for relation in judged if relation["claim"] == text]
     return relation
@@ -85,7 +74,7 @@ def find(
 LESS = "balanced takes less energy than PredJoule"
 
 
-def test_a_relation_that_holds_needs_no_reason() -> None:
+def test_a_relation_that_holds_needs_no_reason():
     relation = find(all_figures(), LESS)
     assert relation["reproduced"]
     assert relation["why"] == ""
@@ -104,7 +93,7 @@ def test_a_relation_that_holds_needs_no_reason() -> None:
         ({}, "tx2", "not in this model"),
     ],
 )
-def test_reasons(changes: dict[str, relations.Figures], board: str, why: str) -> None:
+def test_reasons(changes, board, why):
     cell = all_figures()
     dear = figures(energy_per_met_frame_j=0.2, energy_j=20.0)
     cell["neuos_balanced"] = cell["neuos_balanced@once"] = dear
@@ -113,7 +102,7 @@ def test_reasons(changes: dict[str, relations.Figures], board: str, why: str) ->
     assert relation["why"].startswith(why)
 
 
-def test_misses_that_are_saved_energy() -> None:
+def test_misses_that_are_saved_energy():
     cell = all_figures()
     missing = figures(miss_ratio=0.1, energy_j=5.0)
     cell["neuos_balanced"] = cell["neuos_balanced@once"] = missing
@@ -121,25 +110,14 @@ def test_misses_that_are_saved_energy() -> None:
     assert "5 J against 10 J" in why
 
 
-def arguments(**changes: Any) -> argparse.Namespace:
-    values = {"seeds": 1, "frames": 40, "policies": "", "processes": 1, "quick": False}
-    return argparse.Namespace(**{**values, **changes})
-
-
-@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"processes": 3}, {"policies": "nobody"}])
-def test_wrong_arguments(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        policies.run(arguments(**wrong))
-
-
 @pytest.mark.slow
-def test_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_run(monkeypatch):
     monkeypatch.setattr(policies, "BOARDS", ("tx2",))
     monkeypatch.setattr(policies, "COHORTS", {1: ("alexnet", "vgg16")})
-    result = policies.run(arguments(policies="max_n"))
-    (cell,) = result["cells"]  # type: ignore[misc]
+    _, result = benches.run("policies", "--seeds 1 --frames 40 --processes 1 --policies max_n")
+    (cell,) = result["cells"]
     assert set(cell["policies"]) == {"max_n", "horizon", "oracle"}
     assert cell["policies"]["max_n"]["accuracy"] == 1.0
-    text = policies.format_table(result)
+    text = benches.show("policies", result)
     assert "tx2, cohort of 1" in text
     assert "bars of horizon" in text

@@ -1,18 +1,12 @@
 """How the figures of the recovery benchmark are judged, kept and printed."""
 
-from __future__ import annotations
-
-import argparse
-import json
-from pathlib import Path
-from typing import Any
-
+import benches
 import pytest
 
 from benchmarks import recovery
 
 
-def make_figures(**changes: float) -> dict[str, Any]:
+def make_figures(**changes):
     lost = {"full": 0.0, "plain": 20.0, "data-aware": 2.5, "recovered": 0.9}
     variants = {
         name: {
@@ -34,7 +28,7 @@ def make_figures(**changes: float) -> dict[str, Any]:
     return variants
 
 
-def test_all_aims_reached() -> None:
+def test_all_aims_reached():
     assert all(recovery.judge(make_figures()).values())
 
 
@@ -47,20 +41,17 @@ def test_all_aims_reached() -> None:
         ({"recovered__p50": 5.0}, "faster on every back end"),
     ],
 )
-def test_each_aim_can_be_missed(change: dict[str, float], aim: str) -> None:
+def test_each_aim_can_be_missed(change, aim):
     reached = recovery.judge(make_figures(**change))
     assert [name for name, done in reached.items() if not done] == [aim]
 
 
 @pytest.mark.slow
-def test_a_short_run_measures_and_keeps_the_network(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    recovery.add_arguments(parser)
-    options = ["--models", "segmenter", "--engine-cache", str(tmp_path)]
-    options += ["--scenes", "6", "--fit-frames", "8", "--steps", "2", "--seconds", "0.1"]
-    first = recovery.run(parser.parse_args(options))
-    second = recovery.run(parser.parse_args(options))
-    (model,) = json.loads(json.dumps(first))["models"].values()
+def test_a_short_run_measures_and_keeps_the_network(tmp_path):
+    options = "--models segmenter --scenes 6 --fit-frames 8 --steps 2 --seconds 0.1"
+    _, first = benches.run("recovery", options, "--engine-cache", str(tmp_path))
+    _, second = benches.run("recovery", options, "--engine-cache", str(tmp_path))
+    (model,) = first["models"].values()
     (again,) = second["models"].values()
     assert model["recovery"]["made"] == "in this run"
     assert again["recovery"]["made"] == "before"
@@ -71,7 +62,4 @@ def test_a_short_run_measures_and_keeps_the_network(tmp_path: Path) -> None:
         assert again["variants"][name]["accuracy"] == variants[name]["accuracy"]
     assert variants["full"]["accuracy"] > variants["data-aware"]["accuracy"] > 0.8
     assert variants["data-aware"]["accuracy"] > variants["plain"]["accuracy"]
-    table = recovery.format_table(first)
-    for text in ("builtin:segmenter", "mIoU", "data-aware", "points lost"):
-        assert text in table
     assert first["passed"] is False or model["passed"]

@@ -1,32 +1,25 @@
-"""`bench scale`: what lies between stages is sorted out, and the verdicts are those of figures."""
+"""`scale`: what lies between stages is sorted out, and the verdicts are those of figures."""
 
-from __future__ import annotations
-
-import argparse
-import json
 import math
 import threading
 
+import benches
 import numpy as np
 import pytest
 
-from benchmarks import scale
-from benchmarks.harness import BENCHMARKS
-from benchmarks.plain_queue import PlainQueue
-from benchmarks.scale_cost import Run, find_costs
-from benchmarks.scale_nets import SIDES, judge
-from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, main
-from jetson_dnn_rt.errors import ConfigurationError
+from benchmarks.scale import bench as scale
+from benchmarks.scale.cost import Run, find_costs
+from benchmarks.scale.nets import SIDES, PlainQueue, judge
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.tasks import Stage, Work
+from jetson_dnn_rt.tasks import Stage
 
 
-def make_run(thread: int, task: str, sequence: int, begin_ns: int, end_ns: int) -> Run:
+def make_run(thread, task, sequence, begin_ns, end_ns):
     # Of what lies between two runs a tenth is processor time.
     return Run(thread, task, sequence, begin_ns, begin_ns // 10, end_ns, end_ns // 10)
 
 
-def test_gap_counts_where_the_next_stage_was_ready() -> None:
+def test_gap_counts_where_the_next_stage_was_ready():
     runs = [
         make_run(1, "a", 0, 1_000, 2_000),
         make_run(1, "a", 0, 2_020, 3_000),  # its own next stage
@@ -38,7 +31,7 @@ def test_gap_counts_where_the_next_stage_was_ready() -> None:
     assert costs.wake_ns == [100, 70]
 
 
-def test_stage_is_not_ready_before_the_other_worker_ends_its_task() -> None:
+def test_stage_is_not_ready_before_the_other_worker_ends_its_task():
     runs = [
         make_run(1, "a", 0, 0, 100),
         make_run(2, "b", 0, 0, 500),
@@ -63,18 +56,18 @@ COUNTS = (1, 2, 4, 8, 16)
         ("square", lambda n: 10.0 + 0.1 * n * n, False),
     ],
 )
-def test_growth_is_told(name: str, cost_us: object, expected: bool) -> None:
-    growth = scale.find_growth({n: cost_us(n) for n in COUNTS})  # type: ignore[operator]
+def test_growth_is_classified(name, cost_us, expected):
+    growth = scale.find_growth({n: cost_us(n) for n in COUNTS})
     assert growth["at_most_logarithmic"] is expected, name
     if name == "logarithm":
         assert growth["per_doubling_us"] == pytest.approx(3.0)
 
 
-def test_growth_of_two_points_is_not_judged() -> None:
+def test_growth_of_two_points_is_not_judged():
     assert scale.find_growth({1: 10.0, 2: 99.0, 4: None})["per_doubling_us"] is None
 
 
-def test_steps_begin_beyond_saturation() -> None:
+def test_steps_begin_beyond_saturation():
     met = {1: 10.0, 2: 20.0, 4: 25.0, 8: 24.0, 16: 10.0}
     steps = judge(met, {n: 0.4 * n for n in met})
     assert [step["tasks"] for step in steps] == [4, 8, 16]
@@ -82,12 +75,12 @@ def test_steps_begin_beyond_saturation() -> None:
     assert [step["change"] for step in steps] == pytest.approx([0.25, -0.04, -14 / 24])
 
 
-def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready() -> None:
-    order: list[tuple[str, int]] = []
+def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready():
+    order = []
     gate, finished = threading.Event(), threading.Event()
 
-    def make_stage(task: str, index: int) -> Stage:
-        def run(work: Work) -> None:
+    def make_stage(task, index):
+        def run(work):
             gate.wait()
             order.append((f"{task}{index}", work.frame.sequence))
             if len(order) == 8:
@@ -112,8 +105,8 @@ def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready() -> None
     assert all(done.completed_ns >= done.released_ns for done in queue.done)
 
 
-def test_plain_queue_keeps_an_error() -> None:
-    def fail(work: Work) -> None:
+def test_plain_queue_keeps_an_error():
+    def fail(work):
         failed.set()
         raise ValueError("no frame of mine")
 
@@ -127,60 +120,45 @@ def test_plain_queue_keeps_an_error() -> None:
     assert queue.done == []
 
 
-def measure(*options: str) -> dict[str, object]:
-    parser = argparse.ArgumentParser()
-    scale.add_arguments(parser)
-    args = parser.parse_args(["--tasks", "1", "3", *options])
-    args.rounds, args.seconds, args.net_seconds = 1, 0.2, 0.4
-    return scale.run(args)
+def measure(options):
+    _, result = benches.run(
+        "scale", f"--tasks 1 3 --rounds 1 --seconds 0.2 --net-seconds 0.4 {options}"
+    )
+    return result
 
 
-def test_rules_are_measured_in_turn() -> None:
-    result = measure("--parts", "rules", "--loads", "3")
+def test_rules_are_measured_in_turn():
+    result = measure("--parts rules --loads 3")
     rules = result["rules"]
-    assert (rules["tasks"], rules["load"], result["passed"]) == (3, 3.0, None)  # type: ignore[index]
-    rows = rules["rows"]  # type: ignore[index]
-    assert [row["rule"] for row in rows] == list(scale.RULES)
-    assert min(row["stages"] for row in rows) > 0
-    assert "max_inflight 1" in scale.format_table(result)
+    assert (rules["tasks"], rules["load"], result["passed"]) == (3, 3.0, None)
+    assert [row["rule"] for row in rules["rows"]] == list(scale.RULES)
+    assert min(row["stages"] for row in rules["rows"]) > 0
+    assert "max_inflight 1" in benches.show("scale", result)
 
 
-def test_cost_has_a_row_for_each_number_of_tasks() -> None:
-    result = measure("--parts", "cost", "--loads", "2")
-    parts = result["cost"]["parts"]  # type: ignore[index]
+def test_cost_has_a_row_for_each_number_of_tasks():
+    parts = measure("--parts cost --loads 2")["cost"]["parts"]
     assert [part["script"] for part in parts] == ["sleep", "spin"]
     assert [[row["tasks"] for row in part["rows"]] for part in parts] == [[1, 3], [1, 3]]
     for row in (row for part in parts for row in part["rows"]):
         assert row["stages"] > 0
         assert 0.0 < row["cpu_us"]["p50"] <= row["cpu_us"]["p99"]
         assert row["wall_us"]["p50"] <= row["wall_us"]["p99"]
-    assert json.loads(json.dumps(result)) == result
-    assert "scheduling cost of a stage" in scale.format_table({**result, "passed": None})
 
 
-def test_both_sides_get_the_same_frames() -> None:
-    result = measure("--parts", "nets", "--models", "null:2", "--variant", "full@null")
-    nets = result["nets"]
-    for row in nets["rows"]:  # type: ignore[index]
+def test_both_sides_get_the_same_frames():
+    nets = measure("--parts nets --models null:2 --variant full@null")["nets"]
+    for row in nets["rows"]:
         ours, plain = (row[side] for side in SIDES)
         assert ours["frames"] == plain["frames"] == sum(ours["outcomes"].values())
         assert sum(plain["outcomes"].values()) == plain["frames"]
         assert 0.0 < row["gap_us"]["p50"] <= row["gap_us"]["p99"]
-    assert "collapsed" in scale.format_table(result)
 
 
-def test_bars_hold_for_every_figure() -> None:
+def test_bars_apply_to_every_figure():
     good, late = {"p50": 30.0, "p99": 99.0}, {"p50": 10.0, "p99": 101.0}
     assert scale.are_within([good, {"p50": None, "p99": None}])
     assert not scale.are_within([good, late])
     assert scale.quantiles_us([[], [10_000] * 99 + [90_000], [20_000]]) == pytest.approx(
         {"p50": 15.0, "p99": (10.0 + 0.01 * 80.0 + 20.0) / 2}, abs=0.5
     )
-
-
-def test_command_is_there_and_checks_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "scale" in BENCHMARKS
-    assert main(["bench", "scale", "--tasks", "4", "2"]) == BAD_ARGUMENTS
-    assert "--tasks must rise" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match="--workers"):
-        measure("--workers", "0")

@@ -1,23 +1,20 @@
-"""`bench trace`: every job is measured both ways, and the differences are those of the rounds."""
+"""`trace`: every job is measured both ways, and the differences are those of the rounds."""
 
-from __future__ import annotations
-
-import json
 from array import array
 
+import benches
 import pytest
 
-from benchmarks.trace import P99_BAR_US, _compare, _doubt, _Round, format_table
-from jetson_dnn_rt.cli.main import BAD_ARGUMENTS, main
+from benchmarks.trace import P99_BAR_US, _compare, _doubt, _Round
 
 pytest.importorskip("pyarrow")
 
 
-def make_round(first_ns: int) -> _Round:
+def make_round(first_ns):
     return _Round(array("q", range(first_ns, first_ns + 100_000, 1000)))
 
 
-def test_difference_is_that_of_the_usual_pair() -> None:
+def test_difference_is_that_of_the_usual_pair():
     plain = [make_round(0) for _ in range(9)]
     # One burst of something else does not count.
     traced = [make_round(7_000) for _ in range(8)] + [make_round(900_000)]
@@ -30,30 +27,19 @@ def test_difference_is_that_of_the_usual_pair() -> None:
     ("low_us", "high_us", "doubtful"),
     [(-5.0, 19.0, False), (15.0, 25.0, True), (21.0, 30.0, False)],
 )
-def test_a_difference_that_says_nothing_is_said_to(
-    low_us: float, high_us: float, doubtful: bool
-) -> None:
+def test_a_difference_that_says_nothing_is_marked(low_us, high_us, doubtful):
     added = {"us": 20.0, "low_us": low_us, "high_us": high_us}
     assert bool(_doubt(added)) is doubtful
 
 
 @pytest.mark.slow
-def test_jobs_with_and_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["bench", "trace", "--rounds", "2", "--frames", "20", "--json"])
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_jobs_with_and_without_a_trace():
+    _, result = benches.run("trace", "--rounds 2 --frames 20")
     bar = result["added_us"]["p99"]["us"] <= P99_BAR_US and result["call_us"]["p99"] <= P99_BAR_US
     assert result["passed"] is bar
-    assert code == (0 if bar else 1)
     assert result["jobs"] > 0
     assert result["writer_cpu_us"] > 0.0
     assert result["bytes_per_job"] > 0.0
     for way in ("plain", "traced"):
         times = result["overhead_us"][way]
         assert 0.0 < times["p50"] <= times["p99"] <= times["p999"] <= times["max"]
-    assert "writer's thread" in format_table(result)
-
-
-@pytest.mark.parametrize("option", ["--rounds", "--frames", "--rate"])
-def test_options_out_of_range(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "trace", option, "0"]) == BAD_ARGUMENTS
-    assert option in capsys.readouterr().err

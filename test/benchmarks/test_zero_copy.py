@@ -1,18 +1,14 @@
-"""`bench zero-copy` on few frames: what it measures, not how fast this machine is."""
+"""`zero-copy` on few frames: what it measures, not how fast this machine is."""
 
-from __future__ import annotations
-
-import argparse
-from typing import Any
-
+import benches
 import cv2
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import zero_copy
-from benchmarks.protocol import BenchmarkError
-from benchmarks.zero_copy_ways import (
+from benchmarks.harness.processes import BenchmarkError
+from benchmarks.zero_copy import bench as zero_copy
+from benchmarks.zero_copy.ways import (
     AS_WRITTEN,
     FUSED,
     RESIZED_FIRST,
@@ -20,25 +16,15 @@ from benchmarks.zero_copy_ways import (
     make_message,
     make_ways,
 )
-from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.input.encodings import ENCODINGS
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 
 
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    zero_copy.add_arguments(parser)
-    return parser.parse_args(arguments)
-
-
-def test_the_ways_at_the_bars_size() -> None:
+def test_the_ways_at_the_bars_size():
     threads = cv2.getNumThreads(), torch.get_num_threads()
-    result = zero_copy.run(
-        parse("--seconds", "0.01", "--sizes", "1280x720", "--encodings", "bgr8")
-    )
+    _, result = benches.run("zero_copy", "--seconds 0.01 --sizes 1280x720 --encodings bgr8")
     assert (cv2.getNumThreads(), torch.get_num_threads()) == threads
     rows = result["rows"]
-    assert isinstance(rows, list)
     on_host = [row for row in rows if not row["way"].startswith("cuda")]
     assert len(on_host) == 3
     for row in on_host:
@@ -57,13 +43,13 @@ def test_the_ways_at_the_bars_size() -> None:
         way: large[way]["ratio"] for way in (RESIZED_FIRST, AS_WRITTEN)
     }
     assert result["passed"] == (large[AS_WRITTEN]["ratio"] >= 2.0)
-    table = zero_copy.format_table(result)
+    table = benches.show("zero_copy", result)
     assert "1280x720  bgr8" in table
     assert "input 320x240" in table
 
 
-def test_without_the_bars_size_nothing_is_passed() -> None:
-    result = zero_copy.run(parse("--seconds", "0.01", "--sizes", "64x48", "--encodings", "mono8"))
+def test_without_the_bars_size_nothing_is_passed():
+    _, result = benches.run("zero_copy", "--seconds 0.01 --sizes 64x48 --encodings mono8")
     assert result["passed"] is None
     assert result["bar_ratios"] == {}
 
@@ -77,7 +63,7 @@ def test_without_the_bars_size_nothing_is_passed() -> None:
         Preprocessing(60, 80, "stretch", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)),
     ],
 )
-def test_all_ways_write_the_same_input(encoding: str, preprocessing: Preprocessing) -> None:
+def test_all_ways_write_the_same_input(encoding, preprocessing):
     message = make_message(encoding, 240, 320)
     fused, *others = make_ways(preprocessing, 240, 320, encoding).values()
     expected = np.array(fused.run(message))
@@ -88,25 +74,11 @@ def test_all_ways_write_the_same_input(encoding: str, preprocessing: Preprocessi
         assert difference.mean() <= 1.5 * step
 
 
-def test_ways_that_make_another_input_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_other_ways(*picture: Any) -> dict[str, Way]:
+def test_ways_that_make_another_input_are_no_comparison(monkeypatch):
+    def make_other_ways(*picture):
         ways = make_ways(*picture)
         return ways | {AS_WRITTEN: Way(lambda message: ways[FUSED].run(message) * 0.5, 0)}
 
     monkeypatch.setattr(zero_copy, "make_ways", make_other_ways)
     with pytest.raises(BenchmarkError, match="do not make the same input"):
-        zero_copy.run(parse("--seconds", "0.01", "--sizes", "64x48", "--encodings", "bgr8"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--sizes", "640"), "--sizes must be WIDTHxHEIGHT"),
-        (("--sizes", "0x480"), "--sizes must be WIDTHxHEIGHT"),
-        (("--threads", "0"), "--threads must be >= 1"),
-        (("--seconds", "0"), "--seconds > 0"),
-    ],
-)
-def test_bad_arguments_are_named(arguments: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        zero_copy.run(parse(*arguments))
+        zero_copy.run(benches.parse("zero_copy", "--seconds 0.01 --sizes 64x48 --encodings bgr8"))

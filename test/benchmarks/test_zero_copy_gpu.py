@@ -1,16 +1,12 @@
 """The rows of `bench zero-copy` on a made-up CUDA device: every way ends in the same input."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, IntegratedCuda
 from host_kernel import HostKernel, compile_for_host
 
-from benchmarks import zero_copy_gpu
-from benchmarks.zero_copy_gpu import (
+from benchmarks.zero_copy import gpu as zero_copy_gpu
+from benchmarks.zero_copy.gpu import (
     MAPPED,
     MAPPED_FRAME,
     PAGEABLE,
@@ -18,8 +14,8 @@ from benchmarks.zero_copy_gpu import (
     PINNED_FRAME,
     make_ways,
 )
-from benchmarks.zero_copy_ways import FUSED, make_message
-from benchmarks.zero_copy_ways import make_ways as make_ways_on_host
+from benchmarks.zero_copy.ways import FUSED, make_message
+from benchmarks.zero_copy.ways import make_ways as make_ways_on_host
 from jetson_dnn_rt.backends.cuda.device import DeviceProperties
 from jetson_dnn_rt.errors import BackendUnavailableError
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
@@ -30,18 +26,18 @@ INPUT_BYTES, SMALL_BYTES = 96 * 128 * 3 * 4, 96 * 128 * 3
 
 
 @pytest.fixture(scope="module")
-def function(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def function(tmp_path_factory):
     return compile_for_host(tmp_path_factory.mktemp("kernel"))
 
 
-def test_every_way_ends_in_the_same_input(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_way_ends_in_the_same_input(function, monkeypatch):
     monkeypatch.setattr(zero_copy_gpu, "load_kernel", lambda: HostKernel(function))
     monkeypatch.setattr(zero_copy_gpu, "open_cuda", IntegratedCuda)
     message = make_message("bgr8", *SIZE)
     reference = np.array(make_ways_on_host(EXPECTED, *SIZE, "bgr8")[FUSED].run(message))
     ways = make_ways(EXPECTED, *SIZE, "bgr8")
     for way in ways.values():
-        there: Any = way.run(message)
+        there = way.run(message)
         np.testing.assert_array_equal(there.memory, reference)
         assert way.passes == 1
     # Resized and parted bytes, floats, and their copy; or the frame, fetched, and floats.
@@ -55,13 +51,11 @@ def test_every_way_ends_in_the_same_input(function: Any, monkeypatch: pytest.Mon
     }
 
 
-def test_what_the_device_cannot_do_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_device_cannot_do_is_left_out(monkeypatch, capsys):
     class Unmapped(FakeCuda):
         device = DeviceProperties(integrated=False, maps_host_memory=False, capability=(5, 0))
 
-    def fail() -> Any:
+    def fail():
         raise BackendUnavailableError("NVRTC cannot be used")
 
     monkeypatch.setattr(zero_copy_gpu, "load_kernel", fail)

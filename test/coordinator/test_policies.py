@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 import pytest
 from cohorts import (
@@ -21,7 +23,7 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policies.static import MaxN, MaxQ, RaceToIdle, Static
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, configured
 from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -77,6 +79,26 @@ def test_every_policy_by_its_name_is_pure(name: str, cohort: Cohort) -> None:
         interference=cohort.interference,
     )
     check_pure(made, cohort)
+
+
+def test_a_new_policy_is_a_class_with_decide_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slowest(Policy):
+        adjusts_clocks = True
+
+        def decide(self, cohort: Cohort, now_ns: int) -> Decision:
+            return Decision(configured(cohort), self.clock_table.slowest)
+
+    module = ModuleType("jetson_dnn_rt.coordinator.policies.slowest")
+    module.Slowest = Slowest  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(POLICIES, "slowest", "slowest:Slowest")
+    cohort = make_cohort(make_clock_table(), [make_member(make_table())])
+    made = create_policy(
+        "slowest", cohort.clock_table, [], PolicySettings(), workers=1, interference=(1.0,)
+    )
+    assert check_pure(made, cohort).clocks == 0
+    assert made.candidates(cohort, 0) == (0,)
+    assert made.fastest_clocks == cohort.clock_table.fastest
 
 
 def test_unknown_policies_are_refused_with_those_there_are() -> None:

@@ -163,12 +163,12 @@ def test_the_limit_outlives_a_configuration(ros: Ros, tmp_path: Path) -> None:
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
-    room = bench.node.host._trace._room
+    room = bench.node.host.session.trace._room
     ros.call(bench.node.trigger_deactivate)
     ros.call(bench.node.trigger_cleanup)
     assert [part.path.name for part in room._parts] == ["jobs-0000.parquet"]
     assert ros.call(bench.node.autostart)
-    assert bench.node.host._trace._room is room
+    assert bench.node.host.session.trace._room is room
     result = ros.set(bench.node, trace_limit_mb=-1)
     assert not result.successful
 

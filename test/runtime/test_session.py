@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from executor_bench import MS, frame
@@ -166,3 +167,18 @@ def test_a_session_may_be_stopped_and_started_anew() -> None:
         session.submit(frame(1))
         bench.run_to(40)
         assert [r.sequence for r, _ in bench.seen] == [0, 1]
+
+
+def test_every_job_is_traced_where_a_folder_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from jetson_dnn_rt.traces.reader import open_trace
+
+    with open_bench(task("a", camera="front"), trace_dir=str(tmp_path)) as bench:
+        bench.session.submit(frame(0))
+        bench.run_to(20)
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("session-")
+    trace = open_trace(folder)
+    assert [job.record.outcome for job in trace.jobs()] == [Outcome.MET]
+    assert trace.metadata.tasks["a"].camera == "front"
+    assert trace.metadata.parameters["a"]["model"] == "null:10"

@@ -132,8 +132,8 @@ def evaluate() -> None:
 
 
 def replay() -> None:
-    from benchmarks.protocol import BenchmarkError
-    from benchmarks.replay import evaluate as run_evaluate
+    from benchmarks.harness.processes import BenchmarkError
+    from benchmarks.replay.bench import evaluate as run_evaluate
 
     with pytest.raises(BenchmarkError, match=r"jetson_dnn_rt\.cli\.main evaluate .*ended with 2"):
         run_evaluate(["bag:/none"])
@@ -141,7 +141,7 @@ def replay() -> None:
 
 def run_networks_side_by_side() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from benchmarks.multi_dnn_processes import Processes
+    from benchmarks.multi_dnn.processes import Processes
 
     with Processes(1, "cpu", 1) as processes:
         assert len(processes) == 1

@@ -50,9 +50,20 @@ def inference(record):
     return stage.start_ns, stage.end_ns, stage.batch
 
 
+def sizes(records):
+    return {inference(record)[2] for record in records.values()}
+
+
+def outcomes(records):
+    return {record.outcome for record in records.values()}
+
+
+AB, ABC = [[(0, name) for name in names] for names in ("ab", "abc")]
+
+
 def test_what_waits_is_brought_there_first_and_runs_as_one():
     engine = make_engine({"a": 100, "b": 100, "c": 100})
-    records = drive_once(engine, [(0, "a"), (0, "b"), (0, "c")])
+    records = drive_once(engine, ABC)
     assert {inference(record) for record in records.values()} == {(3, 17, 3)}
     assert [records[name].completion_ns for name in "abc"] == [18, 19, 20]
     for record in records.values():
@@ -63,7 +74,7 @@ def test_what_waits_is_brought_there_first_and_runs_as_one():
 
 def test_without_a_group_each_runs_alone():
     engine = make_engine({"a": 100, "b": 100}, group="")
-    records = drive_once(engine, [(0, "a"), (0, "b")])
+    records = drive_once(engine, AB)
     assert inference(records["a"]) == (1, 11, 1)
     assert inference(records["b"]) == (13, 23, 1)
 
@@ -93,15 +104,14 @@ def test_nobody_waits_for_a_frame_that_is_not_there():
 def test_sizes_that_were_not_measured_are_not_formed():
     engine = make_engine({"a": 100, "b": 100, "c": 100})
     engine.groups["g"].forget("full@null", 1, 3)
-    records = drive_once(engine, [(0, "a"), (0, "b"), (0, "c")])
+    records = drive_once(engine, ABC)
     assert [inference(records[name])[2] for name in "abc"] == [2, 2, 1]
 
 
 def test_the_cheapest_size_per_frame_is_formed():
     times = {1: 10, 2: 12, 3: 19}  # two and one cost 22, but 6 a frame while there are two
     engine = make_engine({"a": 100, "b": 100, "c": 100}, times=times)
-    arrivals = [(0, "a"), (0, "b"), (0, "c")]
-    records = drive_once(engine, arrivals, lambda job: execution_ns(job, times))
+    records = drive_once(engine, ABC, lambda job: execution_ns(job, times))
     assert [inference(records[name])[2] for name in "abc"] == [2, 2, 1]
 
 
@@ -109,14 +119,14 @@ def test_the_cheapest_size_per_frame_is_formed():
 def test_a_batch_has_to_cost_less_than_its_members_alone(batch_ns, size):
     times = {1: 10, 2: batch_ns}
     engine = make_engine({"a": 100, "b": 100}, times=times)
-    records = drive_once(engine, [(0, "a"), (0, "b")], lambda job: execution_ns(job, times))
-    assert {inference(record)[2] for record in records.values()} == {size}
+    records = drive_once(engine, AB, lambda job: execution_ns(job, times))
+    assert sizes(records) == {size}
 
 
 def test_free_workers_are_better_than_a_batch():
     """Two of 10 side by side are done before one of 12."""
     engine = make_engine({"a": 100, "b": 100}, workers=2)
-    a, b = drive_once(engine, [(0, "a"), (0, "b")]).values()
+    a, b = drive_once(engine, AB).values()
     assert inference(a) == inference(b) == (1, 11, 1)
     # Four do not fit side by side: the second pair of them runs when a worker is free.
     engine = make_engine(dict.fromkeys("abcd", 100), workers=2)
@@ -128,9 +138,9 @@ def test_free_workers_are_better_than_a_batch():
 def test_the_leaders_deadline_has_to_allow_it(deadline, size):
     """Both preprocessed at 2, both inferred at 14, a decoded at 15; alone it is done at 12."""
     engine = make_engine({"a": deadline, "b": 100})
-    records = drive_once(engine, [(0, "a"), (0, "b")])
-    assert {record.outcome for record in records.values()} == {Outcome.MET}
-    assert {inference(record)[2] for record in records.values()} == {size}
+    records = drive_once(engine, AB)
+    assert outcomes(records) == {Outcome.MET}
+    assert sizes(records) == {size}
 
 
 @pytest.mark.parametrize(("deadline", "size"), [(20, 2), (19, 1)])
@@ -144,7 +154,7 @@ def test_so_has_that_of_a_job_outside(deadline, size):
         [(0, "a"), (0, "b"), (0, "x")],
         lambda job: 5 if job.task == "x" else execution_ns(job),
     )
-    assert {record.outcome for record in records.values()} == {Outcome.MET}
+    assert outcomes(records) == {Outcome.MET}
     assert inference(records["a"])[2] == inference(records["b"])[2] == size
 
 
@@ -164,7 +174,7 @@ def test_a_job_outside_that_is_lost_anyway_does_not_count():
 def test_budgets_and_not_usual_times_decide_about_deadlines():
     engine = make_engine({"a": 15, "b": 100})
     engine.seed_batch_budgets("a", "full@null", 1, 2, [12, 12, 13])
-    records = drive_once(engine, [(0, "a"), (0, "b")])
+    records = drive_once(engine, AB)
     assert inference(records["a"])[2] == 1
 
 
@@ -172,17 +182,17 @@ def test_a_frame_that_one_by_one_would_be_lost_is_kept():
     """Three cameras at once with room for two: the batch is what makes them all."""
     deadlines = dict.fromkeys("abc", 25)
     alone = make_engine(deadlines, group="")
-    records = drive_once(alone, [(0, name) for name in "abc"])
+    records = drive_once(alone, ABC)
     assert [records[name].outcome.value for name in "abc"] == ["met", "met", "skipped"]
     engine = make_engine(deadlines)
-    records = drive_once(engine, [(0, name) for name in "abc"])
-    assert {record.outcome for record in records.values()} == {Outcome.MET}
+    records = drive_once(engine, ABC)
+    assert outcomes(records) == {Outcome.MET}
 
 
 def test_single_budgets_do_not_learn_from_batches_and_batches_from_themselves():
     engine = make_engine({"a": 100, "b": 100})
     times = {1: 10, 2: 15}
-    drive_once(engine, [(0, "a"), (0, "b")], lambda job: execution_ns(job, times))
+    drive_once(engine, AB, lambda job: execution_ns(job, times))
     assert [b.budget_ns for b in engine.tasks["a"].budgets["full@null"]] == [1, 10, 1]
     known = engine.groups["g"].budgets["full@null", 1][2].estimator
     assert (known.median_ns, known.budget_ns) == (12, 15)
@@ -211,9 +221,9 @@ def test_a_probe_and_a_frame_on_spare_time_run_alone():
     # The usual time fits, the budget does not.
     engine = make_engine({"a": 100, "b": 100})
     engine.seed_budgets("b", "full@null", [(1, 10, 1), (1, 10, 1), (1, 100, 1)])
-    records = drive_once(engine, [(0, "a"), (0, "b")])
+    records = drive_once(engine, AB)
     assert records["b"].admission is Admission.SPARE
-    assert {inference(record)[2] for record in records.values()} == {1}
+    assert sizes(records) == {1}
 
 
 def test_another_variant_is_another_batch():
@@ -228,7 +238,7 @@ def test_another_variant_is_another_batch():
         for each in "vw":
             engine.seed_budgets(name, each, [tuple(SINGLE_NS.values())])
             engine.seed_batch_budgets(name, each, 1, 2, [12])
-    records = drive_once(engine, [(0, name) for name in "abc"])
+    records = drive_once(engine, ABC)
     assert [inference(records[name])[2] for name in "abc"] == [2, 1, 2]
 
 
@@ -236,8 +246,8 @@ def test_a_task_whose_stage_does_not_batch_is_left_out():
     """It was made anew after a hang, without what runs the batches."""
     engine = make_engine({"a": 100, "b": 100})
     engine.replace_variants("b", {"full@null": (1, 1, 1)})
-    records = drive_once(engine, [(0, "a"), (0, "b")])
-    assert {inference(record)[2] for record in records.values()} == {1}
+    records = drive_once(engine, AB)
+    assert sizes(records) == {1}
 
 
 def test_one_batch_of_a_group_at_a_time():
@@ -259,8 +269,8 @@ def test_one_batch_of_a_group_at_a_time():
 
 def test_a_batch_that_fails_is_its_own_fault():
     engine = make_engine({"a": 100, "b": 100})
-    records = drive_once(engine, [(0, "a"), (0, "b")], fails=lambda job: bool(job.mates))
-    assert {record.outcome for record in records.values()} == {Outcome.FAILED}
+    records = drive_once(engine, AB, fails=lambda job: bool(job.mates))
+    assert outcomes(records) == {Outcome.FAILED}
     assert not any(state.failures for state in engine.tasks.values())
     records = drive(engine, [(1000, "a"), (1000, "b")], execution_ns)
     assert [inference(record)[2] for record in records] == [1, 1]
@@ -297,7 +307,7 @@ def test_a_device_bounds_what_is_in_flight():
     for name in "abc":
         engine.add_task(make_task(name, 100, stages=STAGES), {"full@null": runs})
         engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
-    records = drive_once(engine, [(0, name) for name in "abc"])
+    records = drive_once(engine, ABC)
     spans = sorted(inference(record)[:2] for record in records.values())
     assert spans == [(1, 11), (11, 21), (21, 31)]
     # The others' decoding, and what has room, goes on meanwhile.
@@ -311,7 +321,7 @@ def test_a_batch_counts_once_on_its_device():
         engine.add_task(make_task(name, 100, stages=STAGES, batch_group="g"), {"full@null": runs})
         engine.seed_budgets(name, "full@null", [tuple(SINGLE_NS.values())])
         engine.seed_batch_budgets(name, "full@null", 1, 2, [12])
-    records = drive_once(engine, [(0, name) for name in "abc"])
+    records = drive_once(engine, ABC)
     # c is brought there on one worker while the others' batch runs on the other.
     assert [inference(records[name]) for name in "abc"] == [(1, 13, 2), (1, 13, 2), (13, 23, 1)]
 
@@ -373,7 +383,7 @@ def test_a_job_waits_for_the_mate_that_another_worker_brings():
     """b is preprocessed 3 longer than a, within its budget."""
     engine = on_one_gpu("ab")
     engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    records = drive_once(engine, [(0, "a"), (0, "b")], preprocess_takes({"b": 4}))
+    records = drive_once(engine, AB, preprocess_takes({"b": 4}))
     assert inference(records["a"]) == inference(records["b"]) == (4, 16, 2)
     assert (records["a"].waiting_ns, records["b"].waiting_ns) == (3, 0)
     assert {record.overhead_ns for record in records.values()} == {0}
@@ -382,7 +392,7 @@ def test_a_job_waits_for_the_mate_that_another_worker_brings():
 def test_not_for_longer_than_that_should_take():
     engine = on_one_gpu("ab")
     engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    records = drive_once(engine, [(0, "a"), (0, "b")], preprocess_takes({"b": 30}))
+    records = drive_once(engine, AB, preprocess_takes({"b": 30}))
     assert inference(records["a"]) == (5, 15, 1)
     assert records["a"].waiting_ns == 4
     assert records["a"].overhead_ns == 0
@@ -394,8 +404,8 @@ def test_nor_where_its_own_deadline_forbids_it():
         engine = on_one_gpu("ab")
         engine.seed_budgets("b", "full@null", [(5, 10, 1)])
         engine.set_deadline("a", deadline)
-        records = drive_once(engine, [(0, "a"), (0, "b")], preprocess_takes({"b": 4}))
-        assert {record.outcome for record in records.values()} == {Outcome.MET}
+        records = drive_once(engine, AB, preprocess_takes({"b": 4}))
+        assert outcomes(records) == {Outcome.MET}
         assert inference(records["a"])[2] == size
 
 
@@ -416,9 +426,7 @@ def test_a_worker_does_something_else_while_a_job_waits_for_its_mate():
 def test_a_mate_that_fails_on_its_way_is_not_waited_for():
     engine = on_one_gpu("ab")
     engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    records = drive_once(
-        engine, [(0, "a"), (0, "b")], preprocess_takes({"b": 4}), fails=lambda job: job.task == "b"
-    )
+    records = drive_once(engine, AB, preprocess_takes({"b": 4}), fails=lambda job: job.task == "b")
     assert records["b"].outcome is Outcome.FAILED
     assert inference(records["a"]) == (4, 14, 1)
 
@@ -435,7 +443,7 @@ def test_nobody_takes_the_device_from_a_job_that_waits_for_its_mate():
     records = drive_once(engine, [(0, "a"), (0, "b"), (0, "x")], preprocess_takes({"b": 4}))
     assert inference(records["a"]) == inference(records["b"]) == (4, 16, 2)
     assert inference(records["x"]) == (16, 26, 1)
-    assert {record.outcome for record in records.values()} == {Outcome.MET}
+    assert outcomes(records) == {Outcome.MET}
     assert {record.overhead_ns for record in records.values()} == {0}
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-Status = enum.IntEnum(
-    "cudaError_t",
-    {
-        "cudaSuccess": 0,
-        "cudaErrorInvalidValue": 1,
-        "cudaErrorMemoryAllocation": 2,
-        "cudaErrorInsufficientDriver": 35,
-        "cudaErrorStreamCaptureUnsupported": 900,
-    },
-)
+
+class Status(enum.IntEnum):
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorInsufficientDriver = 35
+    cudaErrorStreamCaptureUnsupported = 900
+
+
+_OK = (Status.cudaSuccess,)
 
 
 class FakeCudart:
@@ -59,9 +59,9 @@ class FakeCudart:
     def submit(self, work: Callable[[], object]) -> tuple[Status]:
         """Queue work, or record it while a graph is captured."""
         (self.queue if self.recorded is None else self.recorded).append(work)
-        return (Status.cudaSuccess,)
+        return _OK
 
-    def _allocate(self, size: int) -> tuple[Status, int]:
+    def cudaMalloc(self, size: int) -> tuple[Status, int]:
         if size > 1 << 30:
             return Status.cudaErrorMemoryAllocation, 0
         buffer = ctypes.create_string_buffer(b"\x55" * size, size)
@@ -73,7 +73,7 @@ class FakeCudart:
         return Status.cudaSuccess, self.devices
 
     def cudaGetLastError(self) -> tuple[Status]:
-        return (Status.cudaSuccess,)
+        return _OK
 
     def cudaDeviceGetStreamPriorityRange(self) -> tuple[Status, int, int]:
         return Status.cudaSuccess, 0, -2
@@ -86,18 +86,16 @@ class FakeCudart:
 
     def cudaStreamDestroy(self, stream: int) -> tuple[Status]:
         self.alive.remove(stream)
-        return (Status.cudaSuccess,)
+        return _OK
+
+    cudaEventDestroy = cudaGraphExecDestroy = cudaStreamDestroy
 
     def cudaEventCreateWithFlags(self, flags: int) -> tuple[Status, int]:
         self.event_flags = flags
         return Status.cudaSuccess, self._make()
 
-    def cudaEventDestroy(self, event: int) -> tuple[Status]:
-        self.alive.remove(event)
-        return (Status.cudaSuccess,)
-
     def cudaEventRecord(self, event: int, stream: int) -> tuple[Status]:
-        return (Status.cudaSuccess,)
+        return _OK
 
     def cudaEventSynchronize(self, event: int) -> tuple[Status]:
         if self.recorded is not None:
@@ -105,20 +103,19 @@ class FakeCudart:
         queue, self.queue = self.queue, []
         for work in queue:
             work()
-        return (Status.cudaSuccess,)
-
-    def cudaMalloc(self, size: int) -> tuple[Status, int]:
-        return self._allocate(size)
+        return _OK
 
     def cudaFree(self, devPtr: int) -> tuple[Status]:
         del self.memory[devPtr]
-        return (Status.cudaSuccess,)
+        return _OK
+
+    cudaFreeHost = cudaFree
 
     def cudaDeviceGetAttribute(self, attr: int, device: int) -> tuple[Status, int]:
         return Status.cudaSuccess, self.attributes[attr]
 
     def cudaHostAlloc(self, size: int, flags: int) -> tuple[Status, int]:
-        status, address = self._allocate(size)
+        status, address = self.cudaMalloc(size)
         if flags == self.cudaHostAllocMapped:
             self.mapped.add(address)
         return status, address
@@ -127,10 +124,6 @@ class FakeCudart:
         if pHost not in self.mapped:
             return Status.cudaErrorInvalidValue, 0
         return Status.cudaSuccess, pHost
-
-    def cudaFreeHost(self, ptr: int) -> tuple[Status]:
-        del self.memory[ptr]
-        return (Status.cudaSuccess,)
 
     def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: int) -> tuple[Status]:
         return self.submit(lambda: ctypes.memset(devPtr, value, count))
@@ -143,7 +136,7 @@ class FakeCudart:
 
     def cudaStreamBeginCapture(self, stream: int, mode: Any) -> tuple[Status]:
         self.recorded = []
-        return (Status.cudaSuccess,)
+        return _OK
 
     def cudaStreamEndCapture(self, stream: int) -> tuple[Status, Any]:
         recorded, self.recorded = self.recorded, None
@@ -155,12 +148,8 @@ class FakeCudart:
         return Status.cudaSuccess, handle
 
     def cudaGraphDestroy(self, graph: Any) -> tuple[Status]:
-        return (Status.cudaSuccess,)
-
-    def cudaGraphExecDestroy(self, graphExec: Any) -> tuple[Status]:
-        self.alive.remove(graphExec)
-        return (Status.cudaSuccess,)
+        return _OK
 
     def cudaGraphLaunch(self, graphExec: Any, stream: int) -> tuple[Status]:
         self.queue.extend(self._graph)
-        return (Status.cudaSuccess,)
+        return _OK

@@ -60,7 +60,6 @@ ENGINE_METHODS = (
     "_refusal",
     "_pass",
     "_form_batch",
-    "_learn_batch",
     "_start",
     "_begin",
     "_make_ready",

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from benchmarks.zero_copy_ways import make_message
+from benchmarks.zero_copy.ways import make_message
 from jetson_dnn_rt.cameras.image_messages import decode_image, view_image
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings

@@ -148,9 +148,7 @@ def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySetting
     """All variants of a task, the most accurate one first."""
     rows = []
     for variant in range(len(table.variants)):
-        times = table.median_ns[variant][:, None] * table.slowdown[variant]
-        work = (times * table.power_w[variant]).sum(axis=0)
-        total = times.sum(axis=0)
+        total, work = table.frame_costs(variant)
         energy = work + clock_table.idle_w * np.maximum(0.0, table.period_ns - total)
         there = np.arange(len(clock_table))
         if settings.power_cap_w > 0.0:

@@ -35,7 +35,7 @@ class ApNet(Policy):
         self._plans = [make_plans(table, self.settings.confidence) for table in self.tables]
         self._slowness: list[list[float]] = []
         for table in self.tables:
-            times = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
+            times, _ = table.frame_costs(0)
             fastest = float(table.median_ns[0].sum())
             self._slowness.append((times / fastest * slowed).tolist())
 

@@ -107,9 +107,8 @@ class SpeedHull:
 
 def speeds_and_costs(table: TaskTable) -> tuple[Floats, Floats]:
     """s and c of the whole network, its most accurate variant, at each configuration, [C]."""
-    times = table.median_ns[0][:, None] * table.slowdown[0]
-    total = times.sum(axis=0)
-    power = (times * table.power_w[0]).sum(axis=0) / total
+    total, energy = table.frame_costs(0)
+    power = energy / total
     return total[0] / total, power / (power[0] if power[0] > 0.0 else 1.0)
 
 

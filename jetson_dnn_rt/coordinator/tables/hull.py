@@ -90,11 +90,8 @@ def _curves(clocks: ClockTable, tables: Sequence[TaskTable]) -> Iterator[tuple[F
     """Time and cost of a frame at all clocks, [C] each: tasks x variants x costs."""
     idle_w = float(clocks.idle_w.min())
     for table in tables:
-        for median_ns, slowdown, power_w in zip(
-            table.median_ns, table.slowdown, table.power_w, strict=True
-        ):
-            times = median_ns[:, np.newaxis] * slowdown
-            time, energy = times.sum(axis=0), (times * power_w).sum(axis=0)
+        for variant in range(len(table.variants)):
+            time, energy = table.frame_costs(variant)
             with np.errstate(invalid="ignore"):  # infinite where the task cannot run
                 costs = energy, energy - idle_w * time, energy / time
             for cost in costs:

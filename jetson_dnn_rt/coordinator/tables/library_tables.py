@@ -82,16 +82,9 @@ def load_profiles(
     Times of the library are of real frames, and are taken where the variant was cut as it is now.
     Only the library has the agreement. What it lists as refused is left out.
 
-    Parameters
-    ----------
-    variants : mapping of str to sequence of Stage
-        The stages of each variant.
-    warm_up_ns : mapping of str to rows
-        Stage times of warm-up runs, a row per run.
-    library, model : optional
-        Without one of them the warm-up is all there is.
-    threads, stages : int
-        As they were measured: threads of one inference, stages asked for (0 = automatic).
+    `variants` has the stages of each, `warm_up_ns` stage times of warm-up runs, a row per run;
+    without `library` and `model` they are all there is. `threads` of one inference and `stages`
+    asked for (0 = automatic) are as they were measured.
     """
     profiles = {}
     for name, runs in variants.items():
@@ -150,13 +143,8 @@ def make_task_table(
 
     The most accurate variant comes first, of equal ones the faster. There are as many frames as
     the variant with the fewest has, the last ones. All profiles are at the same clocks.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no variant of known accuracy, or one was never timed.
-    ValueError
-        When a profile does not fit the stages or the others.
+    ConfigurationError: there is no variant of known accuracy, or one was never timed; ValueError:
+    a profile does not fit the stages or the others.
     """
     known = {}
     for name, profile in profiles.items():
@@ -171,16 +159,22 @@ def make_task_table(
                 f"task {task}: variant {name} was never timed: set warmup_runs above 0, or run "
                 "jetson-dnn-rt build"
             )
-        _check(task, name, profile, len(stages))
+        rows, clocks = profile.slowdown.shape
+        if sum(profile.spans) != len(stages) or rows not in (1, len(profile.spans)):
+            raise ValueError(
+                f"variant {name} of task {task} does {profile.spans} of {len(stages)} stages, "
+                f"with slowdown {profile.slowdown.shape}"
+            )
+        if profile.power_w.shape != (clocks,):
+            raise ValueError(f"power_w of {name} of task {task} must be {(clocks,)}")
         known[name] = profile
     if not known:
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    order = sorted(
-        known,
-        key=lambda n: (-(known[n].accuracy or 0.0), np.median(known[n].times_ns.sum(axis=1))),
-    )
+    medians = {name: np.median(p.times_ns.sum(axis=1)) for name, p in known.items()}
+    medians = {name: np.median(known[name].times_ns.sum(axis=1)) for name in known}
+    order = sorted(known, key=lambda name: (-(known[name].accuracy or 0.0), medians[name]))
     ordered = [known[name] for name in order]
     weights = _weigh_stages(ordered, len(stages))
     samples = min(len(profile.times_ns) for profile in known.values())
@@ -197,17 +191,6 @@ def make_task_table(
         np.stack([np.tile(profile.power_w, (len(stages), 1)) for profile in ordered]),
         np.stack([(1.0 - (p.accuracy or 0.0)) * shares / shares.sum() for p in ordered]),
     )
-
-
-def _check(task: str, name: str, profile: VariantProfile, stages: int) -> None:
-    rows, configurations = profile.slowdown.shape
-    if sum(profile.spans) != stages or rows not in (1, len(profile.spans)):
-        raise ValueError(
-            f"variant {name} of task {task} does {profile.spans} of {stages} stages, with "
-            f"slowdown {profile.slowdown.shape}"
-        )
-    if profile.power_w.shape != (configurations,):
-        raise ValueError(f"power_w of {name} of task {task} must be {(configurations,)}")
 
 
 def _weigh_stages(profiles: Sequence[VariantProfile], stages: int) -> list[int]:

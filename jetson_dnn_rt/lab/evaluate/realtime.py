@@ -81,12 +81,12 @@ OLDEST_NS = 10_000_000_000
 DRAIN_TIMEOUT_S = 60.0
 
 ALONE = (1.0,)
-"""Where nothing was measured, the slow-down side by side is learnt as tasks run."""
+"""Slow-down side by side where none was measured; it is learnt as tasks run."""
 
 Observer = Callable[[JobRecord, Work], None]
 
 WarmUp = Mapping[str, Mapping[str, StageTimes]]
-"""For each task and variant the times of its warm-up."""
+"""Times of the warm-up, by task and variant."""
 
 
 @dataclass(frozen=True)
@@ -334,13 +334,14 @@ def evaluate(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
                     decider = make_coordinator(
                         session, deadlines_ns, arrivals.period_ns, file.coordinator
                     )
-                with _recording(args, metadata, room, stream, tasks, number, first) as record:
+                replay = stream, tasks, number, first
+                with _recording(args, summary, metadata, room, *replay) as observer:
                     playback = play(
                         bag,
                         session,
                         deadlines_ns,
                         arrivals,
-                        _tell_both(summary, record),
+                        observer,
                         selector=decider,
                         count=stream.messages,
                         first_sequence=first,
@@ -399,17 +400,10 @@ class _Log:
         self.info = self.warning = self.error = progress.say
 
 
-def _tell_both(summary: RunSummary, record: Observer) -> Observer:
-    def observe(job: JobRecord, work: Work) -> None:
-        summary.add(job)
-        record(job, work)
-
-    return observe
-
-
 @contextmanager
 def _recording(
     args: argparse.Namespace,
+    summary: RunSummary,
     metadata: TraceMetadata,
     room: TraceRoom,
     stream: Stream,
@@ -417,12 +411,12 @@ def _recording(
     number: int,
     first: int,
 ) -> Iterator[Observer]:
-    """Open trace and results, if requested; yield an observer that writes both.
+    """Open trace and results, if requested; yield an observer that counts and writes jobs.
 
     The first replay of an evaluation removes the files of an earlier one.
     """
     if not args.output:
-        yield lambda job, work: None
+        yield lambda job, work: summary.add(job)
         return
     log = ClockLog(str(metadata.platform.get("configuration", "")))
     try:
@@ -436,6 +430,7 @@ def _recording(
     errors: list[OSError] = []
 
     def observe(job: JobRecord, work: Work) -> None:
+        summary.add(job)
         writer.write(job, work.frame.stamp_ns, wait=True)
         model = models[job.task]
         line = {

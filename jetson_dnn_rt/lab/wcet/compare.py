@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.wcet.campaigns import add_sample_arguments, read_campaigns
+from jetson_dnn_rt.lab.wcet.command import add_sample_arguments, read_campaigns
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.wcet.comparison import Comparison

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
@@ -27,7 +26,7 @@ from jetson_dnn_rt.models.sources.torch import TorchOrigin
 if TYPE_CHECKING:
     import torch
 
-_MAX_DIVISOR = 32  # what torchvision's detectors round the sides of their input up to
+_DIVISOR = 32  # what torchvision's detectors round the sides of their input up to
 
 
 def open_source(name: str, options: SourceOptions) -> Opened:
@@ -151,31 +150,22 @@ def _find_labels(name: str, kind: Kind, options: SourceOptions) -> tuple[str, ..
 def _find_preprocessing(
     name: str, kind: Kind, module: torch.nn.Module, input_size: tuple[int, int] | None
 ) -> Preprocessing:
+    expected: Any
     if kind == "detection":
-        transform: Any = module.transform
-        fixed = transform.fixed_size
-        height, width = input_size or (
-            (fixed[1], fixed[0])
-            if fixed
-            else (_round_up(transform.min_size[-1]), _round_up(transform.max_size))
-        )
+        expected = module.transform
+        fixed = expected.fixed_size
         mode: ResizeMode = "stretch" if fixed else "letterbox_topleft"
-        mean, std = transform.image_mean, transform.image_std
+        largest = (expected.min_size[-1], expected.max_size)
+        sides = fixed[::-1] if fixed else [-(-s // _DIVISOR) * _DIVISOR for s in largest]
+        mean, std = expected.image_mean, expected.image_std
     else:
         from torchvision.models import get_model_weights
 
-        meta = get_model_weights(name).DEFAULT.transforms()  # type: ignore[attr-defined]
+        expected = get_model_weights(name).DEFAULT.transforms()  # type: ignore[attr-defined]
         mode = "letterbox_topleft" if kind == "segmentation" else "stretch"
-        side = int((meta.resize_size if kind == "segmentation" else meta.crop_size)[-1])
-        height, width = input_size or (side, side)
-        mean, std = meta.mean, meta.std
-    return Preprocessing(height, width, mode, mean=_three(mean), std=_three(std))
-
-
-def _round_up(side: int) -> int:
-    return -(-side // _MAX_DIVISOR) * _MAX_DIVISOR
-
-
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    first, second, third = (float(value) for value in values)
-    return first, second, third
+        sizes = expected.resize_size if kind == "segmentation" else expected.crop_size
+        sides = [int(sizes[-1])] * 2
+        mean, std = expected.mean, expected.std
+    factors: dict[str, Any] = {"mean": tuple(map(float, mean)), "std": tuple(map(float, std))}
+    height, width = input_size or sides
+    return Preprocessing(height, width, mode, **factors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.config.perception import PerceptionConfig
@@ -12,21 +12,19 @@ from jetson_dnn_rt.coordinator.clock_thread import ClockThread, ClockWatch
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.parameters import read_parameters
-from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
+from jetson_dnn_rt.nodes.tasks.image_input import FrameListener, ImageInput, InputKey
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.runtime.job_trace import JobTrace
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.metadata import describe_run
 from jetson_dnn_rt.traces.room import TraceRoom
-from jetson_dnn_rt.traces.schema import TracedTask
+from jetson_dnn_rt.traces.schema import TraceMetadata
 
 if TYPE_CHECKING:
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
-    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 
 class Host:
@@ -56,8 +54,8 @@ class Host:
         find_clocks: Callable[[], ClockThread | None] = lambda: None,
     ) -> None:
         self._node, self._find_clocks = node, find_clocks
-        self._tasks: dict[str, TaskNode] = {}
-        self._trace: JobTrace | None = None
+        self._tasks: dict[str, Node] = {}
+        self._topics: dict[str, str] = {}  # of active tasks
         self._trace_room = TraceRoom()  # of all configurations of this process
         self._clock_watch: ClockWatch | None = None
         self._clock_log = ClockLog()
@@ -85,19 +83,11 @@ class Host:
     def start(self, process: ProcessConfig, threads: int | str = 0) -> None:
         """Start a session; `threads` as `PerceptionConfig` has them."""
         config = PerceptionConfig((), process=process, threads=threads)
-        self.session = Session(config, log=self._node.get_logger())
-        if process.trace_dir:
-            self._watch_wanted = True
-            self._trace_room.limit_mb = process.trace_limit_mb
-            self._trace = JobTrace(
-                Path(process.trace_dir).expanduser(),
-                self._node.get_name(),
-                self.clocks_at,
-                self._trace_room,
-            )
-        self.session.start()
-        if self._trace is not None:
-            self.executor.add_observer(self._trace.observe)
+        session = self.session = Session(config, log=self._node.get_logger())
+        session.name, session.trace_room = self._node.get_name(), self._trace_room
+        session.clocks_at, session.describe_run = self.clocks_at, self._describe_run
+        self._watch_wanted |= bool(process.trace_dir)
+        session.start()
 
     def stop(self, timeout_s: float = 1.0, *, quickly: bool = False) -> None:
         """Drop all subscriptions and stop the session; stages that still run get `timeout_s`.
@@ -106,44 +96,34 @@ class Host:
         """
         for key in list(self._inputs):
             self._inputs.pop(key).close()
-        self.session.stop(timeout_s)
-        trace, self._trace = self._trace, None
-        if trace is not None:
-            trace.close(quickly=quickly)
+        self.session.stop(timeout_s, quickly=quickly)
         watch, self._clock_watch = self._clock_watch, None
         if watch is not None:
             watch.stop(timeout_s)
         self._watch_wanted = False
 
     def commit(self) -> None:
-        """Judge the active tasks, then trace them; the errors are those of `Session.commit`.
-
-        Raises
-        ------
-        ConfigurationError
-            When they are to be traced and the folder cannot be written.
-        """
-        self.session.commit()
+        """Judge the active tasks and trace them; see `Session.commit`."""
         if self._watch_wanted and self._clock_watch is None and self._find_clocks() is None:
             self._clock_watch = ClockWatch()
         self._find_log()
-        if self._trace is not None:
-            nodes: dict[str, Node] = {
-                self._node.get_name(): self._node,
-                **self.cameras,
-                **self._tasks,
-            }
-            self._trace.begin(
-                describe_run(
-                    "nodes",
-                    _describe_tasks(self._tasks),
-                    settings=self.executor.realtime.settings,
-                    parameters={
-                        "workers": self.session.split.workers,
-                        **{name: read_parameters(node) for name, node in nodes.items()},
-                    },
-                )
-            )
+        self.session.commit()
+
+    def _describe_run(self) -> TraceMetadata:
+        traced = self.session.describe_tasks()
+        for name, task in traced.items():
+            if not task.camera:
+                traced[name] = replace(task, camera=self._topics[name])
+        nodes: dict[str, Node] = {self._node.get_name(): self._node, **self.cameras, **self._tasks}
+        return describe_run(
+            "nodes",
+            traced,
+            settings=self.executor.realtime.settings,
+            parameters={
+                "workers": self.session.split.workers,
+                **{name: read_parameters(node) for name, node in nodes.items()},
+            },
+        )
 
     # -- clocks and trace ----------------------------------------------------------------------
 
@@ -169,11 +149,12 @@ class Host:
 
     def describe_trace(self) -> tuple[str, dict[str, object]]:
         """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
-        return ("", {}) if self._trace is None else self._trace.describe()
+        trace = self.session.trace
+        return ("", {}) if trace is None else trace.describe()
 
     # -- frames --------------------------------------------------------------------------------
 
-    def connect(self, task: str, node: TaskNode, camera: str, key: InputKey) -> None:
+    def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
         """Bring frames to a task: from a camera of this process, else from the topic of `key`.
 
         Raises
@@ -182,7 +163,7 @@ class Host:
             When there is no such camera, or another task has the topic with other settings.
         """
         if camera:
-            self.camera(camera).fanout.add(task, node)
+            self.camera(camera).fanout.add(task, listener)
             return
         if key not in self._inputs:
             rival = next((k for k in self._inputs if k.topic == key.topic), None)
@@ -194,11 +175,11 @@ class Host:
             self._inputs[key] = ImageInput(self._node, key, self.submit)
             # The calling thread runs the callbacks that bring frames.
             self.executor.realtime.apply_to_io()
-        self._inputs[key].fanout.add(task, node)
+        self._inputs[key].fanout.add(task, listener)
 
-    def join(self, task: str, node: TaskNode) -> None:
-        """A task became active."""
-        self._tasks[task] = node
+    def join(self, task: str, node: Node, topic: str) -> None:
+        """A task became active; `topic` brings its frames where no camera of the process does."""
+        self._tasks[task], self._topics[task] = node, topic
 
     def leave(self, task: str) -> None:
         """A task is active no more: bring it no frames; a subscription that nobody uses goes."""
@@ -228,21 +209,3 @@ class Host:
             known = ", ".join(self.cameras) or "none"
             raise ConfigurationError(f"camera {name!r} is not in this process (there: {known})")
         return self.cameras[name]
-
-
-def _describe_tasks(nodes: Mapping[str, TaskNode]) -> dict[str, TracedTask]:
-    """What the metadata of a trace say of tasks that are configured."""
-    found = {}
-    for name, node in nodes.items():
-        loaded, values = node.loaded, node.parameters
-        assert loaded is not None
-        found[name] = TracedTask(
-            camera=values.camera or node.input_key.topic,
-            model=values.model,
-            model_hash=loaded.model.model_hash,
-            variants=loaded.variant_names,
-            stages=loaded.stage_names,
-            deadline_ns=node.deadline_ns,
-            period_ns=int(1e9 / node.frequency_hz),
-        )
-    return found

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from jetson_dnn_rt.tvm.export_c.expressions import SCALARS, format_number
 from jetson_dnn_rt.tvm.export_c.kernels import ALIGNMENT
-from jetson_dnn_rt.tvm.export_c.network import Tensor
 from jetson_dnn_rt.tvm.export_c.planner import round_up
-from jetson_dnn_rt.tvm.export_c.program import Program
+from jetson_dnn_rt.tvm.export_c.program import Program, Tensor
 from jetson_dnn_rt.tvm.target import TvmTarget
 
 _TEMPLATES = Path(__file__).parent / "templates"

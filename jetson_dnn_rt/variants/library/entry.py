@@ -120,6 +120,13 @@ class FileFacts:
         """Facts of these bytes."""
         return FileFacts(len(data), hashlib.sha256(data).hexdigest())
 
+    def check(self, name: str, data: bytes) -> None:
+        """Raise `DamagedEntryError` when a file's content has another size or hash."""
+        if len(data) != self.size:
+            raise DamagedEntryError(f"{name} has {len(data)} bytes, not {self.size}")
+        if FileFacts.of(data) != self:
+            raise DamagedEntryError(f"SHA-256 of {name} differs")
+
 
 @dataclass(frozen=True)
 class Header:

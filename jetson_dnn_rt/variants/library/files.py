@@ -18,7 +18,6 @@ from jetson_dnn_rt.variants.library.entry import (
     MAX_HEADER_BYTES,
     DamagedEntryError,
     Entry,
-    FileFacts,
     Header,
     OtherSchemaError,
     make_printable,
@@ -145,10 +144,7 @@ def read_entry(folder: int, path: Path) -> Entry:
     files = {}
     for name, facts in header.files.items():
         data = read_file(folder, path / name, facts.size)
-        if len(data) != facts.size:
-            raise DamagedEntryError(f"{name} has {len(data)} bytes, not {facts.size}")
-        if FileFacts.of(data) != facts:
-            raise DamagedEntryError(f"SHA-256 of {name} differs")
+        facts.check(name, data)
         files[name] = data
     return Entry(header, files, path)
 

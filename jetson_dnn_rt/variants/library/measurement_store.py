@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.backends.registry import PLUG_INS, inspect_backend, load_plug_in
+from jetson_dnn_rt.backends.registry import PLUG_INS, load_plug_in, require_backend
 from jetson_dnn_rt.errors import BackendUnavailableError, ModelError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
@@ -33,11 +33,9 @@ def measurement_key(
 
     `graph_hash` is that of its whole network (`hash_network`), `threads` and `stages` are as a
     task has them (0 stages = automatic), `amp_lists` as `TuningOptions` has it. Raises
-    `BackendUnavailableError` when the back end is missing.
+    `BackendUnavailableError` when the back end is missing or lacks the precision.
     """
-    info = inspect_backend(spec.backend)
-    if not info.available:
-        raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
+    version = require_backend(spec.backend, spec.precision).version
     extra = ""
     if spec.backend in PLUG_INS:
         extra = load_plug_in(spec.backend).describe_options(spec.precision, amp_lists)
@@ -47,7 +45,7 @@ def measurement_key(
         spec.decomposition,
         "measurement",
         spec.backend,
-        info.version,
+        version,
         describe_device(device_of(spec.backend)),
         spec.precision,
         (model.input_shape,),

@@ -25,7 +25,6 @@ from jetson_dnn_rt.variants.library.entry import (
     MAX_HEADER_BYTES,
     DamagedEntryError,
     EntryKey,
-    FileFacts,
     Header,
     OtherSchemaError,
 )
@@ -135,7 +134,11 @@ def _read(archive: tarfile.TarFile) -> Iterator[tuple[Header, dict[str, bytes]]]
         elif digest != header.key.digest or name in files or name not in header.files:
             raise DamagedEntryError(f"{member.name} is not of the entry before it")
         else:
-            files[name] = _read_file(archive, member, header.files[name])
+            if member.size != header.files[name].size:
+                size = header.files[name].size
+                raise DamagedEntryError(f"{member.name} has {member.size} bytes, not {size}")
+            files[name] = _extract(archive, member)
+            header.files[name].check(member.name, files[name])
         if len(files) == len(header.files):
             yield header, files
             header, files = None, {}
@@ -162,15 +165,6 @@ def _read_header(archive: tarfile.TarFile, member: tarfile.TarInfo, digest: str)
     if size > MAX_ENTRY_BYTES:
         raise DamagedEntryError(f"{member.name}: {size} bytes, at most {MAX_ENTRY_BYTES}")
     return header
-
-
-def _read_file(archive: tarfile.TarFile, member: tarfile.TarInfo, facts: FileFacts) -> bytes:
-    if member.size != facts.size:
-        raise DamagedEntryError(f"{member.name} has {member.size} bytes, not {facts.size}")
-    data = _extract(archive, member)
-    if FileFacts.of(data) != facts:
-        raise DamagedEntryError(f"SHA-256 of {member.name} differs")
-    return data
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

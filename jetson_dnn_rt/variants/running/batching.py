@@ -42,7 +42,7 @@ MAX_BATCH = 8
 MAX_SHARE = 0.8
 """A batch may take this share at most of what its frames take one by one. To look for batches at
 every boundary costs some percent of a worker, and frames wait longer beside a batch than beside a
-single run: `bench batching --max-share 9` shows what less is worth."""
+single run: `python -m benchmarks batching --max-share 9` shows what less is worth."""
 
 TOLERANCE = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
 """Largest difference of an output, as a share of its largest value, or of 1 where that is less."""

@@ -17,11 +17,11 @@ from jetson_dnn_rt.backends.registry import (
     PLUG_INS,
     TENSORRT,
     create_runner,
-    inspect_backend,
     load_plug_in,
+    require_backend,
 )
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import BackendUnavailableError, NotBuiltError
+from jetson_dnn_rt.errors import NotBuiltError
 from jetson_dnn_rt.models.model import Model, Part
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of
@@ -29,8 +29,6 @@ from jetson_dnn_rt.variants.progress import Progress, ignore_progress
 from jetson_dnn_rt.variants.spec import FULL, VariantSpec
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_TRIALS = 64
 
 _ENGINE, _TIMING = "engine.plan", "timing.cache"
 _NOTHING = "0" * 64
@@ -43,7 +41,7 @@ _building = threading.Lock()
 class TuningOptions:
     """How back ends that tune kernels make the variants of a task."""
 
-    trials: int = DEFAULT_TRIALS  # candidates that are measured of each kernel, >= 1
+    trials: int = 64  # candidates that are measured of each kernel, >= 1
     minutes: float = 0.0  # after which tuning of one variant ends; 0 = no limit
     rpc: str = ""  # HOST:PORT of a board that measures; empty: this machine does
     amp_lists: str = ""  # file of what FP16 is for; empty = the package's lists
@@ -136,11 +134,8 @@ def make_runner_factory(
 
 class _TensorRtVariant(PreparedVariant):
     def __init__(self, model: Model, spec: VariantSpec, library: Library) -> None:
-        info = inspect_backend(spec.backend)
-        if not info.available:
-            raise BackendUnavailableError(f"back end {spec.backend}: {info.reason}; {info.fix}")
+        self._version = require_backend(spec.backend, spec.precision).version
         self._model, self._spec, self._library = model, spec, library
-        self._version = info.version
 
     def make(self, part: Part, *, build: bool) -> Runner:
         from jetson_dnn_rt.backends.tensorrt.build import BuildOptions, build_engine

@@ -51,7 +51,7 @@ STAGE_NS = 2_000_000
 long a job that just started blocks a more urgent one."""
 MAX_AUTOMATIC_STAGES = 8
 
-# The fastest on a CPU first, as `jetson-dnn-rt bench backends` has them on two x86 cores.
+# The fastest on a CPU first, as `python -m benchmarks backends` has them on two x86 cores.
 _PREFERENCE = ("openvino", "onnxruntime", "torch")
 # Of these only torch uses a GPU. TensorRT and TVM are never taken unasked: their builds take long.
 _PREFERENCE_CUDA = ("torch", "openvino", "onnxruntime")

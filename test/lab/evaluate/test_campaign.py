@@ -71,14 +71,13 @@ def split(count: int = 25, repeats: int = 1, frames: int = 10) -> list[ChunkRequ
 
 class Collected:
     def __init__(self, requests: list[ChunkRequest]) -> None:
-        self.rows, self.lines = b"", b""
-        self.campaign = Campaign(requests, self._take_rows, self._take_lines)
+        self.rows, self.lines = bytearray(), bytearray()
+        self.campaign = Campaign(requests, self.rows.extend, self.lines.extend)
 
-    def _take_rows(self, data: bytes) -> None:
-        self.rows += data
-
-    def _take_lines(self, data: bytes) -> None:
-        self.lines += data
+    def add(self, *results: ChunkResult) -> Campaign:
+        for result in results:
+            self.campaign.add(result)
+        return self.campaign
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 3))
@@ -100,9 +99,7 @@ def test_every_message_is_asked_for_once_a_repetition(
 def test_the_order_in_which_results_come_does_not_matter(order: list[int]) -> None:
     requests = split(repeats=2)
     collected = Collected(requests)
-    for number in order:
-        collected.campaign.add(answer(requests[number]))
-    campaign = collected.campaign
+    campaign = collected.add(*(answer(requests[number]) for number in order))
     assert collected.rows == b"0:0 0:10 0:20 1:0 1:10 1:20 "
     assert collected.lines == b"0 10 20 "
     assert campaign.complete
@@ -118,19 +115,16 @@ def test_the_order_in_which_results_come_does_not_matter(order: list[int]) -> No
 def test_nothing_is_written_before_its_turn() -> None:
     requests = split()
     collected = Collected(requests)
-    collected.campaign.add(answer(requests[2]))
-    collected.campaign.add(answer(requests[1]))
-    assert (collected.rows, collected.campaign.done) == (b"", 0)
-    collected.campaign.add(answer(requests[0]))
-    assert collected.campaign.done == 3
+    assert collected.add(answer(requests[2]), answer(requests[1])).done == 0
+    assert collected.rows == b""
+    assert collected.add(answer(requests[0])).done == 3
 
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_no_result_counts_twice(again: int) -> None:
     requests = split()
     collected = Collected(requests)
-    collected.campaign.add(answer(requests[0]))
-    collected.campaign.add(answer(requests[2]))
+    collected.add(answer(requests[0]), answer(requests[2]))
     with pytest.raises(ValueError, match="is there already"):
         collected.campaign.add(answer(requests[2 * again]))
     with pytest.raises(ValueError, match="was not requested"):
@@ -142,31 +136,24 @@ def test_a_result_that_differs_is_named() -> None:
     collected = Collected(requests)
     for request in requests:
         other = {13: b"x" * 32} if request.repeat == 2 else {}
-        collected.campaign.add(answer(request, lambda n, other=other: other.get(n, digest(n))))
-    assert collected.campaign.identical is False
-    assert collected.campaign.differences[KEY] == 1
-    assert collected.campaign.differing[KEY] == [(STREAM[0], 13)]
-
-
-def test_a_frame_that_fails_in_one_repetition_differs() -> None:
-    requests = split(repeats=2)
-    collected = Collected(requests)
-    for request in requests:
-        failed = (3,) if request.repeat == 1 and request.first == 0 else ()
-        collected.campaign.add(answer(request, failed=failed))
-    assert collected.campaign.identical is False
-    assert collected.campaign.failed[KEY] == 1
-    assert collected.campaign.variants[KEY].failed == {3: "broken"}
+        collected.add(answer(request, lambda n, other=other: other.get(n, digest(n))))
+    campaign = collected.campaign
+    assert (campaign.identical, campaign.differences[KEY]) == (False, 1)
+    assert campaign.differing[KEY] == [(STREAM[0], 13)]
+    # So does a frame that fails in one repetition.
+    first, *others = split(repeats=2, frames=25)
+    campaign = Collected([first, *others]).add(answer(first), answer(others[0], failed=(3,)))
+    assert (campaign.identical, campaign.failed[KEY]) == (False, 1)
+    assert campaign.variants[KEY].failed == {3: "broken"}
 
 
 def test_unreadable_messages_are_counted_and_lost_ones_noticed() -> None:
     requests = split()
     collected = Collected(requests)
     first = dataclasses.replace(answer(requests[0], bad=(4, 7)), notes=["no end"])
-    collected.campaign.add(first)
     notes = ["no end", "stamps jump"]
-    collected.campaign.add(dataclasses.replace(answer(requests[1]), frames=9, notes=notes))
-    collected.campaign.add(answer(requests[2]))
+    second = dataclasses.replace(answer(requests[1]), frames=9, notes=notes)
+    collected.add(first, second, answer(requests[2]))
     count = collected.campaign.streams[STREAM]
     assert (count.messages, count.frames, count.unreadable) == (25, 22, 2)
     assert count.bad == first.bad

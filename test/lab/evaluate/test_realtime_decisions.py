@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from bags import TOPIC, make_image, write_bag
 from executor_bench import HANG_NS, IMAGE, MS
-from jetson_dnn_rt.lab.evaluate.arrivals import Arrivals, plan_arrivals
-from jetson_dnn_rt.lab.evaluate.bags import open_image_bag
 
+from jetson_dnn_rt.cameras.bags.image_bag import open_image_bag
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.realtime import play
+from jetson_dnn_rt.lab.evaluate.streams import Arrivals, plan_arrivals
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing import core_split
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work

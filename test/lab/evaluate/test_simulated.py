@@ -1,4 +1,4 @@
-"""Measured times through the simulator: what differs, and what must not."""
+"""Measured times through the simulator: what changes, and what must not."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def steady(count: int = 40, **given: object) -> list[JobRecord]:
     ]
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedTask]:
+    return read_recorded([write(tmp_path_factory.mktemp("played"), steady())])
+
+
 def run(
     tasks: list[RecordedTask], what_if: WhatIf = UNCHANGED
 ) -> dict[tuple[str, int], JobRecord]:
@@ -65,43 +70,39 @@ def run(
     return {(record.task, record.sequence): record for record in records}
 
 
-def test_unchanged_it_is_as_it_was(tmp_path: Path) -> None:
-    tasks = read_recorded([write(tmp_path, steady())])
-    records = run(tasks)
+def test_unchanged_it_is_as_it_was(played: list[RecordedTask]) -> None:
+    records = run(played)
     assert len(records) == 40
     assert all(record.outcome is Outcome.MET for record in records.values())
     assert records["detector", 9].execution_time_ns == 15 * MS
     assert records["detector", 8].execution_time_ns == 5 * MS
 
 
-def test_another_deadline(tmp_path: Path) -> None:
+def test_another_deadline(played: list[RecordedTask]) -> None:
     """Of 12 ms: those of 15 ms cannot make it, the others can."""
-    tasks = read_recorded([write(tmp_path, steady())])
-    records = run(tasks, WhatIf(deadlines_ns={"detector": 12 * MS}))
+    records = run(played, WhatIf(deadlines_ns={"detector": 12 * MS}))
     missed = [n for (_, n), record in records.items() if record.outcome is not Outcome.MET]
     assert {9, 19, 29, 39} <= set(missed)
     assert all(r.absolute_deadline_ns - r.release_ns == 12 * MS for r in records.values())
 
 
-def test_another_rate(tmp_path: Path) -> None:
-    tasks = read_recorded([write(tmp_path, steady())])
-    fast = run(tasks, WhatIf(rate_hz=250.0, deadlines_ns={"detector": 100 * MS}))
+def test_another_rate(played: list[RecordedTask]) -> None:
+    fast = run(played, WhatIf(rate_hz=250.0, deadlines_ns={"detector": 100 * MS}))
     releases = [fast["detector", n].release_ns for n in range(40)]
     assert np.diff(releases).tolist() == [4 * MS] * 39
     assert any(record.outcome is Outcome.SUPERSEDED for record in fast.values())
-    double = run(tasks, WhatIf(speed=2.0))
+    double = run(played, WhatIf(speed=2.0))
     releases = [double["detector", n].release_ns for n in range(40)]
     assert np.diff(releases).tolist() == [PERIOD_NS // 2] * 39
 
 
-def test_another_cohort(tmp_path: Path) -> None:
-    tasks = read_recorded([write(tmp_path, steady())])
-    crowd = change(tasks, WhatIf(cohort=("detector",) * 3))
+def test_another_cohort(played: list[RecordedTask]) -> None:
+    crowd = change(played, WhatIf(cohort=("detector",) * 3))
     assert [task.name for task in crowd] == ["detector", "detector-2", "detector-3"]
-    records = run(tasks, WhatIf(cohort=("detector",) * 8))
+    records = run(played, WhatIf(cohort=("detector",) * 8))
     assert len(records) == 8 * 40
     assert any(record.outcome is not Outcome.MET for record in records.values())
-    side_by_side = run(tasks, WhatIf(cohort=("detector",) * 8, workers=8))
+    side_by_side = run(played, WhatIf(cohort=("detector",) * 8, workers=8))
     assert all(record.outcome is Outcome.MET for record in side_by_side.values())
 
 
@@ -131,11 +132,10 @@ def test_first_budgets_are_those_of_the_warm_up(tmp_path: Path) -> None:
     assert {record.outcome for record in run(tasks).values()} == {Outcome.MET}
 
 
-def test_blocks_are_drawn_by_seed(tmp_path: Path) -> None:
-    tasks = read_recorded([write(tmp_path, steady())])
+def test_blocks_are_drawn_by_seed(played: list[RecordedTask]) -> None:
     records: list[JobRecord] = []
     what_if = WhatIf(seeds=3, block_ms=100.0)
-    tallies = simulate_recorded(tasks, what_if, records.append)
+    tallies = simulate_recorded(played, what_if, records.append)
     assert len(tallies) == 3
     assert len(records) == 3 * 40
     times = [
@@ -143,7 +143,7 @@ def test_blocks_are_drawn_by_seed(tmp_path: Path) -> None:
         for seed in range(3)
     ]
     again: list[JobRecord] = []
-    simulate_recorded(tasks, what_if, again.append)
+    simulate_recorded(played, what_if, again.append)
     assert again == records
     assert len(set(times)) > 1
 
@@ -177,31 +177,24 @@ def test_times_of_a_sequential_trace_come_at_the_recorded_times(tmp_path: Path) 
     assert [record.execution_time_ns for record in light.values()] == [2 * MS] * 12
 
 
-def test_without_the_bag_the_stamps_say_when(tmp_path: Path) -> None:
-    records = sequential()
-    stamps_ns = [record.sequence * 50 * MS for record in records]
-    (task,) = read_recorded([write(tmp_path, records, mode="sequential", stamps_ns=stamps_ns)])
-    assert np.diff(task.releases_ns).tolist() == [50 * MS] * 11
-
-
-def test_repetitions_and_warm_up_do_not_come_again(tmp_path: Path) -> None:
+def test_without_the_bag_the_stamps_say_when_and_nothing_comes_twice(tmp_path: Path) -> None:
     records = [*sequential(2), *sequential(12, repeats=2)]
     stamps_ns = [record.sequence * 50 * MS for record in records]
     trace = write(tmp_path, records, mode="sequential", stamps_ns=stamps_ns, warm_up=4)
     (task,) = read_recorded([trace])
     assert len(task.sequences) == 12
+    assert np.diff(task.releases_ns).tolist() == [50 * MS] * 11
 
 
-def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
-    played = write(tmp_path / "one", steady())
+def test_unusable_input_is_named(tmp_path: Path, played: list[RecordedTask]) -> None:
+    trace = write(tmp_path / "one", steady(1))
     alone = write(tmp_path / "two", sequential(), mode="sequential")
     with pytest.raises(ConfigurationError, match="cannot be mixed"):
-        read_recorded([played, alone])
+        read_recorded([trace, alone])
     with pytest.raises(ConfigurationError, match="give the bag"):
         read_recorded([alone])
     with pytest.raises(ConfigurationError, match="holds no job"):
         read_recorded([write(tmp_path / "three", [])])
-    tasks = read_recorded([played])
     for what_if, words in (
         (WhatIf(cohort=("lidar",)), "cohort: task 'lidar' was not recorded, but detector"),
         (WhatIf(deadlines_ns={"lidar": MS}), "deadline: task 'lidar'"),
@@ -209,4 +202,4 @@ def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
         (WhatIf(policy="luck"), "policy must be one of"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            simulate_recorded(tasks, what_if, lambda record: None)
+            simulate_recorded(played, what_if, lambda record: None)

@@ -70,19 +70,10 @@ def test_the_lowest_threshold_that_fits_is_taken() -> None:
     assert fit_tail(draw_tail(0.0, 3, 500)).tail.count == 50
 
 
-def test_right_tails_pass() -> None:
-    for seed in range(5):
-        ordered = draw_tail(0.1, seed)
-        fit = fit_tail(ordered)
-        assert check_gap(ordered)[1] > 1e-3
-        assert check_stability(ordered, fit)[1] > 1e-3
-        for _, p_value in check_held_out(fit, np.random.default_rng(seed)).values():
-            assert p_value > 1e-3
-
-
 def test_a_lone_slow_time_leaves_a_gap_and_a_slow_mode_is_not_stable() -> None:
     ordered = draw_tail(-0.3, 0)
     assert check_gap(ordered)[1] > 0.01
+    assert check_stability(ordered, fit_tail(ordered))[1] > 0.01
     assert check_gap(np.append(ordered[:-1], 16.0))[1] < 1e-4
     ordered = mix_in(draw_tail(0.0, 0), 18.0, 25)
     assert check_stability(ordered, fit_tail(ordered))[1] < 1e-3

@@ -61,16 +61,6 @@ def test_every_campaign_gets_a_verdict(
     assert result["platform"] == "Some CPU"
 
 
-def test_stages_are_judged_apart(
-    traces: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, result = run_json(capsys, "wcet", traces["second"], "--by", "task,stage")
-    constant, exponential = result["campaigns"]
-    assert (constant["stage"], exponential["stage"]) == ("a", "b")
-    assert constant["verdict"] == "unproven"
-    assert exponential["verdict"] == "extrapolated"
-
-
 def test_aborted_frames_leave_nothing_proven(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,1 @@
+"""The networks on every back end."""

@@ -1,0 +1,276 @@
+"""The same networks on every back end, whole and cut into stages, and on OpenCV's DNN module.
+
+All runs of a model take turns, round by round, in one process with as many threads each. Times are
+of the network alone, without preprocessing and decoding. The error is the largest deviation from
+torch eager relative to the largest value of that output; agreement is mAP@0.5, mIoU or top-1
+against torch's results on the same frames, and the only measure for lists of boxes.
+``torch-eager`` is what one writes first: fp32, torch's own settings; the other rows are this
+package's back ends. Networks of torchvision have random weights (see `make_plausible`), the
+others trained ones.
+
+Passes when for every model the fastest back end takes at most half the time of torch eager and at
+most half that of OpenCV DNN, where its result is right, and stages cost torch-fp32 2 % at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
+from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, title_of
+from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
+from benchmarks.harness.processes import busy_cores
+from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
+from benchmarks.harness.timing import Times, quantile_ms
+from jetson_dnn_rt.backends.base import Runner
+from jetson_dnn_rt.backends.registry import create_runner
+from jetson_dnn_rt.errors import JetsonDnnRtError, ModelError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.models.sources.registry import load_model
+from jetson_dnn_rt.variants.library.library import Library
+from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
+from jetson_dnn_rt.variants.running.network import Network, Piece
+from jetson_dnn_rt.variants.spec import FULL
+
+MODELS = {
+    "resnet50": "torchvision:resnet50",
+    "mobilenet_v3_large": "torchvision:mobilenet_v3_large",
+    "ssdlite320": "torchvision:ssdlite320_mobilenet_v3_large",
+    "deeplabv3": "torchvision:deeplabv3_mobilenet_v3_large",
+    "yolox_nano": f"onnx:{YOLOX}",
+    "detector": "builtin:detector",
+    "segmenter": "builtin:segmenter",
+}
+REFERENCE = "torch-eager"
+STAGED = "torch-fp32"
+OPENCV = "opencv-fp32"
+BACKENDS = (
+    REFERENCE, STAGED, "torch-bf16", "onnxruntime-fp32", "openvino-fp32", "openvino-bf16", OPENCV
+)  # fmt: skip
+STAGES = 8
+SPEEDUP_BAR = 2.0
+STAGING_BAR_PERCENT = 2.0
+_FRAMES, _QUICK_FRAMES = 8, 2
+_WRONG = "its result is not that of the other back ends"
+
+
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--models", list(MODELS), "default: all", choices=MODELS)
+    add("--backends", list(BACKENDS), f"default: all; {REFERENCE} always runs", choices=BACKENDS)
+    add("--threads", len(os.sched_getaffinity(0)), "of one run (default: all cores)", least=1)
+    add("--stages", STAGES, "into which the networks are cut; 1: only whole", least=1)
+    add("--busy", 0, "programs that compute without end beside the measurement", least=0)
+    add("--data", DATA, f"folder with {VIDEO} and {YOLOX} ({BESIDE})", metavar="DIR")
+    add("--seconds", None, "of measuring for one model (default 30)", kind=float, above=0)
+    add("--quick", False, "2 s for one model, fewer frames")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all models; one that cannot be loaded is left out and says why."""
+    seconds = args.seconds or (2.0 if args.quick else 30.0)
+    backends = [name for name in BACKENDS if name == REFERENCE or name in args.backends]
+    models: dict[str, dict[str, Any]] = {}
+    with busy_cores(args.busy):
+        for name in args.models:
+            say(f"backends: {name}")
+            try:
+                model, frames = load(name, args.data)
+            except JetsonDnnRtError as error:
+                models[name] = {"skipped": str(error)}
+                continue
+            shown = frames[:_QUICK_FRAMES] if args.quick else frames
+            models[name] = measure_model(
+                model, shown, backends, args.threads, args.stages, seconds
+            )
+    return {
+        "models": models,
+        **echo(args, "threads busy"),
+        "bars": {
+            "times_faster_than_torch": SPEEDUP_BAR,
+            "times_faster_than_opencv": SPEEDUP_BAR,
+            "staging_overhead_percent": STAGING_BAR_PERCENT,
+        },
+        "passed": all("skipped" in found or found["passed"] for found in models.values()),
+    }
+
+
+def load(name: str, data: Path) -> tuple[Model, list[Frame]]:
+    """Load a model of `MODELS`, and frames that it is shown.
+
+    `JetsonDnnRtError` when the model cannot be loaded here.
+    """
+    source = MODELS[name]
+    if source == f"onnx:{YOLOX}":
+        if not (data / YOLOX).is_file():
+            raise ModelError(f"{data / YOLOX} is not there: give --data")
+        source = f"onnx:{data / YOLOX}"
+    road = (data / VIDEO).is_file() and not source.startswith("builtin:")
+    frames = list(open_frames(f"video:{data / VIDEO}" if road else "synthetic", _FRAMES))
+    model = load_model(source, weights="none")
+    if source.startswith("torchvision:"):
+        from benchmarks.harness.numerics import make_plausible
+
+        model = make_plausible(model, prepare_inputs(model, frames[:4]))
+    return model, frames
+
+
+def measure_model(
+    model: Model,
+    frames: Sequence[Frame],
+    backends: Sequence[str],
+    threads: int,
+    stages: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Measure one model on the back ends; the first is the reference."""
+    images = prepare_inputs(model, frames)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        # Exported stages are shared by the back ends that read ONNX.
+        network = Network(model, stages, Library(Path(folder)))
+        lineup = Lineup(model, frames, stack)
+        for name in backends:
+            if name == OPENCV:
+                add_opencv(lineup, network, threads, images)
+                continue
+            make = partial(make_runner, name, threads)
+            lineup.add(name, partial(Chain, network.pieces(FULL, 1), make))
+            if network.stages > 1 and name != REFERENCE:
+                lineup.add(f"{name} staged", partial(Chain, network.pieces(FULL), make))
+        times = lineup.measure(images[0], budget_s=seconds, least=3)
+        return _summarize(model, network.stages, backends, times, lineup)
+
+
+def make_runner(name: str, threads: int, part: Part) -> Runner:
+    """A runner of one of `BACKENDS` but OpenCV."""
+    if name == REFERENCE:
+        return EagerRunner(part, threads)
+    backend, precision = name.split("-")
+    return create_runner(part, backend, precision, threads=threads)
+
+
+def add_opencv(
+    lineup: Lineup, network: Network, threads: int, images: Sequence[npt.NDArray[np.float32]]
+) -> None:
+    """OpenCV's faster engine, of those whose outputs are those of ONNX Runtime."""
+    (piece,) = network.pieces(FULL, 1)
+    reference = "onnxruntime-fp32" if "onnxruntime-fp32" in lineup.shown else REFERENCE
+    expected = lineup.shown[reference]
+    medians: dict[str, float] = {}
+    for engine in list_engines():
+        key = f"{OPENCV} {engine}"
+        lineup.add(key, partial(_open_opencv, piece, engine, threads, images, expected))
+        if key not in lineup.chains:
+            continue
+        if fault := lineup.shown[key].find_fault(expected):
+            lineup.notes[key] = f"{_WRONG}: {fault}"
+        else:
+            times = lineup.measure(images[0], [key], budget_s=0.0, least=3)
+            medians[engine] = quantile_ms(times[key], 0.5)
+    chains = {engine: lineup.chains.pop(f"{OPENCV} {engine}", None) for engine in list_engines()}
+    if not medians:
+        reasons = [lineup.notes[f"{OPENCV} {engine}"] for engine in list_engines()]
+        lineup.notes[OPENCV] = "; ".join(dict.fromkeys(reasons))
+        return
+    best = min(medians, key=medians.__getitem__)
+    chain = chains[best]
+    assert chain is not None
+    lineup.chains[OPENCV], lineup.shown[OPENCV] = chain, lineup.shown[f"{OPENCV} {best}"]
+    lineup.notes[OPENCV] = f"engine {best}" if best else ""
+
+
+def _open_opencv(
+    piece: Piece,
+    engine: str,
+    threads: int,
+    images: Sequence[npt.NDArray[np.float32]],
+    expected: Shown,
+) -> Chain:
+    outputs = check_engine(piece.part, engine, threads, images)
+    fault = replace(expected, outputs=outputs).find_fault(expected)
+    if fault:
+        raise ModelError(f"{_WRONG}: {fault}")
+    return Chain([piece], partial(OpenCvRunner, engine=engine, threads=threads))
+
+
+def _summarize(
+    model: Model, stages: int, backends: Sequence[str], times: Mapping[str, Times], lineup: Lineup
+) -> dict[str, Any]:
+    medians = {key: quantile_ms(taken, 0.5) for key, taken in times.items()}
+
+    def compare(name: str) -> dict[str, float | None]:
+        return {
+            f"times_faster_than_{key}": round(medians[other] / medians[name], 2)
+            if other in medians
+            else None
+            for key, other in (("torch", REFERENCE), ("opencv", OPENCV))
+        }
+
+    rows = []
+    for name in backends:
+        row = {"backend": name, **lineup.describe(name, times, lineup.shown[REFERENCE], 3)}
+        rows.append({**row, **compare(name)} if name in times else row)
+    own = [name for name in backends if name in medians and name != OPENCV]
+    fastest = min(own, key=medians.__getitem__)
+    ratios = compare(fastest)
+    staged: dict[str, Any] = next(
+        (row["staged"] for row in rows if row["backend"] == STAGED and "staged" in row), {}
+    )
+    staging = staged.get("overhead_percent")
+    return {
+        "source": model.source.rsplit("/", 1)[-1],
+        "input": list(model.input_shape),
+        "stages": stages,
+        "rounds": len(next(iter(times.values()))),
+        "fastest": fastest,
+        **ratios,
+        "torch_staging_overhead_percent": staging,
+        "rows": rows,
+        "passed": all(ratio is None or ratio >= SPEEDUP_BAR for ratio in ratios.values())
+        and (staging is None or staging <= STAGING_BAR_PERCENT),
+    }
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """A table for each model."""
+    parts: list[str | Table] = []
+    for name, found in result["models"].items():
+        if "skipped" in found:
+            parts.append(f"{name}: left out, {found['skipped']}")
+            continue
+        parts += [
+            f"{title_of(name, found)}, {result['threads']} threads, {found['stages']} stages, "
+            f"{found['rounds']} rounds: fastest {found['fastest']}",
+            tabulate(
+                found["rows"],
+                "back end=backend, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
+                "x torch=times_faster_than_torch:.2f, x OpenCV=times_faster_than_opencv:.2f",
+                "error=relative_error:.0e, agreement:.3f, staged p50=staged.p50_ms:.2f",
+                "staged p99=staged.p99_ms:.2f, overhead %=staged.overhead_percent:.1f",
+                ("", join_notes),
+            ),
+        ]
+    busy = f", {result['busy']} programs beside" if result["busy"] else ""
+    parts.append(
+        f"bars: >= {SPEEDUP_BAR:g} x torch and OpenCV, stages <= {STAGING_BAR_PERCENT:g} % on "
+        f"torch{busy}: {say_verdict(result['passed'])}"
+    )
+    return parts
+
+
+def join_notes(row: Mapping[str, Any]) -> str:
+    """The notes of a row and of its stages."""
+    return "; ".join(filter(None, (row["note"], row.get("staged", {}).get("note", ""))))

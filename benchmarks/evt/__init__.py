@@ -1,0 +1,1 @@
+"""Bounds of the worst case against known laws."""

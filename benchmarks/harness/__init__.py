@@ -1,0 +1,1 @@
+"""What all benchmarks share: options, machine, rounds in turn, tables, processes, tasks."""

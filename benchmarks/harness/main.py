@@ -1,0 +1,115 @@
+"""Run one of the benchmarks; without a name, list them.
+
+A benchmark is a module of `benchmarks`, or the module ``bench`` of a folder there, with
+``add_arguments(add)``, ``run(args) -> dict`` (``passed`` is True, False, or None without a bar)
+and ``report(result)``. Exit code 1 when a bar was not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from benchmarks.harness.options import Options
+from benchmarks.harness.tables import to_text
+from jetson_dnn_rt.cli.environment import prepare_environment
+from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
+from jetson_dnn_rt.platforms.machine import describe_machine
+from jetson_dnn_rt.runtime.realtime import set_library_defaults
+
+BENCHMARKS = {
+    "accuracy": "mAP and mIoU of the built-in models on held-out scenes",
+    "batching": "one model on several cameras: batches against the same frames one by one",
+    "backends": "the same networks on every back end, whole and in stages, and on OpenCV DNN",
+    "coordinate": "two networks and a background load that comes and goes: policies in turn",
+    "dashcam": "a real drive through YOLOX and the segmenter: frames met, boxes as they should be",
+    "decide": "what a decision of each policy costs, over all clock configurations",
+    "evt": "bounds of the worst case against laws whose quantiles are known",
+    "export_c": "exported C sources against the same kernels under TVM's runtime, in turn",
+    "fidelity": "a recorded run against its replay in the simulator: misses and p99",
+    "gpu": "torch as it comes, CUDA graphs and TensorRT, whole and in stages, on a CUDA GPU",
+    "multi_dnn": "many DNNs at once: processes, the paper's queue, ours; as one table",
+    "overhead": "what the package adds to a frame, composed and between processes",
+    "paper000": "ResNet, GoogLeNet, DeepLabv3, YOLO and ours: best, worst, tail, layers",
+    "paper003": "TVM as it comes, with AMP, tuned, both; beside the other back ends and the paper",
+    "policies": "all policies on simulated boards: misses, accuracy, energy, and the bars",
+    "recovery": "the built-in models at half of their operations: plain, data-aware, recovered",
+    "replay": "a long bag through evaluate: no frame lost, real time against simulated",
+    "scale": "1 to 16 tasks: what scheduling costs a stage, and whether the met frames collapse",
+    "switching": "what a change of variant between two stages of a frame costs",
+    "overload": "against the usual rclpy node, with 1.5 to 3 times the work the machine can do",
+    "threads": "every split of the cores, tried and played in turn: whether `auto` takes the best",
+    "trace": "what the trace adds to a job, with and without in turn",
+    "tucker": "decomposed networks: reductions met, error against one equal ratio, time",
+    "zero_copy": "from message to first layer: bytes copied, time, share of the frame",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``python -m benchmarks``; an error is one line on stderr."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    set_library_defaults()
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        return run_benchmark(given)
+    except JetsonDnnRtError as error:
+        print(f"benchmarks: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigurationError) else 1
+    except KeyboardInterrupt:
+        print("benchmarks: error: interrupted", file=sys.stderr)
+        return 130
+
+
+def run_benchmark(given: Sequence[str]) -> int:
+    """Run a benchmark, print its table or JSON, write the JSON where asked."""
+    if not given or given[0] in ("-h", "--help"):
+        for name, summary in BENCHMARKS.items():
+            print(f"{name.replace('_', '-'):10s} {summary}")
+        print("\n`python -m benchmarks NAME --help` lists the options of one.")
+        return 0
+    name = given[0].replace("-", "_")
+    if name not in BENCHMARKS:
+        known = ", ".join(BENCHMARKS)
+        raise ConfigurationError(f"there is no benchmark {name!r}, but {known}")
+    prepare_environment()
+    module = load(name)
+    args = parse(module, given[1:], name.replace("_", "-"))
+    command = shlex.join(["python", "-m", "benchmarks", *given])
+    machine = {**describe_machine(), "command": command}
+    result = {"benchmark": name, **module.run(args), "command": command, "machine": machine}
+    if args.output is not None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result) if args.json else to_text(module.report(result)))
+    return 1 if result["passed"] is False else 0
+
+
+def load(name: str) -> ModuleType:
+    """Import a benchmark: ``benchmarks.NAME``, or ``benchmarks.NAME.bench`` of a folder."""
+    spec = importlib.util.find_spec(f"benchmarks.{name}")
+    assert spec is not None
+    folder = spec.submodule_search_locations is not None
+    return importlib.import_module(f"benchmarks.{name}" + (".bench" if folder else ""))
+
+
+def parse(module: ModuleType, options: Sequence[str], name: str = "") -> argparse.Namespace:
+    """Read the options of a benchmark, and those of all."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(Options(parser))
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+    return parser.parse_args(options)

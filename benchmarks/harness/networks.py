@@ -1,0 +1,239 @@
+"""Networks on runners, alone: their times are those of inference, nothing schedules them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.harness.numerics import find_error
+from benchmarks.harness.timing import Times, find_overhead_percent, measure_rounds, quantile_ms
+from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
+from jetson_dnn_rt.errors import JetsonDnnRtError
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.models.model import Model, Part
+from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.tasks import Work
+from jetson_dnn_rt.variants.measuring.agreement import compare
+from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS, FrameProcessor
+from jetson_dnn_rt.variants.running.network import IMAGE, Piece, run_piece
+
+# Detectors with random weights are sure of nothing: their boxes are looked at nevertheless.
+_SETTINGS = DecoderSettings(confidence=0.05, nms_iou=0.5, max_detections=100)
+_ROUNDING = 1e-3
+
+
+class Chain:
+    """The pieces of a network on runners, one after the other."""
+
+    def __init__(self, pieces: Sequence[Piece], make_runner: Callable[[Part], Runner]) -> None:
+        self._steps: list[tuple[Piece, Runner]] = []
+        try:
+            for piece in pieces:
+                self._steps.append((piece, make_runner(piece.part)))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, image: npt.NDArray[np.float32]) -> HostArrays:
+        """Run the network on an input, [1, 3, H, W]; the runners own what is returned."""
+        values: dict[str, Any] = {IMAGE: image}
+        for piece, runner in self._steps:
+            given = run_piece(piece, runner, values)
+            if not piece.outputs:  # the network as it came: what it returns has no names
+                return runner.to_host(given)
+        return runner.to_host([values[name] for name in piece.results])
+
+    def close(self) -> None:
+        """Close the runners."""
+        for _, runner in self._steps:
+            runner.close()
+
+
+class EagerRunner(Runner):
+    """torch as one uses it first: fp32, kernel by kernel, torch's own settings.
+
+    `threads`, of a run on the CPU, is a setting of the whole process; 0 leaves it.
+    """
+
+    backend, precision = "torch", "fp32"
+
+    def __init__(self, part: Part, threads: int = 0, device: str = "cpu") -> None:
+        super().__init__(part)
+        self.device = device
+        self.version = str(torch.__version__)
+        if threads:
+            torch.set_num_threads(threads)
+        self._module: Any = part.torch_module().to(device)
+
+    def _run(self, values: list[Array]) -> tuple[Array, ...]:
+        with torch.inference_mode():
+            outputs = self._module(*[torch.as_tensor(value).to(self.device) for value in values])
+        return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+    def to_host(self, values: Sequence[Array]) -> HostArrays:
+        """Copy, which also waits for the device."""
+        return tuple(value.cpu().numpy() for value in values)
+
+    def _close(self) -> None:
+        self._module = None
+
+
+def run_once(runner: Runner, image: npt.NDArray[np.float32]) -> object:
+    """Run a network on an image; the list is made anew, for a runner may empty it."""
+    return runner.run([image])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a network made of the frames: outputs and results, frame by frame.
+
+    `listed` where its outputs are lists of boxes, whose order depends on rounding.
+    """
+
+    kind: str
+    listed: bool
+    outputs: list[HostArrays]
+    results: list[Result]
+
+    @staticmethod
+    def of(chain: Chain, model: Model, frames: Sequence[Frame]) -> Shown:
+        """Run a network, with preprocessing and decoding, on each frame."""
+        image = np.empty(model.input_shape, np.float32)
+        processor = FrameProcessor(model, _SETTINGS, image)
+        shown = Shown(model.kind, model.head.name == "torchvision", [], [])
+        for frame in frames:
+            work = Work(frame)
+            processor.preprocess(work)
+            found = tuple(np.array(array) for array in chain.run(image))
+            work.scratch[OUTPUTS] = found
+            processor.decode(work)
+            assert work.result is not None
+            shown.outputs.append(found)
+            shown.results.append(work.result)
+        return shown
+
+    def find_error(self, expected: Shown) -> float | None:
+        """The largest error of all frames, see `find_error`; None for lists."""
+        if self.listed:
+            return None
+        return max(map(find_error, self.outputs, expected.outputs))
+
+    def find_agreement(self, expected: Shown) -> float:
+        """mAP@0.5, mIoU or top-1 against other results, in [0, 1]."""
+        return compare(self.kind, expected.results, self.results, "full").value
+
+    def find_fault(self, expected: Shown) -> str:
+        """Why these are not the same outputs but for rounding; empty where they are."""
+        error = self.find_error(expected)
+        if error is not None:
+            return "" if error <= _ROUNDING else f"off by {error:.2g} of the largest value"
+        value = self.find_agreement(expected)
+        return "" if value >= 1.0 - _ROUNDING else f"agreement {value:.3f}"
+
+
+class Lineup:
+    """Chains of one network under comparison; what cannot run has a note instead.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    frames : sequence of Frame
+        Shown to each chain.
+    stack : ExitStack
+        Closes the chains.
+    caught : type of Exception
+        What leaves one chain out; everything else ends the benchmark.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        frames: Sequence[Frame],
+        stack: ExitStack,
+        caught: type[Exception] = JetsonDnnRtError,
+    ) -> None:
+        self._model, self._frames, self._stack, self._caught = model, frames, stack, caught
+        self.chains: dict[str, Chain] = {}
+        self.shown: dict[str, Shown] = {}
+        self.notes: dict[str, str] = {}
+
+    def add(self, key: str, make: Callable[[], Chain]) -> None:
+        """Make a chain, and show it the frames."""
+        try:
+            chain = make()
+            self._stack.callback(chain.close)
+            self.shown[key] = Shown.of(chain, self._model, self._frames)
+            self.chains[key] = chain
+        except self._caught as error:
+            self.notes[key] = describe_error(error)
+
+    def measure(
+        self, image: npt.NDArray[np.float32], keys: Sequence[str] | None = None, **rounds: Any
+    ) -> dict[str, Times]:
+        """Times of the chains in turn; `rounds` are the options of `measure_rounds`."""
+        chosen = self.chains if keys is None else keys
+        return measure_rounds(
+            {key: partial(self.chains[key].run, image) for key in chosen}, **rounds
+        )
+
+    def describe(
+        self,
+        name: str,
+        times: Mapping[str, Times],
+        expected: Shown,
+        digits: int,
+        find_more: Callable[[str], Mapping[str, object]] = lambda key: {},
+    ) -> dict[str, Any]:
+        """Figures of a chain, and under ``staged`` those of the chain ``NAME staged``.
+
+        `find_more` adds what a benchmark knows of a chain; one that did not run has its note.
+        """
+
+        def find_figures(key: str) -> dict[str, Any]:
+            figures = report_figures(times[key], self.shown[key], expected, digits)
+            return {**figures, **find_more(key)}
+
+        row: dict[str, Any] = {"note": self.notes.get(name, "")}
+        if name in times:
+            row |= find_figures(name)
+        key = f"{name} staged"
+        if key in times:
+            overhead = find_overhead_percent(times[name], times[key])
+            row["staged"] = {**find_figures(key), "overhead_percent": overhead}
+        elif key in self.notes:
+            row["staged"] = {"note": self.notes[key]}
+        return row
+
+
+def title_of(name: str, found: Mapping[str, Any]) -> str:
+    """A network and the size of its input, for the head of its table."""
+    return f"{name} ({'x'.join(map(str, found['input'][2:]))})"
+
+
+def describe_error(error: Exception) -> str:
+    """One line of an error; of a class that is not ours with its name before it."""
+    if isinstance(error, JetsonDnnRtError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:160]
+
+
+def report_figures(times: Times, shown: Shown, expected: Shown, digits: int) -> dict[str, object]:
+    """Median and p99 of a chain, and how far its results are from the expected ones."""
+    error = shown.find_error(expected)
+    return {
+        "p50_ms": round(quantile_ms(times, 0.5), digits),
+        "p99_ms": round(quantile_ms(times, 0.99), digits),
+        "relative_error": None if error in (None, math.inf) else float(f"{error:.2e}"),
+        "agreement": round(shown.find_agreement(expected), 4),
+    }

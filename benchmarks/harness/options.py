@@ -1,0 +1,111 @@
+"""Options of a benchmark: kind and range beside the default, which the help shows."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+"""A video and an ONNX file lie there, beside the checkout; they are not part of the project."""
+BESIDE = "default: that of ../shared/data beside the checkout"
+VIDEO, YOLOX = "video/dashcam_white_right.mp4", "models/yolox_nano.onnx"
+
+
+class Options:
+    """Adds options to a parser."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+
+    def __call__(
+        self,
+        name: str,
+        default: Any = None,
+        help: str = "",
+        *,
+        kind: Callable[[str], Any] | None = None,
+        least: float | None = None,
+        above: float | None = None,
+        most: float = math.inf,
+        choices: Collection[str] | None = None,
+        metavar: str | None = None,
+        nargs: int | None = None,
+        action: str = "store",
+    ) -> None:
+        """Add one: a list as its default takes several values, False makes it a flag."""
+        if default is False:
+            self._parser.add_argument(name, action="store_true", help=help)
+            return
+        many = isinstance(default, list)
+        sample = next(iter(default), None) if many else default
+        if kind is None:
+            kind = Path if isinstance(sample, Path) else str if sample is None else type(sample)
+        if default not in (None, "", []) and "default" not in help:
+            help += f" (default {' '.join(map(_show, default)) if many else _show(default)})"
+        if choices is not None and many:
+            metavar = metavar or "NAME"
+            help = f"of {', '.join(choices)}; {help}" if help else f"of {', '.join(choices)}"
+        self._parser.add_argument(
+            name,
+            action=action,
+            type=_limit(kind, least, above, most),
+            default=default,
+            help=help,
+            choices=choices,
+            metavar=metavar,
+            nargs=nargs or ("+" if many else None),
+        )
+
+    def one_of(self) -> Options:
+        """Options of which at most one may be given."""
+        return Options(self._parser.add_mutually_exclusive_group())
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _limit(
+    kind: Callable[[str], Any], least: float | None, above: float | None, most: float
+) -> Callable[[str], Any]:
+    """Read a value, and refuse it outside its range; NaN and infinity are outside of each."""
+    if least is None and above is None and most == math.inf:
+        return kind
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        low = -math.inf if above is None else above
+        if not (
+            low < value <= most and math.isfinite(value) and (least is None or value >= least)
+        ):
+            range_ = f">= {least:g}" if least is not None else f"> {low:g}"
+            upper = f" and <= {most:g}" if most < math.inf else ""
+            raise argparse.ArgumentTypeError(f"must be {range_}{upper}: {text}")
+        return value
+
+    read.__name__ = getattr(kind, "__name__", "value")  # argparse names it in its errors
+    return read
+
+
+def echo(args: argparse.Namespace, names: str) -> dict[str, Any]:
+    """Some options by name, for the result."""
+    return {name: getattr(args, name) for name in names.split()}
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Height and width of ``1280x720``."""
+    width, _, height = text.partition("x")
+    if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"must be WIDTHxHEIGHT in pixels: {text!r}")
+    return int(height), int(width)
+
+
+def read_names(text: str) -> list[str]:
+    """Names of ``a,b``, each once."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("needs at least one name")
+    return list(dict.fromkeys(names))

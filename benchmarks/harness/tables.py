@@ -1,0 +1,93 @@
+"""Reports of benchmarks: lines and tables, as text for a terminal or as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jetson_dnn_rt.cli.text import Cell, format_cell, format_rows
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells in columns; a line of text may stand above it."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+Report = Sequence[str | Table]
+
+
+def tabulate(rows: Iterable[Any], *columns: str | tuple[str, Any]) -> Table:
+    """A table of mappings.
+
+    A column is ``heading=path.to.key:format``, of which heading and format may be left out, or a
+    pair of a heading and what makes the cell of the row. A text may hold several, with commas
+    between them. A key that is missing, or None, is a dash.
+    """
+    pairs: list[tuple[str, Any]] = []
+    for column in columns:
+        if isinstance(column, str):
+            for text in column.split(", "):
+                heading, _, path = text.rpartition("=")
+                pairs.append((heading or path.partition(":")[0], path))
+        else:
+            pairs.append(column)
+    cells = [[_make_cell(row, column) for _, column in pairs] for row in rows]
+    return Table([heading for heading, _ in pairs], cells)
+
+
+def flatten(rows: Mapping[str, Any], key: str = "name") -> list[dict[str, Any]]:
+    """Mappings by name as rows with the name in them."""
+    return [{key: name, **row} for name, row in rows.items()]
+
+
+def find(row: Any, path: str) -> Any:
+    """The value behind ``path.to.key``; None where there is none."""
+    for key in path.split("."):
+        row = row.get(key) if isinstance(row, Mapping) else None
+    return row
+
+
+def _make_cell(row: Any, column: Any) -> Cell:
+    if callable(column):
+        value: Cell = column(row)
+        return value
+    path, _, style = column.partition(":")
+    value = find(row, path)
+    return value if value is None or not style else format(value, style)
+
+
+def say_verdict(passed: bool | None) -> str:
+    """Say whether the bars were met."""
+    return {True: "passed", False: "NOT passed", None: "not judged"}[passed]
+
+
+def to_text(report: Report) -> str:
+    """For a terminal."""
+    return "\n\n".join(
+        part if isinstance(part, str) else format_rows(part.header, part.rows)
+        for part in report
+        if part
+    )
+
+
+def to_markdown(report: Report) -> str:
+    """For a page; the lines of a text become lines there too."""
+    return "\n\n".join(_mark(part) for part in report if part)
+
+
+def _mark(part: str | Table) -> str:
+    if isinstance(part, str):
+        return "  \n".join(line.strip() for line in part.splitlines())
+    lines = [part.header, ["---"] * len(part.header)]
+    lines += [[format_cell(cell).replace("|", "\\|") for cell in row] for row in part.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def say(text: str) -> None:
+    """Write a line of progress to stderr."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Many DNNs at once: processes, the queue of a paper, ours."""

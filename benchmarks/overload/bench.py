@@ -1,0 +1,269 @@
+"""Compare with the usual rclpy node when there is more work than the machine can do.
+
+Two models on one camera. Their execution times alone on the machine, C1 and C2, are measured
+first; the camera then sends 640x480 frames at LOAD / (C1 + C2), from a process of its own over DDS
+with the shipped profile. Consumers run one after the other in processes of their own, alternating:
+this package's composed graph, the usual rclpy node (overload/nodes.py), this package, ...
+
+Both are judged the same way, by the frame's stamp and the clock right after `publish` returned: a
+result is in time when it is published within the deadline of the frame's capture. This package is
+configured with that deadline less a margin for the transport, since its own deadlines run from the
+frame's arrival.
+
+Bars, at every load: of the frames that it admits (begins because their budget fits; the usual node
+begins all that it takes) this package delivers at least 95 % in time, and it delivers more results
+in time per second than the usual node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.options import Options, echo
+from benchmarks.harness.processes import Child
+from benchmarks.harness.tables import Report, say, tabulate
+from benchmarks.harness.tasks import SIZE, TaskSpec, write_frames
+from benchmarks.harness.timing import alternate
+from benchmarks.overload.log import NODES, ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
+from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.safety.children import python_command
+from jetson_dnn_rt.traces.summary import order_statistic
+from jetson_dnn_rt.variants.measuring.timing import measure_stages
+
+ADMITTED_BAR = 0.95
+SIDES = ("ours", "naive")
+TOPIC = "/image_raw"
+SETTLE_S = 1.0
+"""After a consumer is ready: discovery is over and the first frames have passed."""
+
+ALONE_RUNS = 30
+DEFAULT_DETECTOR = "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"
+DEFAULT_SEGMENTER = "torchvision:deeplabv3_mobilenet_v3_large"
+
+
+@dataclass
+class Tally:
+    """What one side made of the frames of one load, over all rounds.
+
+    `frames` are those sent, times the number of tasks; a deadline runs from a frame's stamp to the
+    publication of its result.
+    """
+
+    tasks: int
+    deadline_ns: int
+    seconds: float = 0.0
+    frames: int = 0
+    rows: list[FrameRow] = field(default_factory=list)
+
+    def add(
+        self, rows: Iterable[FrameRow], stamps_ns: Iterable[int], window_ns: tuple[int, int]
+    ) -> None:
+        """Count the frames that were captured inside a window, first to last stamp."""
+        first_ns, last_ns = window_ns
+        self.seconds += (last_ns - first_ns) / 1e9
+        self.frames += self.tasks * sum(first_ns <= stamp <= last_ns for stamp in stamps_ns)
+        self.rows += [row for row in rows if first_ns <= row.stamp_ns <= last_ns]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ratios are None where nothing was counted, outcomes in the side's words."""
+        published = [(row, end - row.stamp_ns) for row in self.rows if (end := row.published_ns)]
+        in_time = [row for row, age_ns in published if age_ns <= self.deadline_ns]
+        started = sum(row.start_ns is not None for row in self.rows)
+        admitted = sum(row.admitted for row in self.rows)
+        ages_ms = sorted(age_ns / 1e6 for _, age_ns in published)
+        return {
+            "seconds": round(self.seconds, 3),
+            "frames": self.frames,
+            "started": started,
+            "admitted": admitted,
+            "published": len(published),
+            "in_time": len(in_time),
+            "met_ratio": len(in_time) / self.frames if self.frames else None,
+            "met_ratio_started": len(in_time) / started if started else None,
+            "met_ratio_admitted": sum(row.admitted for row in in_time) / admitted
+            if admitted
+            else None,
+            "in_time_per_s": len(in_time) / self.seconds,
+            "age_ms": {
+                name: order_statistic(ages_ms, share) if ages_ms else None
+                for name, share in (("p50", 0.5), ("p99", 0.99))
+            },
+            "in_time_by_task": dict(Counter(row.task for row in in_time)),
+            "outcomes": dict(Counter(row.outcome for row in self.rows).most_common()),
+        }
+
+
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--detector", DEFAULT_DETECTOR, metavar="MODEL")
+    add("--segmenter", DEFAULT_SEGMENTER, metavar="MODEL")
+    add("--variant", "", "of both (default: automatic)", metavar="NAME")
+    add(
+        "--segmenter-size", (384, 512),
+        "its height and width, where the model leaves a choice (default 384 512)",
+        kind=int, nargs=2, metavar="PIXELS",
+    )  # fmt: skip
+    add("--loads", [1.5, 2.0, 3.0], "work per second that arrives, in seconds", metavar="LOAD")
+    add("--rounds", 3, "of both sides, per load")
+    add("--seconds", 10.0, "per round")
+    add("--deadline-factor", 1.25, "relative deadline = F * (C1 + C2)", metavar="F")
+    add(
+        "--margin-ms", 4.0,
+        "for transport and publication, subtracted from this package's deadline",
+    )  # fmt: skip
+    add(
+        "--threads",
+        len(os.sched_getaffinity(0)),
+        "of one inference, both sides (default: all cores)",
+    )
+    add("--workers", 1, "stages that this package runs side by side")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure both sides at every load; `BenchmarkError` when one of the processes fails."""
+    # Random weights where the source asks for any: only time counts here.
+    size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else None
+    tasks: tuple[TaskSpec, ...] = (
+        TaskSpec("detector", "detection", args.detector, args.variant),
+        TaskSpec("segmenter", "segmentation", args.segmenter, args.variant, input_size=size),
+    )
+    with tempfile.TemporaryDirectory(prefix="overload-") as name:
+        folder = Path(name)
+        frames = write_frames(folder / "frames")
+        say("overload: models are exported once, so that every process starts quickly")
+        tasks = tuple(_export(task, folder) for task in tasks)
+        costs_ms = {task.name: _measure_alone(task, args.threads, frames) for task in tasks}
+        total_ms = sum(costs_ms.values())
+        deadline_ms = args.deadline_factor * total_ms
+        say(f"overload: alone: {costs_ms}, deadline {deadline_ms:.1f} ms")
+        height, width = SIZE
+        spec = ConsumerSpec(
+            tasks, TOPIC, width, height, args.threads, deadline_ms - args.margin_ms,
+            folder / "log", args.workers,
+        )  # fmt: skip
+        loads = [
+            _measure_load(load, load * 1e3 / total_ms, spec, deadline_ms, folder, args)
+            for load in args.loads
+        ]
+    return {
+        "models": {"detector": args.detector, "segmenter": args.segmenter},
+        **echo(args, "threads workers"),
+        "execution_alone_ms": costs_ms,
+        "deadline_ms": deadline_ms,
+        **echo(args, "margin_ms rounds"),
+        "seconds_per_round": args.seconds,
+        "admitted_bar": ADMITTED_BAR,
+        "loads": loads,
+        "passed": all(load["passed"] for load in loads),
+    }
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """A line for each load and side."""
+    alone = ", ".join(f"{k} {v:.1f} ms" for k, v in result["execution_alone_ms"].items())
+    rows = [
+        {"load": load["load"], "side": side, "passed": load["passed"], **load[side]}
+        for load in result["loads"]
+        for side in SIDES
+    ]
+
+    def show_tasks(row: Mapping[str, Any]) -> str:
+        found = (row["in_time_by_task"].get(task, 0) for task in result["models"])
+        return " + ".join(f"{count / row['seconds']:.1f}" for count in found)
+
+    return [
+        f"alone: {alone}; deadline {result['deadline_ms']:.1f} ms",
+        tabulate(
+            rows,
+            ("load", lambda row: f"{row['load']:g}x"),
+            "side, frames, met=met_ratio:.1%, of admitted=met_ratio_admitted:.1%",
+            "of started=met_ratio_started:.1%, in time/s=in_time_per_s:.1f",
+            ("by task", show_tasks),
+            "p99 age ms=age_ms.p99:.1f",
+            (
+                "bars",
+                lambda row: ("yes" if row["passed"] else "NO") if row["side"] == "ours" else "",
+            ),
+        ),
+    ]
+
+
+def _export(task: TaskSpec, folder: Path) -> TaskSpec:
+    """The same network as an ONNX file; one that has no ONNX form stays as it is."""
+    scheme = task.model.partition(":")[0]
+    if scheme in ("onnx", "null"):
+        return task
+    path = folder / f"{task.name}.onnx"
+    path.write_bytes(task.load().onnx_model())
+    return replace(task, model=f"onnx:{path}", input_size=None)
+
+
+def _measure_alone(task: TaskSpec, threads: int, frames: Path) -> float:
+    """Median execution time of a whole job in milliseconds, nothing else running."""
+    import cv2
+
+    image = cv2.imread(str(next(iter(sorted(frames.iterdir())))))
+    frame = Frame(np.asarray(image, np.uint8), "bgr8", 0, 0)
+    pipeline = task.build_pipeline(threads)
+    try:
+        times_ns = measure_stages(pipeline.stages, [frame], ALONE_RUNS, SteadyClock())
+    finally:
+        pipeline.close()
+    return order_statistic(sorted(map(sum, times_ns)), 0.5) / 1e6
+
+
+def _measure_load(
+    load: float,
+    rate_hz: float,
+    spec: ConsumerSpec,
+    deadline_ms: float,
+    folder: Path,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    rounds: list[tuple[str, list[FrameRow], tuple[int, int]]] = []
+    stamps_file, received_file = folder / "stamps", folder / "received"
+    source = f"images:{folder / 'frames'}"
+    with (
+        Child(python_command(NODES, "camera", source, repr(rate_hz), str(stamps_file))),
+        Child(python_command(NODES, "listener", str(received_file))),
+    ):
+        for number in range(args.rounds):
+            # The order changes, so that neither side always runs on the warmer machine.
+            for side in alternate(SIDES, number):
+                with Child(python_command(NODES, side, spec.to_json())):
+                    time.sleep(SETTLE_S)
+                    first_ns = time.time_ns()
+                    time.sleep(args.seconds)
+                    last_ns = time.time_ns()
+                    # The last frames get the time that their deadline gives them.
+                    time.sleep(2 * deadline_ms / 1e3)
+                rounds.append((side, FrameLog.read(spec.output), (first_ns, last_ns)))
+                say(f"overload: load {load:g}, {rate_hz:.1f} Hz, round {number + 1}: {side} done")
+    stamps_ns = read_stamps_ns(stamps_file)
+    tallies = {side: Tally(len(spec.tasks), int(deadline_ms * 1e6)) for side in SIDES}
+    for side, rows, window_ns in rounds:
+        tallies[side].add(rows, stamps_ns, window_ns)
+    figures = {side: tally.to_dict() for side, tally in tallies.items()}
+    received = json.loads(received_file.read_text(encoding="utf-8"))
+    admitted = (figures["ours"]["met_ratio_admitted"] or 0.0) >= ADMITTED_BAR
+    more = figures["ours"]["in_time_per_s"] > figures["naive"]["in_time_per_s"]
+    return {
+        "load": load,
+        "rate_hz": rate_hz,
+        **figures,
+        # Of both sides together, with what lies outside the measured windows.
+        "listener": {topic: len(stamps) for topic, stamps in received.items()},
+        "passed": admitted and more,
+    }

@@ -1,0 +1,1 @@
+"""The table and the figures of paper 000."""

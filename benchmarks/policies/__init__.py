@@ -1,0 +1,1 @@
+"""All policies on simulated boards."""

@@ -1,0 +1,276 @@
+"""All policies on simulated boards: who keeps the deadlines, how accurately, at what energy.
+
+TX2 and Xavier, the four networks of the NeuOS paper with its deadlines, in cohorts of 1 (each
+network alone: four runs taken together), 4 (one of each) and 8 (two of each). Every policy meets
+the same worlds, seed by seed. `oracle` knows every execution time and changes clocks at once: the
+bound. Energy is the board's over the whole run, idle time included, by met frame; accuracy is the
+mean of the met frames.
+
+Then what the paper says of NeuOS in relation to others, and whether these figures say the same;
+where they do not, why. One of the reasons is looked into by running NeuOS a second time with
+clocks that change without delay, as the paper takes them to.
+
+Bars, for `horizon` in balanced mode, in every cell: misses of at most 0.5 % where the oracle has
+none; no other policy as good on misses and better on both energy and accuracy; energy at most 5 %
+above the oracle's, accuracy at most 5 % below.
+
+The mechanics of the model, not of a board: see docs/simulator.md for what is assumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from benchmarks.harness.options import Options
+from benchmarks.harness.tables import Report, Table, flatten, say, tabulate
+from benchmarks.policies.relations import Figures, judge_relations
+from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.registry import POLICIES
+from jetson_dnn_rt.coordinator.tables.tables import ClockTable
+from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
+from jetson_dnn_rt.lab.simulate.oracle import Oracle
+from jetson_dnn_rt.lab.simulate.scenario import open_scenario
+from jetson_dnn_rt.lab.simulate.session import ORACLE, make_policy, simulate
+from jetson_dnn_rt.lab.simulate.tally import Tally, summarize
+from jetson_dnn_rt.platforms.clocks import ClockSpace
+from jetson_dnn_rt.safety.children import safe_spawning
+
+BOARDS = ("tx2", "xavier")
+NETWORKS = ("alexnet", "googlenet", "resnet50", "vgg16")
+COHORTS = {1: NETWORKS, 4: ("cohort4",), 8: ("cohort8",)}
+"""By size: the scenarios, without their board, that are taken together."""
+
+OURS = "horizon"
+AT_ONCE = "@once"
+"""After the name of a policy: with clocks that change without delay."""
+DELAY_FREE = tuple(
+    name + AT_ONCE for name in ("neuos_min_energy", "neuos_max_accuracy", "neuos_balanced")
+)
+
+MISS_BAR = 0.005
+SHARE_BAR = 0.05
+MOST_PROCESSES = 2
+
+
+Cell = dict[str, Any]
+"""A board with a cohort size, and the figures of each policy there."""
+
+
+def add_arguments(add: Options) -> None:
+    """Options of the benchmark."""
+    add("--seeds", 10, "worlds", least=1)
+    add("--frames", 200, "of the fastest camera, a seed", least=1)
+    add("--policies", "", "only these, beside horizon and the oracle", metavar="A,B")
+    add("--processes", MOST_PROCESSES, "1 or 2", least=1, most=MOST_PROCESSES)
+    add("--quick", False, "two seeds of 120 frames")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Simulate, compare, judge; `ConfigurationError` for an unknown policy."""
+    seeds, frames = (2, 120) if args.quick else (args.seeds, args.frames)
+    policies = _choose(args.policies)
+    tallies = _simulate_all(policies, seeds, frames, args.processes)
+    cells = [
+        _describe(board, cohort, policies, seeds, tallies)
+        for board in BOARDS
+        for cohort in COHORTS
+    ]
+    bars = _judge(cells)
+    by_name = {(cell["board"], cell["cohort"]): cell["policies"] for cell in cells}
+    return {
+        "seeds": seeds,
+        "frames": frames,
+        "settings": {"mode": PolicySettings().mode, "confidence": PolicySettings().confidence},
+        "cells": cells,
+        "relations": [] if args.policies else judge_relations(by_name, AT_ONCE),
+        "bars": bars,
+        "passed": all(bar["met"] for bar in bars),
+    }
+
+
+# -- simulation ----------------------------------------------------------------------------------
+
+
+class _AtOnce(Laboratory):
+    """A board whose clocks change without delay."""
+
+    @cached_property
+    def clock_table(self) -> ClockTable:
+        """The same configurations."""
+        table = Laboratory(self.scenario).clock_table
+        domains = [replace(domain, delay_ns=0) for domain in table.space.domains]
+        return replace(table, space=ClockSpace(domains))
+
+
+@lru_cache(maxsize=1)
+def _sources(scenario: str) -> tuple[Laboratory, Laboratory, dict[str, Policy]]:
+    """A scenario as it is and with clocks at once, and the policies made for it so far."""
+    opened = open_scenario(scenario)
+    return Laboratory(opened), _AtOnce(opened), {}
+
+
+def _simulate(
+    scenario: str, seed: int, frames: int, policies: tuple[str, ...]
+) -> dict[str, Tally]:
+    """One world under every policy."""
+    usual, at_once, made = _sources(scenario)
+    tallies = {}
+    for policy in policies:
+        source = at_once if policy.endswith(AT_ONCE) else usual
+        name = policy.removesuffix(AT_ONCE)
+        if policy not in made:
+            world = source.world(seed, frames)
+            made[policy] = make_policy(source, name, PolicySettings(), world)
+        decider = made[policy]
+        if isinstance(decider, Oracle):
+            decider.show(source.world(seed, frames))
+        tallies[policy] = simulate(source, name, seed=seed, frames=frames, made=decider)
+    return tallies
+
+
+def _simulate_all(
+    policies: tuple[str, ...], seeds: int, frames: int, processes: int
+) -> dict[tuple[str, int], dict[str, Tally]]:
+    """All scenarios and seeds; the large cohorts first, so that the processes end together."""
+    scenarios = [
+        f"{board}_{name}"
+        for cohort in sorted(COHORTS, reverse=True)
+        for board in BOARDS
+        for name in COHORTS[cohort]
+    ]
+    jobs = [(scenario, seed) for scenario in scenarios for seed in range(seeds)]
+    done: dict[tuple[str, int], dict[str, Tally]] = {}
+    # Matrices are tiny here: threads of the linear algebra would only get in each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with safe_spawning(), ProcessPoolExecutor(processes) as pool:
+        futures = {
+            pool.submit(_simulate, scenario, seed, frames, policies): (scenario, seed)
+            for scenario, seed in jobs
+        }
+        for future in as_completed(futures):
+            done[futures[future]] = future.result()
+            if len(done) % 10 == 0 or len(done) == len(jobs):
+                say(f"policies: {len(done)} of {len(jobs)} runs")
+    return done
+
+
+def _choose(text: str) -> tuple[str, ...]:
+    if not text:
+        return (*POLICIES, *DELAY_FREE, ORACLE)
+    names = [name for name in text.split(",") if name not in (OURS, ORACLE)]
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown:
+        raise ConfigurationError(f"--policies must be of {', '.join(POLICIES)}: {unknown[0]!r}")
+    return (*names, OURS, ORACLE)
+
+
+def _describe(
+    board: str,
+    cohort: int,
+    policies: Sequence[str],
+    seeds: int,
+    tallies: Mapping[tuple[str, int], Mapping[str, Tally]],
+) -> Cell:
+    figures: dict[str, Figures] = {}
+    for policy in policies:
+        merged = []
+        for seed in range(seeds):
+            whole = Tally()
+            for name in COHORTS[cohort]:
+                whole.merge(tallies[f"{board}_{name}", seed][policy], f"{name}/")
+            merged.append(whole)
+        summary: dict[str, Any] = summarize(merged)
+        kept = ("miss_ratio", "max_burst", "accuracy", "energy_j", "energy_per_met_frame_j")
+        figures[policy] = {
+            **{key: summary[key] for key in kept},
+            "miss_ratio_ci95": tuple(summary["miss_ratio_ci95"]),
+            "p50_ms": summary["response_ms"]["p50"],
+            "p99_ms": summary["response_ms"]["p99"],
+        }
+    return {"board": board, "cohort": cohort, "policies": figures}
+
+
+# -- bars ----------------------------------------------------------------------------------------
+
+
+def _judge(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Each bar in each cell, with its figures."""
+    bars: list[dict[str, Any]] = []
+    for cell in cells:
+        figures = cell["policies"]
+        ours, bound = figures[OURS], figures[ORACLE]
+        where = f"{cell['board']}, cohort of {cell['cohort']}"
+
+        def add(what: str, met: bool, text: str, where: str = where) -> None:
+            bars.append({"bar": what, "cell": where, "met": met, "figures": text})
+
+        add(
+            "misses",
+            ours["miss_ratio"] <= MISS_BAR or bound["miss_ratio"] > 0.0,
+            f"{ours['miss_ratio']:.2%} (bar {MISS_BAR:.1%}), oracle {bound['miss_ratio']:.2%}",
+        )
+        better = [
+            name
+            for name, other in figures.items()
+            if name not in (OURS, ORACLE) and not name.endswith(AT_ONCE) and _beats(other, ours)
+        ]
+        add("not beaten", not better, ", ".join(better) if better else "by none")
+        for key, low in (("energy_per_met_frame_j", False), ("accuracy", True)):
+            mine, best = ours[key], bound[key]
+            if mine is None or best is None:
+                add(key, False, "no frame was met")
+                continue
+            share = mine / best - 1.0
+            met = share >= -SHARE_BAR if low else share <= SHARE_BAR
+            add(key, met, f"{mine:.4f}, oracle {best:.4f}: {share:+.1%} (bar {SHARE_BAR:.0%})")
+    return bars
+
+
+def _beats(other: Figures, ours: Figures) -> bool:
+    """Whether another policy misses no more and is better on both energy and accuracy."""
+    energy, accuracy = other["energy_per_met_frame_j"], other["accuracy"]
+    own_energy, own_accuracy = ours["energy_per_met_frame_j"], ours["accuracy"]
+    if energy is None or accuracy is None:
+        return False
+    if own_energy is None or own_accuracy is None:
+        return True
+    return bool(
+        other["miss_ratio"] <= ours["miss_ratio"]
+        and energy < own_energy
+        and accuracy > own_accuracy
+    )
+
+
+# -- report --------------------------------------------------------------------------------------
+
+
+def report(result: Mapping[str, Any]) -> Report:
+    """A table for each cell, the relations of the paper, the bars."""
+    parts: list[str | Table] = []
+    for cell in result["cells"]:
+        parts += [
+            f"{cell['board']}, cohort of {cell['cohort']}",
+            tabulate(
+                flatten(cell["policies"], "policy"),
+                "policy, misses=miss_ratio:.2%",
+                (
+                    "95 % interval",
+                    lambda row: " .. ".join(f"{v:.2%}" for v in row["miss_ratio_ci95"]),
+                ),
+                "burst=max_burst, accuracy:.4f, J/met frame=energy_per_met_frame_j:.4f",
+                "p50 ms=p50_ms:.1f, p99 ms=p99_ms:.1f",
+            ),
+        ]
+    if result["relations"]:
+        parts += [
+            "what the paper says of NeuOS, and these figures",
+            tabulate(result["relations"], "cell, claim, reproduced, figures, why"),
+        ]
+    return [*parts, tabulate(result["bars"], "bars of horizon=bar, cell, met, figures")]

@@ -1,0 +1,1 @@
+"""A long bag through evaluate."""

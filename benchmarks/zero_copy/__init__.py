@@ -1,0 +1,1 @@
+"""From message to first layer."""

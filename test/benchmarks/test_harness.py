@@ -1,0 +1,225 @@
+"""The harness: options, tables, rounds, processes; and every benchmark's interface."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import benches
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks.harness import main as harness
+from benchmarks.harness.options import Options, read_names, read_size
+from benchmarks.harness.processes import BenchmarkError, Child, Phases, busy_cores
+from benchmarks.harness.tables import Table, tabulate, to_markdown, to_text
+from benchmarks.harness.timing import alternate, measure_rounds, quantile_ms, rotate
+
+MS = 1_000_000
+TIMEOUT_S = 120.0
+
+
+@pytest.mark.parametrize("name", harness.BENCHMARKS)
+def test_every_benchmark_has_the_interface(name):
+    module = harness.load(name)
+    assert module.__doc__
+    assert callable(module.run)
+    assert callable(module.report)
+    assert benches.parse(name, "--json").output is None
+
+
+def test_benchmarks_are_listed(capsys):
+    assert harness.main([]) == 0
+    out = capsys.readouterr().out
+    assert all(name.replace("_", "-") in out for name in harness.BENCHMARKS)
+    assert harness.main(["no_such"]) == 2
+    assert "there is no benchmark 'no_such'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("accuracy --size 640", "WIDTHxHEIGHT"),
+        ("accuracy --size 32x32", "at least 64x64"),
+        ("backends --threads -1", "--threads: must be >= 1"),
+        ("batching --loads 0", "--loads: must be > 0"),
+        ("coordinate --period-factor nan", "--period-factor: must be > 0"),
+        ("coordinate --confidence 0", "confidence"),
+        ("coordinate --variants full@torch", "at least two: full@torch-fp32"),
+        ("dashcam --data /none", "give the folder with --data"),
+        ("decide --policies static,best", "policy must be one of"),
+        ("evt --laws nonsense", "slow mode apart"),
+        ("evt --exceedance 0", "--exceedance: must be > 0"),
+        ("multi-dnn --device cpu --models vgg16 --mix 1,2", "--mix needs 1 numbers"),
+        ("multi-dnn --device cpu --models no_such", "has no classifier 'no_such'"),
+        ("paper003 --minutes nan", "--minutes: must be >= 0"),
+        ("paper003 --tune-only", "need --databases"),
+        ("policies --processes 3", "--processes: must be >= 1 and <= 2"),
+        ("policies --policies nobody", "--policies must be of"),
+        ("scale --tasks 4 2", "--tasks must rise"),
+        ("switching --variants full@torch-fp32", "must be two names"),
+        ("switching --variants full@torch,full@torch-fp32", "must be two names"),
+        ("switching --variants full@torch-fp32,full@onnxruntime-bf16", "full@onnxruntime-bf16"),
+        ("switching --variants full@torch-fp32,svd-1.00@torch-fp32", "is not loaded"),
+        ("threads --cores 2 --models null:1", "leave one split only: 1 x 2"),
+        (
+            "threads --cores 2 --variant tucker-0.50@null --models null:1 null:1",
+            "tucker-0.50@null",
+        ),
+        ("tucker --seconds inf", "--seconds: must be > 0"),
+        ("zero-copy --sizes 0x480", "must be WIDTHxHEIGHT"),
+    ],
+)
+def test_bad_options_are_refused(command, text, capsys, tmp_path):
+    cache = ["--engine-cache", str(tmp_path)] if command.startswith("coordinate") else []
+    try:
+        code = harness.main([*command.split(), *cache])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert text in capsys.readouterr().err
+
+
+# -- options and tables --------------------------------------------------------------------------
+
+
+def test_options_take_kind_range_and_help_from_the_default():
+    parser = argparse.ArgumentParser()
+    add = Options(parser)
+    add("--count", 3, "things", least=1)
+    add("--loads", [0.5, 2.0], above=0)
+    add("--folder", Path("x"))
+    add("--names", ["a"], choices=("a", "b"))
+    add("--quick", False, "little")
+    args = parser.parse_args(["--loads", "1", "--names", "b", "a"])
+    assert vars(args) == {
+        "count": 3, "loads": [1.0], "folder": Path("x"), "names": ["b", "a"], "quick": False,
+    }  # fmt: skip
+    text = " ".join(parser.format_help().split())
+    assert "things (default 3)" in text
+    assert "(default 0.5 2)" in text
+    assert "of a, b" in text
+
+
+def test_words_of_options():
+    assert read_size("1280x720") == (720, 1280)
+    assert read_names("a, b,a") == ["a", "b"]
+    with pytest.raises(argparse.ArgumentTypeError):
+        read_names(" ,")
+
+
+def test_a_report_is_text_or_markdown():
+    rows = [{"a": {"b": 0.125}, "n": 3}, {"a": {}, "n": None}]
+    table = tabulate(rows, "share=a.b:.1%, n", ("twice", lambda row: row.get("x")))
+    assert table == Table(["share", "n", "twice"], [["12.5%", 3, None], [None, None, None]])
+    report = ["one\n  two", table]
+    assert to_text(report).splitlines()[-1].split() == ["-", "-", "-"]
+    assert to_markdown(report).splitlines() == [
+        "one  ", "two", "", "| share | n | twice |", "| --- | --- | --- |",
+        "| 12.5% | 3 | - |", "| - | - | - |",
+    ]  # fmt: skip
+
+
+# -- rounds --------------------------------------------------------------------------------------
+
+
+def test_runs_take_turns_and_each_round_begins_with_another():
+    calls = []
+    times = measure_rounds(
+        {name: lambda name=name: calls.append(name) for name in "abc"},
+        budget_s=0.0, least=4, most=9, warm_up=1,
+    )  # fmt: skip
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab" + "abc"
+    assert {len(taken) for taken in times.values()} == {4}
+    assert all((taken >= 0).all() for taken in times.values())
+    assert len(measure_rounds({"a": lambda: None}, budget_s=1e9, least=1, most=7)["a"]) == 7
+    assert rotate("abc", 4) == ["b", "c", "a"]
+    assert [alternate("ab", number) for number in (0, 1)] == [["a", "b"], ["b", "a"]]
+
+
+def test_quantiles_are_times_that_were_measured():
+    times = np.arange(1, 101, dtype=np.int64) * MS
+    assert quantile_ms(times, 0.5) == pytest.approx(51.0)
+    assert quantile_ms(times, 0.99) == pytest.approx(100.0)
+    assert quantile_ms(np.array([3 * MS, 9 * MS]), 0.99) == pytest.approx(9.0)
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("exit(3)", "did not get ready"),
+        (
+            "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(5));"
+            "print('ready', flush=True); signal.pause()",
+            "exit code 5",
+        ),
+    ],
+)
+def test_a_child_that_fails_is_an_error(code, text):
+    with pytest.raises(BenchmarkError, match=text), Child([sys.executable, "-c", code]):
+        pass
+
+
+def test_a_child_is_ended_even_when_the_benchmark_fails():
+    child = Child(
+        [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
+    )
+    with pytest.raises(KeyError), child:
+        raise KeyError
+    assert child.ended
+
+
+def wait(condition):
+    end_s = time.monotonic() + TIMEOUT_S
+    while not (found := condition()):
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+    return found
+
+
+def is_alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_busy_cores_are_ended():
+    before = set(psutil.Process().children())
+    with busy_cores(2) as pids:
+        assert {child.pid for child in set(psutil.Process().children()) - before} == set(pids)
+    assert set(psutil.Process().children()) == before
+
+
+def test_a_load_comes_and_goes_and_nothing_is_left():
+    with Phases(2) as load:
+        load.play([(0.0, False), (60.0, True)])
+        pids = wait(lambda: load.pids if len(load.pids) == 2 else None)
+        wait(lambda: all(is_alive(pid) for pid in pids))
+        load.finish(now=True)
+        assert not any(is_alive(pid) for pid in pids)
+        load.play([(0.05, True), (0.0, False)])
+        load.finish()
+        assert load.pids == ()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
+def test_a_load_ends_with_the_benchmark_however_that_ends():
+    code = (
+        "import time\n"
+        "from benchmarks.harness.processes import busy_cores\n"
+        "with busy_cores(1) as pids:\n"
+        "    print(pids[0], flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    assert is_alive(pid)
+    process.kill()
+    process.wait(TIMEOUT_S)
+    process.stdout.close()
+    wait(lambda: not is_alive(pid))

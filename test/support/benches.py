@@ -1,0 +1,37 @@
+"""Benchmarks as their command runs them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+from typing import Any
+
+from benchmarks.harness import main as harness
+from benchmarks.harness.tables import to_text
+
+
+def _split(options: tuple[str, ...]) -> list[str]:
+    return [word for text in options for word in text.split()]
+
+
+def parse(name: str, *options: str) -> argparse.Namespace:
+    """The options of a benchmark, in texts that are split at spaces."""
+    return harness.parse(harness.load(name), _split(options))
+
+
+def run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON of a benchmark, which has a table too."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = harness.main([name, *_split(options), "--json"])
+    result = json.loads(out.getvalue().splitlines()[-1])
+    assert code == (1 if result["passed"] is False else 0)
+    assert show(name, result)
+    return code, result
+
+
+def show(name: str, result: Any) -> str:
+    """The table of a result."""
+    return to_text(harness.load(name).report(result))
