@@ -55,8 +55,8 @@ RESULTS = ("detections", "class_mask", "label_info", "camera_info")
 
 
 def set_profile():
-    """Point Fast DDS to the profile that loses no images, unless the user has one of his own."""
-    # One name only: with both a later Fast DDS reads the profile twice, and says so.
+    """Point Fast DDS to the profile that loses no images, unless the user has set one."""
+    # One name only: with both, a later Fast DDS reads the profile twice and warns.
     fast_dds_2 = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     if any(name in os.environ for name in names):
@@ -66,7 +66,7 @@ def set_profile():
 
 
 def find_trace_dir(arguments):
-    """Where jobs are traced; empty = nothing is asked for, the parameter file decides."""
+    """Folder of the job traces; empty = as in the parameter file."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     try:
         record = is_true(arguments["record"])
@@ -77,11 +77,8 @@ def find_trace_dir(arguments):
 
 
 def write_overrides(arguments, tasks, with_camera):
-    """Write what the launch arguments decide into a parameter file of its own."""
-    task = {
-        "image_transport": arguments["image_transport"],
-        "engine_cache": arguments["engine_cache"],
-    }
+    """Write the parameters that the launch arguments set into a file of their own."""
+    task = {name: arguments[name] for name in ("image_transport", "engine_cache")}
     nodes = {
         "perception": {"tasks": tasks, "cameras": ["camera"] if with_camera else [""]},
         "camera": {"source": arguments["source"]},
@@ -130,7 +127,7 @@ def make_node(arguments, executable, overrides, remappings):
 
 
 def start_tools(arguments, tasks):
-    """Plot and record, where those tools are installed."""
+    """Plot and record, as far as the tools are installed."""
     space = "/" + arguments["namespace"].strip("/")
     prefix = space.rstrip("/") + "/"
     actions = []
@@ -152,7 +149,7 @@ def start_tools(arguments, tasks):
 
 
 def end_with(event, context):
-    """Let the launch fail with the build."""
+    """Make the launch fail with the build."""
     if event.returncode:
         # The launch's own exit code is then 1: it has no other.
         raise RuntimeError(f"the build ended with exit code {event.returncode}")
@@ -182,7 +179,7 @@ def start(context):
     else:
         # In one process these belong to the first task of a namespace.
         own = [("label_info", "segmenter/label_info"), ("debug_image", "segmenter/debug_image")]
-        # It needs tables in the parameter file, so it is there only where a policy is asked for.
+        # It needs tables in the parameter file, so it only starts when a policy is given.
         coordinator = ["coordinator"] if arguments["policy"] else []
         nodes = [
             make_node(

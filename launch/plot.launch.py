@@ -1,4 +1,4 @@
-"""Plots of latency, deadline and misses of every task in rqt_plot, beside nodes that run."""
+"""Plots latency, deadline and misses of every task in rqt_plot, for nodes that run already."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def split(text):
 
 
 def find_fields(namespace, tasks, names):
-    """Fields for rqt_plot: of a Float64 below ~/debug of each task, or of a topic as it is."""
+    """Fields for rqt_plot: of topics below ~/debug of each task, or of whole topics."""
     prefix = "/" + namespace.strip("/") + "/" if namespace.strip("/") else "/"
     own = [name for name in names if not name.startswith("/")]
     fields = [f"{prefix}{task}/debug/{name}/data" for task in tasks for name in own]

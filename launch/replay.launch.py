@@ -1,6 +1,6 @@
-"""The nodes on a recorded bag, under its clock: `ros2 bag play` once every task takes frames.
+"""Runs the nodes on a recorded bag, under its clock; it is played once every task takes frames.
 
-All arguments of perception.launch.py hold here too. To lose no frame, and for statistics, take
+All arguments of perception.launch.py apply here too. To lose no frame, and for statistics, use
 `jetson-dnn-rt evaluate`, which reads the bag itself.
 """
 
@@ -40,14 +40,14 @@ SUFFIX = "/compressed"
 
 POLL_S = 0.2
 SAY_EVERY = 50
-"""Looks between two lines about what is waited for: ten seconds."""
+"""Polls between two lines about what is waited for: ten seconds."""
 
 DRAIN_S = 2.0
-"""From the end of the bag to that of the nodes: the last jobs end."""
+"""From the end of the bag to that of the nodes, for the last jobs."""
 
 
 def read_topics(bag):
-    """Types by topic, as far as the bag's metadata say."""
+    """Types by topic, from the bag's metadata where there are any."""
     file = bag / "metadata.yaml"
     if not file.is_file():
         return {}
@@ -91,10 +91,10 @@ def play(arguments, topic):
 
 
 def wait_for_tasks(arguments, topic, wanted, looks=0):
-    """Look whether the tasks subscribe, and again in a moment, and then play."""
+    """Poll until the tasks subscribe, then play."""
 
     def look(context):
-        # Nodes subscribe when they become active: models are loaded and warmed up by then.
+        # Nodes subscribe when they become active, with models loaded and warmed up.
         if get_ros_node(context).count_subscribers(topic) >= wanted:
             return [LogInfo(msg=f"playing {arguments['bag']}"), play(arguments, topic)]
         again = wait_for_tasks(arguments, topic, wanted, looks + 1)

@@ -1,4 +1,4 @@
-"""Takes every job's record and result while the graph runs, and writes them on its own thread."""
+"""Recorder of `run`: takes every job's record and result, and writes them on its own thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.frames import Frame
@@ -24,10 +24,10 @@ from jetson_dnn_rt.traces.summary import RunSummary
 from jetson_dnn_rt.traces.writer import TraceWriter, describe_no_clocks, load_libraries
 
 JOIN_S = 30.0
-"""For a disk that does not answer; what it has not taken by then is said to be missing."""
+"""Limit for a disk that does not answer; what it has not taken by then is reported missing."""
 
 CHECK_LINES = 1024
-"""Result lines between two looks at the free space of the disk."""
+"""Result lines between two checks of the free space of the disk."""
 
 QUEUE_LIMIT = 256
 """Jobs that wait for a slow disk before publishing has to wait too: their frames are in memory."""
@@ -36,8 +36,7 @@ FRAMES_KEPT = 3
 """Latest frames whose results are collected for the picture; each holds a buffer of the camera."""
 
 
-@dataclass(frozen=True)
-class TaskLabels:
+class TaskLabels(NamedTuple):
     """What a task looks for (``detection``, ``segmentation``, ...), and its classes' names."""
 
     kind: Kind
@@ -52,36 +51,24 @@ class Sight:
     results: dict[str, Result] = field(default_factory=dict)
 
     @property
-    def boxes(self) -> int:
-        """Boxes in it."""
-        return sum(len(r) for r in self.results.values() if isinstance(r, Detections))
+    def rank(self) -> tuple[bool, int]:
+        """How good it is for the picture: with boxes, then by the tasks that have seen it."""
+        boxes = any(len(r) for r in self.results.values() if isinstance(r, Detections))
+        return boxes, len(self.results)
 
 
 class Recorder:
     """Observer of all jobs: statistics, result lines, job trace, and a frame to draw.
 
-    Parameters
-    ----------
-    results : Path, optional
-        File of result lines.
-    trace : Path, optional
-        Folder of the job trace; an earlier trace in it is replaced.
-    keep_sight : bool
-        Keep a frame and what was found in it, for the picture.
-    trace_limit_mb : int
-        Of the job trace: at the limit its oldest parts make room; 0 = no limit.
-
-    Attributes
-    ----------
-    lost, removed : int
-        Jobs that are not in the trace at the end; of these, those that made room.
+    At `trace_limit_mb` (0 = no limit) the oldest parts of the trace make room. At the end `lost`
+    jobs are not in the trace, `removed` of them because they made room.
 
     Raises
     ------
     OSError
-        When a file cannot be opened.
+        A file cannot be opened.
     ConfigurationError
-        When a trace is wanted and pyarrow is missing.
+        A trace is wanted and pyarrow is missing.
     """
 
     def __init__(
@@ -99,13 +86,16 @@ class Recorder:
         self._labels: Mapping[str, TaskLabels] = {}
         self._keep_sight = keep_sight
         self._recent: deque[Sight] = deque(maxlen=FRAMES_KEPT)
-        self._results = _open(results)
+        self._results: TextIO | None = None
+        if results is not None:
+            results.parent.mkdir(parents=True, exist_ok=True)
+            self._results = results.open("w", encoding="utf-8")
         self._lines = 0
         self._folder = trace
         self._room = TraceRoom(trace_limit_mb)
         self._trace: TraceWriter | None = None
         if trace is not None:
-            # What is wrong with either is to be said before models are loaded.
+            # Errors of either are reported before models are loaded.
             load_libraries()
             trace.mkdir(parents=True, exist_ok=True)
         self._hangs = False
@@ -135,19 +125,8 @@ class Recorder:
     ) -> None:
         """Name the tasks, and begin the trace, before their first job.
 
-        Parameters
-        ----------
-        labels : mapping of str to TaskLabels
-            By task.
-        metadata : TraceMetadata, optional
-            Of the trace.
-        clocks : callable
-            Clock configuration that held at a steady time in ns, in words.
-
-        Raises
-        ------
-        OSError
-            When the trace's folder cannot be written.
+        `clocks` gives the clock configuration at a steady time in ns, in words. Raises `OSError`
+        when the trace's folder cannot be written.
         """
         self._labels = labels
         self.summary = RunSummary(labels)
@@ -181,7 +160,7 @@ class Recorder:
             try:
                 self._record(record, work)
             except Exception as error:
-                # The run goes on; what became of the file is said at its end.
+                # The run goes on; the error is reported at its end.
                 if not isinstance(error, OSError):
                     FAULTS.note("recorder", error)
                 self.error = self.error or error
@@ -212,26 +191,14 @@ class Recorder:
             sight = Sight(work.frame)
             self._recent.append(sight)
         sight.results[record.task] = work.result
-        best = self.best
-        if best is None or _rank(sight) >= _rank(best):
+        if self.best is None or sight.rank >= self.best.rank:
             self.best = sight
-
-
-def _rank(sight: Sight) -> tuple[bool, int]:
-    return sight.boxes > 0, len(sight.results)
-
-
-def _open(path: Path | None) -> TextIO | None:
-    if path is None:
-        return None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("w", encoding="utf-8")
 
 
 def format_result(record: JobRecord, work: Work, task: TaskLabels) -> str:
     """One line of JSON: which frame, how its job ended, what was found.
 
-    A job without a result has the same keys with nothing in them; its outcome says why.
+    A job without a result has the same keys, empty; its outcome tells why.
     """
     line: dict[str, object] = {
         "frame": record.sequence,

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import unittest
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip(
-    "launch_testing", reason="launch_testing is not installed: it comes with ROS 2"
+    "launch_testing", reason="launch_testing is not installed: the launch tests need it"
 )
-pytest.importorskip("launch_ros", reason="launch_ros is not installed: it comes with ROS 2")
-pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
+pytest.importorskip("launch_ros", reason="launch_ros is not installed: the launch tests need it")
+pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests need it")
 
 import launch_testing
 import launch_testing.actions
 import launch_testing.asserts
 import rclpy
-from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch.actions import IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launching import find_share
 
 import launch
 
-if not os.environ.get("AMENT_PREFIX_PATH"):
-    pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
-try:
-    SHARE = Path(get_package_share_directory("jetson_dnn_rt"))
-except PackageNotFoundError:
-    pytest.skip("jetson_dnn_rt is not installed in this workspace", allow_module_level=True)
+SHARE = find_share()
 
 TIMEOUT_S = 90.0
 NAMESPACE = "/test_launch"

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("launch_ros", reason="launch_ros is not installed: it comes with ROS 2")
-pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
-pytest.importorskip("rosbags", reason="rosbags is not installed: bags need it")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: traces need it")
+pytest.importorskip("launch_ros", reason="launch_ros is not installed: the launch tests need it")
+pytest.importorskip("rclpy", reason="rclpy is not installed: the launch tests need it")
+pytest.importorskip("rosbags", reason="rosbags is not installed: the launch tests need it")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: the launch tests need it")
 
-from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from bags import PERIOD_NS, TOPIC, make_image, write_bag
-from launching import pretend, run_launch
+from launching import find_share, pretend, run_launch
 
 from jetson_dnn_rt.traces.reader import open_trace
 
-if not os.environ.get("AMENT_PREFIX_PATH"):
-    pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
-try:
-    FILE = Path(get_package_share_directory("jetson_dnn_rt"), "launch", "replay.launch.py")
-except PackageNotFoundError:
-    pytest.skip("jetson_dnn_rt is not installed in this workspace", allow_module_level=True)
-if not FILE.is_file():
-    pytest.skip("the installed package is older than this test", allow_module_level=True)
-
+FILE = find_share() / "launch" / "replay.launch.py"
 PLAYER = Path(__file__).parents[1] / "support" / "play_bag.py"
 BEGIN_NS = 1_600_000_000 * 10**9
 FRAMES = 40

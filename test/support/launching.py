@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 _CODE = """
 import sys
 import launch
@@ -23,6 +25,18 @@ service = launch.LaunchService(noninteractive=True)
 service.include_launch_description(launch.LaunchDescription([include]))
 sys.exit(service.run())
 """
+
+
+def find_share() -> Path:
+    """The share folder of the installed package; skips the calling module without one."""
+    if not os.environ.get("AMENT_PREFIX_PATH"):
+        pytest.skip("AMENT_PREFIX_PATH is not set: source the workspace", allow_module_level=True)
+    from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+
+    try:
+        return Path(get_package_share_directory("jetson_dnn_rt"))
+    except PackageNotFoundError:
+        pytest.skip("jetson_dnn_rt is not installed in this workspace", allow_module_level=True)
 
 
 def run_launch(

@@ -19,8 +19,9 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from jetson_dnn_rt.clock import Clock
@@ -42,6 +43,7 @@ CPU, MEMORY, GPU, COHORT = "cpu", "memory", "gpu", "cohort"
 COLD_RUNS = 3
 
 _END_LIMIT_S = 10.0
+_CHECK_S = 0.05
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -165,11 +167,16 @@ def _end(load: CoRunners) -> None:
 
 
 @contextlib.contextmanager
-def run_cohort(pipelines: Sequence[Pipeline], frames: Sequence[Frame]) -> Iterator[CoRunners]:
+def run_cohort(
+    pipelines: Sequence[Pipeline],
+    frames: Sequence[Frame],
+    on_frame: Callable[[int], None] = lambda number: None,
+) -> Iterator[CoRunners]:
     """Keep tasks busy on threads of this process while the context lasts.
 
     The pipelines share no memory with each other nor with what is measured. A failure in the first
-    frame raises a `ModelError` here, a later one in `CoRunners.check`.
+    frames raises a `ModelError` here, a later one in `CoRunners.check`. `on_frame` is called on
+    the thread of a pipeline, with its number: once when all begin, and after each frame.
     """
     load = CoRunners(f"{COHORT}:{len(pipelines) + 1}", len(pipelines), unit="frames/s")
     stop = threading.Event()
@@ -178,11 +185,14 @@ def run_cohort(pipelines: Sequence[Pipeline], frames: Sequence[Frame]) -> Iterat
 
     def run(number: int, pipeline: Pipeline) -> None:
         try:
-            pipeline.run(Work(frames[0]))
+            for index in range(COLD_RUNS):
+                pipeline.run(Work(frames[index % len(frames)]))
             ready.wait()
+            on_frame(number)
             while not stop.is_set():
-                ran[number] += 1
                 pipeline.run(Work(frames[ran[number] % len(frames)]))
+                ran[number] += 1
+                on_frame(number)
         except threading.BrokenBarrierError:
             pass
         except Exception as error:
@@ -256,48 +266,24 @@ def _run_beside(
     pipelines: Sequence[Pipeline], frames: Sequence[Frame], runs: int, clock: Clock
 ) -> list[list[int]]:
     """Times of frames of each pipeline, during which all the others ran."""
-    times_ns: list[list[int]] = [[] for _ in pipelines]
-    failures: list[BaseException] = []
-    start = threading.Barrier(len(pipelines))
+    stamps_ns: list[list[int]] = [[] for _ in pipelines]
     left, lock, done = len(pipelines), threading.Lock(), threading.Event()
 
-    def run(pipeline: Pipeline, times: list[int]) -> None:
+    def stamp(number: int) -> None:
         nonlocal left
-        try:
-            for index in range(COLD_RUNS):
-                pipeline.run(Work(frames[index % len(frames)]))
-            start.wait()
-            index = 0
-            # All go on until the last one has enough, so that none runs alone at the end.
-            while not done.is_set():
-                begin_ns = clock.now_ns()
-                pipeline.run(Work(frames[index % len(frames)]))
-                index += 1
-                if len(times) < runs:
-                    times.append(clock.now_ns() - begin_ns)
-                    if len(times) == runs:
-                        with lock:
-                            left -= 1
-                            if not left:
-                                done.set()
-        except threading.BrokenBarrierError:
-            pass
-        except Exception as error:
-            failures.append(error)
-            start.abort()
-            done.set()
+        # All go on until the last one has enough, so that none runs alone at the end.
+        if len(stamps_ns[number]) <= runs:
+            stamps_ns[number].append(clock.now_ns())
+            if len(stamps_ns[number]) > runs:
+                with lock:
+                    left -= 1
+                    if not left:
+                        done.set()
 
-    threads = [
-        threading.Thread(target=run, args=pair, name="beside", daemon=True)
-        for pair in zip(pipelines, times_ns, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise ModelError(f"fails beside others: {failures[0]}") from failures[0]
-    return times_ns
+    with run_cohort(pipelines, frames, stamp) as load:
+        while not done.wait(_CHECK_S):
+            load.check()
+    return [[end - begin for begin, end in pairwise(row)] for row in stamps_ns]
 
 
 def compare_beside(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,6 +38,14 @@ class Journal:
     def put(self, name: str, value: Any) -> None:
         """Keep the value of a piece: anything that JSON can hold but None."""
         self._pieces[name] = value
+
+    def remember(self, name: str, measure: Callable[[], Any]) -> Any:
+        """The value of a piece, which is measured and kept if it is still to be done."""
+        value = self.get(name)
+        if value is None:
+            value = measure()
+            self.put(name, value)
+        return value
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Names and values of pieces, in the order in which they were done."""

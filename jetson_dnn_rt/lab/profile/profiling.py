@@ -14,6 +14,8 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -79,15 +81,9 @@ class Profiler:
     ) -> None:
         if not tasks or not frames:
             raise ValueError(f"tasks and frames must be at least one: {len(tasks)}, {len(frames)}")
-        self._frames, self._platform, self._clock = frames, platform, clock
-        self._progress = progress
+        self.tasks, self.frames, self.platform = tuple(tasks), frames, platform
+        self.clock, self.progress = clock, progress
         self.journal = Journal() if journal is None else journal
-        self._pipelines: dict[Key, Pipeline] = {
-            (task.name, name): pipeline
-            for task in tasks
-            for name, pipeline in task.variants.pipelines.items()
-        }
-        self._tasks = tuple(tasks)
         self._done, self._total = 0, 0
 
     def compare(self) -> dict[Key, Agreement]:
@@ -97,37 +93,35 @@ class Profiler:
         without one is left out.
         """
         found: dict[Key, Agreement] = {}
-        for task in self._tasks:
-            done = self.journal.get(f"agreement|{task.name}")
-            if done is None:
-                compared = self._compare(task)
-                done = {name: asdict(agreement) for name, agreement in compared.items()}
-                self.journal.put(f"agreement|{task.name}", done)
-            for name, fields in done.items():
+        for task in self.tasks:
+            compared = self.journal.remember(
+                f"agreement|{task.name}", partial(self._compare, task)
+            )
+            for name, fields in compared.items():
                 found[task.name, name] = Agreement(**fields)
         return found
 
-    def _compare(self, task: ProfiledTask) -> dict[str, Agreement]:
-        names = list(task.variants.pipelines)
-        exact = [n for n in names if not approximates(task.variants.pipelines[n].spec)]
+    def _compare(self, task: ProfiledTask) -> dict[str, dict[str, Any]]:
+        pipelines = task.variants.pipelines
+        exact = [name for name in pipelines if not approximates(pipelines[name].spec)]
         if not exact:
             logger.warning("task %s has no full variant to compare others with", task.name)
             return {}
-        results = {name: self._run_all((task.name, name)) for name in names}
+        results = {name: self._run_all(f"{task.name} {name}", p) for name, p in pipelines.items()}
         kind, full = task.variants.model.kind, results[exact[0]]
-        return {name: compare(kind, full, results[name], exact[0]) for name in names}
+        return {name: asdict(compare(kind, full, results[name], exact[0])) for name in pipelines}
 
-    def _run_all(self, key: Key) -> list[Result]:
+    def _run_all(self, name: str, pipeline: Pipeline) -> list[Result]:
         results = []
-        for done, frame in enumerate(self._frames):
-            self._progress(f"comparing {' '.join(key)}", done, len(self._frames))
+        for done, frame in enumerate(self.frames):
+            self.progress(f"comparing {name}", done, len(self.frames))
             work = Work(frame)
             try:
-                self._pipelines[key].run(work)
+                pipeline.run(work)
             except Exception as error:
-                raise ModelError(f"{' '.join(key)} fails on frame {done}: {error}") from error
+                raise ModelError(f"{name} fails on frame {done}: {error}") from error
             if work.result is None:
-                raise ModelError(f"{' '.join(key)} gives no result on frame {done}")
+                raise ModelError(f"{name} gives no result on frame {done}")
             results.append(work.result)
         return results
 
@@ -141,45 +135,30 @@ class Profiler:
     ) -> list[ClockPoint]:
         """Measure all variants at clock configurations, one after the other.
 
-        Parameters
-        ----------
-        positions : sequence of int, optional
-            Configurations to set, the first with `runs` frames; by default the clocks stay, and
-            that is the only point.
-        runs, runs_of_others : int
-            Frames of each variant, >= 1, after some cold ones; by default as many everywhere.
-        need_first : bool
-            Without the first configuration the others are of no use.
-
-        Returns
-        -------
-        list of ClockPoint
-            Of different configurations: one that the board set twice is measured once.
-
-        Raises
-        ------
-        ConfigurationError
-            If the first configuration is needed, and the board sets another one.
+        By default the clocks stay, and that is the only point. The first configuration has `runs`
+        frames of each variant, >= 1, after some cold ones, the others as many or
+        `runs_of_others`. With `need_first` the others are of no use without it. A configuration
+        that the board sets twice is measured once.
         """
         wanted: list[int | None] = [None] if positions is None else list(positions)
         counts = [runs] + [runs_of_others or runs] * (len(wanted) - 1)
-        self._done, self._total = 0, sum(counts) * len(self._tasks)
+        self._done, self._total = 0, sum(counts) * len(self.tasks)
         points: dict[int, ClockPoint] = {}
         for position, count in zip(wanted, counts, strict=True):
             label = CURRENT if position is None else str(position)
             known = self.journal.get(f"point|{label}")
             present = self._set_clocks(position) if known is None else int(known["position"])
             if need_first and not points and present != position:
-                space = self._platform.space
+                space = self.platform.space
                 raise ConfigurationError(
-                    f"{self._platform.title} does not reach its clocks "
+                    f"{self.platform.title} does not reach its clocks "
                     f"{space.describe(position or 0)}, but {space.describe(present)}; fix: choose "
                     "the power mode without limits (nvpmodel -m 0)"
                 )
             if present in points:
-                self._done += count * len(self._tasks)
+                self._done += count * len(self.tasks)
                 continue
-            times_ns = self._measure_times(count, ALONE, label, present)
+            times_ns = self._measure_times(count, ALONE, label, present, self.tasks)
             if known is None:
                 measured_w, idle_w = self._measure_power()
                 named = {"|".join(key): watts for key, watts in measured_w.items()}
@@ -203,9 +182,9 @@ class Profiler:
         `condition` names what runs beside, for the journal; `check` is called after each chunk and
         raises if the condition did not hold during it.
         """
-        chosen = self._tasks if tasks is None else tasks
+        chosen = self.tasks if tasks is None else tasks
         self._done, self._total = 0, runs * len(chosen)
-        present = self._platform.space.nearest(self._platform.read())
+        present = self.platform.space.nearest(self.platform.read())
         return self._measure_times(runs, condition, CURRENT, present, chosen, check)
 
     def _measure_times(
@@ -214,21 +193,20 @@ class Profiler:
         condition: str,
         label: str,
         present: int,
-        tasks: Sequence[ProfiledTask] | None = None,
+        tasks: Sequence[ProfiledTask],
         check: Callable[[], None] = lambda: None,
     ) -> dict[Key, Integers]:
-        space = self._platform.space
-        clocks = space.describe(present)
+        clocks = self.platform.space.describe(present)
         phase = "measuring" if condition == ALONE else f"measuring beside {condition}"
         times_ns: dict[Key, Integers] = {}
-        for task in self._tasks if tasks is None else tasks:
+        for task in tasks:
             chunks = []
             for first in range(0, runs, CHUNK):
                 count = min(CHUNK, runs - first)
                 key = ChunkKey(condition, label, task.name, first)
                 chunk = load_chunk(self.journal, key)
                 if chunk is None:
-                    self._progress(phase, self._done, self._total)
+                    self.progress(phase, self._done, self._total)
                     chunk = Chunk(key, clocks, self._run_chunk(task, first, count))
                     check()
                     chunk.put(self.journal)
@@ -243,24 +221,24 @@ class Profiler:
 
     def _run_chunk(self, task: ProfiledTask, first: int, count: int) -> dict[str, list[TimedRun]]:
         pipelines = task.variants.pipelines
-        at = first % len(self._frames)
-        frames = [*self._frames[at:], *self._frames[:at]]
+        at = first % len(self.frames)
+        frames = [*self.frames[at:], *self.frames[:at]]
         stages = [pipeline.stages for pipeline in pipelines.values()]
         try:
-            measured = run_in_turn(stages, frames, count, self._clock)
+            measured = run_in_turn(stages, frames, count, self.clock)
         except Exception as error:
             raise ModelError(f"task {task.name} fails while it is timed: {error}") from error
         return dict(zip(pipelines, measured, strict=True))
 
     def _set_clocks(self, position: int | None) -> int:
         """Set the clocks, wait until they are stable, and return the configuration read back."""
-        space = self._platform.space
+        space = self.platform.space
         if position is not None:
-            before = space.nearest(self._platform.read())
-            self._platform.apply(position)
+            before = space.nearest(self.platform.read())
+            self.platform.apply(position)
             delay_ns = space.delay_ns(before, position)
-            self._clock.sleep_until_ns(self._clock.now_ns() + delay_ns + SETTLE_NS)
-        present = space.nearest(self._platform.read())
+            self.clock.sleep_until_ns(self.clock.now_ns() + delay_ns + SETTLE_NS)
+        present = space.nearest(self.platform.read())
         if position is not None and present != position:
             logger.warning(
                 "requested %s, the board set %s: measured as that",
@@ -269,37 +247,35 @@ class Profiler:
         return present
 
     def _measure_power(self) -> tuple[dict[Key, float], float | None]:
-        if self._platform.energy_j() is None and self._platform.power().total_w is None:
+        if self.platform.energy_j() is None and self.platform.power().total_w is None:
             return {}, None
         idle_w = self._mean_power(self._rest)
-        power_w = {key: self._mean_power(self._cycle(p)) for key, p in self._pipelines.items()}
+        power_w = {}
+        for task in self.tasks:
+            for name, pipeline in task.variants.pipelines.items():
+                frames = itertools.cycle(self.frames)
+                run = partial(_run_next, pipeline, frames)
+                power_w[task.name, name] = self._mean_power(run)
         return power_w, idle_w
 
     def _rest(self) -> None:
-        self._clock.sleep_until_ns(self._clock.now_ns() + IDLE_STEP_NS)
-
-    def _cycle(self, pipeline: Pipeline) -> Callable[[], None]:
-        """A function that runs the next frame with each call."""
-        frames = itertools.cycle(self._frames)
-        return lambda: pipeline.run(Work(next(frames)))
+        self.clock.sleep_until_ns(self.clock.now_ns() + IDLE_STEP_NS)
 
     def _mean_power(self, work: Callable[[], None]) -> float:
         """Mean power of the board, in watts, while `work` is called repeatedly."""
-        before_j = self._platform.energy_j()
+        before_j = self.platform.energy_j()
         samples: list[float] = []
         sampling = contextlib.nullcontext() if before_j is not None else self._sampling(samples)
-        begin_ns = self._clock.now_ns()
+        begin_ns = self.clock.now_ns()
         with sampling:
-            while self._clock.now_ns() < begin_ns + POWER_NS:
+            while self.clock.now_ns() < begin_ns + POWER_NS:
                 work()
-        seconds = (self._clock.now_ns() - begin_ns) / 1e9
-        after_j = self._platform.energy_j()
+        seconds = (self.clock.now_ns() - begin_ns) / 1e9
+        after_j = self.platform.energy_j()
         if before_j is not None and after_j is not None:
             return (after_j - before_j) / seconds
         if not samples:
-            raise ConfigurationError(
-                f"{self._platform.title} gave no power within {seconds:.0f} s"
-            )
+            raise ConfigurationError(f"{self.platform.title} gave no power within {seconds:.0f} s")
         return statistics.fmean(samples)
 
     @contextlib.contextmanager
@@ -312,7 +288,7 @@ class Profiler:
 
         def sample() -> None:
             while True:
-                total_w = self._platform.power().total_w
+                total_w = self.platform.power().total_w
                 if total_w is not None:
                     samples.append(total_w)
                 if stop.wait(POWER_PERIOD_S):
@@ -325,3 +301,7 @@ class Profiler:
         finally:
             stop.set()
             thread.join()
+
+
+def _run_next(pipeline: Pipeline, frames: Iterator[Frame]) -> None:
+    pipeline.run(Work(next(frames)))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from jetson_dnn_rt.cli.progress import format_duration
 from jetson_dnn_rt.cli.text import Cell, format_rows
-from jetson_dnn_rt.coordinator.tables.files import TableFile
 from jetson_dnn_rt.coordinator.tables.tables import Integers, TaskTable, order_statistic
 from jetson_dnn_rt.lab.profile.cold_start import ColdStart
 from jetson_dnn_rt.lab.profile.profiling import Key, ProfiledTask
@@ -35,13 +34,6 @@ class Profiled:
     result: ProfileResult  # the tables
     alone: Mapping[Key, Integers]  # [frames, runs], nothing beside, at the fastest clocks
     found: Found
-
-    def to_file(self, notes: Mapping[str, Any]) -> TableFile:
-        """The file of tables, with notes."""
-        result = self.result
-        return TableFile(
-            result.clocks, result.tables, self.found.cohort, result.power_measured, notes
-        )
 
 
 def describe(

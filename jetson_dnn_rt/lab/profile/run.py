@@ -17,7 +17,7 @@ from typing import Any
 from jetson_dnn_rt import clock as clocks
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.config.task import TaskConfig
-from jetson_dnn_rt.coordinator.tables.files import save_tables
+from jetson_dnn_rt.coordinator.tables.files import TableFile, save_tables
 from jetson_dnn_rt.coordinator.tables.library_tables import list_variants
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
@@ -95,7 +95,9 @@ def profile(args: argparse.Namespace, default_operators: int) -> int:
         report["resumed"] = journal.resumed > 0
         report["seconds"] = time.monotonic() - begin_s
         if target.tables is not None:
-            save_tables(target.tables, profiled.to_file(report))
+            made, cohort = profiled.result, session.found.cohort
+            file = TableFile(made.clocks, made.tables, cohort, made.power_measured, report)
+            save_tables(target.tables, file)
             report["output"] = str(args.output)
         if target.folder is not None:
             session.write_traces(
@@ -129,9 +131,7 @@ def _measure(
     positions = choose_clocks(args.clocks, platform)
     begin()
     profiler = Profiler(tasks, frames, platform, clock, progress, journal)
-    session = ProfileSession(
-        tasks, frames, platform, profiler, clock, args.threads, target, progress
-    )
+    session = ProfileSession(profiler, args.threads, target)
     found = session.found
     found.agreements = profiler.compare()
     predict = args.clocks == SAMPLE and len(positions or ()) < len(platform.space)

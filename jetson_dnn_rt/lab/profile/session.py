@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
-from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.coordinator.tables.tables import Integers
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.co_runners import (
     COHORT,
     CPU,
@@ -31,11 +30,9 @@ from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart, start_cold
 from jetson_dnn_rt.lab.profile.journal import ALONE, list_chunks, pack_run, unpack_run
 from jetson_dnn_rt.lab.profile.profiling import CHUNK, ClockPoint, Key, ProfiledTask, Profiler
 from jetson_dnn_rt.lab.profile.target import COLD, LAYERS, ProfileTarget, TracedRun
-from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
-from jetson_dnn_rt.variants.progress import Progress
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 Interference = tuple[str, int]
@@ -89,23 +86,12 @@ class Found:
 class ProfileSession:
     """The measurements of one profile."""
 
-    def __init__(
-        self,
-        tasks: Sequence[ProfiledTask],
-        frames: Sequence[Frame],
-        platform: Platform,
-        profiler: Profiler,
-        clock: Clock,
-        threads: int,
-        target: ProfileTarget,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, profiler: Profiler, threads: int, target: ProfileTarget) -> None:
         self.found = Found()
-        self.tasks = tuple(tasks)
-        self._frames, self._platform = frames, platform
+        self.tasks, self._frames = profiler.tasks, profiler.frames
         self._profiler, self._journal = profiler, profiler.journal
-        self._clock, self._threads = clock, threads
-        self._target, self._progress = target, progress
+        self._platform, self._clock = profiler.platform, profiler.clock
+        self._threads, self._target, self._progress = threads, target, profiler.progress
 
     def measure_beside(
         self,
@@ -140,16 +126,15 @@ class ProfileSession:
         self.found.conditions.append(Condition(name, times_ns, ratios, load or {}))
 
     def _measure_cohort(self, count: int, runs: int, open_pipeline: OpenPipeline) -> None:
-        factors = self._journal.get(f"cohort|{count}")
-        if factors is None:
+        def measure() -> list[float]:
             with contextlib.ExitStack() as stack:
                 members = [self.tasks[n % len(self.tasks)] for n in range(count)]
                 pipelines = [open_pipeline(member, stack) for member in members]
-                factors = measure_cohort(
-                    pipelines, self._frames, runs, self._clock, self._progress
+                return list(
+                    measure_cohort(pipelines, self._frames, runs, self._clock, self._progress)
                 )
-            self._journal.put(f"cohort|{count}", list(factors))
-        self.found.cohort = tuple(factors)
+
+        self.found.cohort = tuple(self._journal.remember(f"cohort|{count}", measure))
 
     def measure_layers(self, runs: int) -> None:
         """Time the layers of all variants that run layer by layer."""
@@ -190,39 +175,40 @@ class ProfileSession:
         """Run the PyTorch profiler over all variants that it supports."""
         from jetson_dnn_rt.lab.profile.operator_profile import profile_operators
 
+        def measure(key: Key, pipeline: Pipeline) -> dict[str, Any]:
+            self._progress(f"operators of {' '.join(key)}", 0, 1)
+            file = self._target.operator_file(*key)
+            times = profile_operators(pipeline, self._frames, runs, file)
+            return {
+                "runs": runs,
+                "file": None if file is None else str(file),
+                "operators": [asdict(operator) for operator in times],
+            }
+
         for key, task in self._list_keys():
             with self._leaving_out(key, "operators"):
+                run = partial(measure, key, task.variants.pipelines[key[1]])
                 piece = "|".join(("operators", *key))
-                known = self._journal.get(piece)
-                if known is None:
-                    self._progress(f"operators of {' '.join(key)}", 0, 1)
-                    file = self._target.operator_file(*key)
-                    pipeline = task.variants.pipelines[key[1]]
-                    times = profile_operators(pipeline, self._frames, runs, file)
-                    known = {
-                        "runs": runs,
-                        "file": None if file is None else str(file),
-                        "operators": [asdict(operator) for operator in times],
-                    }
-                    self._journal.put(piece, known)
-                self.found.operators[key] = known
+                self.found.operators[key] = self._journal.remember(piece, run)
 
     def measure_cold(self, count: int, make_spec: Callable[[ProfiledTask, str], ColdSpec]) -> None:
         """Measure the first frames of fresh processes for all variants."""
         keys = list(self._list_keys())
+
+        def measure(task: ProfiledTask, variant: str, done: int) -> dict[str, Any]:
+            self._progress("cold starts", done, len(keys) * count)
+            return asdict(start_cold(make_spec(task, variant), self._frames))
+
         for number, (key, task) in enumerate(keys):
-            starts = []
-            for start in range(count):
-                piece = "|".join(("cold", *key, str(start)))
-                known = self._journal.get(piece)
-                if known is None:
-                    done = number * count + start
-                    self._progress("cold starts", done, len(keys) * count)
-                    cold = start_cold(make_spec(task, key[1]), self._frames)
-                    known = asdict(cold)
-                    self._journal.put(piece, known)
-                starts.append(ColdStart.from_json(known))
-            self.found.cold[key] = starts
+            self.found.cold[key] = [
+                ColdStart.from_json(
+                    self._journal.remember(
+                        "|".join(("cold", *key, str(start))),
+                        partial(measure, task, key[1], number * count + start),
+                    )
+                )
+                for start in range(count)
+            ]
 
     def write_traces(self, parameters: Mapping[str, Any]) -> None:
         """Write one trace for each condition, so that their times are never mixed."""

@@ -62,7 +62,7 @@ class ParameterSet(Generic[Values]):
     node : Node
         Where they are declared.
     declaration : type
-        A frozen dataclass as `config.declaration` has it; its ``__post_init__`` raises
+        A frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
         `ConfigurationError` for combinations that cannot be used.
     defaults : mapping, optional
         Defaults of this node by field, and the values of fields that are no parameters.
@@ -91,7 +91,7 @@ class ParameterSet(Generic[Values]):
         self._items = {item.name: item for item in describe(declaration)}
         self._is_fixed, self.on_change = is_fixed, on_change
         declared_fields = {item.field for item in self._items.values()}
-        # Fields that are no parameters have their values from the node.
+        # Fields that are no parameters get their values from the node.
         values = {k: v for k, v in (defaults or {}).items() if k not in declared_fields}
         try:
             for item in self._items.values():

@@ -212,16 +212,13 @@ def test_weights_that_do_not_fit_are_logged_and_not_used(
     damage: str,
 ) -> None:
     library = Library(tmp_path)
-    entry = compress_quickly(model, frames, library=library, recover_steps=0).entry
-    files = dict(entry.files)
-    if damage == "weights":
-        files[WEIGHTS_FILE] = b"no weights"
-    elif damage == "structure":
-        files[DECOMPOSITION_FILE] = b'{"layers": []}'
-    elif damage == "shape":
-        files[WEIGHTS_FILE] = encode_weights(split(model, 1).graph)
-    else:
-        files = {}
+    files = dict(compress_quickly(model, frames, library=library, recover_steps=0).entry.files)
+    files = {
+        "weights": {**files, WEIGHTS_FILE: b"no weights"},
+        "structure": {**files, DECOMPOSITION_FILE: b'{"layers": []}'},
+        "shape": {**files, WEIGHTS_FILE: encode_weights(split(model, 1).graph)},
+        "nothing there": {},
+    }[damage]
     library.store(weights_key(model, HALF), files, {})
     assert load_reduced(model, HALF, library) is None
     assert "does not fit test:network" in caplog.text
@@ -260,13 +257,23 @@ class Branching(nn.Module):
         return image if image.mean() > 0.5 else image * 2.0
 
 
-def test_unusable_input_is_an_error(model: Model, frames: list[Frame]) -> None:
-    with pytest.raises(ConfigurationError, match="two frames at least: 1"):
-        compress_quickly(model, frames[:1])
-    with pytest.raises(ConfigurationError, match="recover_steps must be >= 0: -1"):
-        compress_quickly(model, frames, recover_steps=-1)
-    with pytest.raises(ConfigurationError, match="back end must be one of"):
-        compress_quickly(model, frames, backend="caffe")
-    branching = make_model(Branching(), (48, 64))
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"count": 1}, "two frames at least: 1"),
+        ({"recover_steps": -1}, "recover_steps must be >= 0: -1"),
+        ({"backend": "caffe"}, "back end must be one of"),
+    ],
+)
+def test_unusable_input_is_an_error(
+    model: Model, frames: list[Frame], options: dict[str, Any], text: str
+) -> None:
+    count = options.get("count", len(frames))
+    given = {name: value for name, value in options.items() if name != "count"}
+    with pytest.raises(ConfigurationError, match=text):
+        compress_quickly(model, frames[:count], **given)
+
+
+def test_a_network_that_cannot_be_traced_is_an_error(frames: list[Frame]) -> None:
     with pytest.raises(ModelError, match="cannot be traced"):
-        compress_quickly(branching, frames)
+        compress_quickly(make_model(Branching(), (48, 64)), frames)

@@ -246,7 +246,7 @@ def test_nobody_is_faster_beside_others() -> None:
 def test_a_failure_ends_all(fails_after: int) -> None:
     world = World()
     pipelines: Any = [world.pipeline(0), world.pipeline(1, fails_after)]
-    with pytest.raises(ModelError, match="fails beside others: no memory"):
+    with pytest.raises(ModelError, match="a co-runner failed: no memory"):
         measure_cohort(pipelines, FRAMES, 6, world)
 
 

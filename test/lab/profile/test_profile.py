@@ -1,59 +1,33 @@
-"""`profile` as scripts see it: the tables it writes, the JSON, what is said of bad arguments."""
+"""`profile` as scripts see it: the tables it writes, the JSON, and the errors of bad arguments."""
 
 from __future__ import annotations
 
 import itertools
-import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_boards import MODEL, SCRIPT_NS, FakeBoard
-from profile_runs import run, write_frames
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
+from jetson_dnn_rt.lab.profile.run import name_tasks
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
+from jetson_dnn_rt.platforms.platform import FixedPlatform
 
-SCRIPTED = "null:preprocess=0.1;inference=0.4;decode=0.2"
-
-
-@pytest.fixture(autouse=True)
-def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of its own: no clocks, and an empty library."""
-    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "cache"))
-    set_platform(monkeypatch, FixedPlatform("its clocks are fixed"))
+Profile = Callable[..., tuple[int, Any, str]]
 
 
-def set_platform(monkeypatch: pytest.MonkeyPatch, platform: Platform) -> list[bool]:
-    asked: list[bool] = []
-
-    def detect(*, allow_writes: bool = False, switch_cores: bool = True) -> Platform:
-        asked.append(allow_writes)
-        return platform
-
-    monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", detect)
-    return asked
-
-
-@pytest.fixture
-def frames(tmp_path: Path) -> str:
-    return write_frames(tmp_path / "images")
-
-
-def test_one_model_at_present_clocks(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_model_at_present_clocks(tmp_path: Path, profile: Profile) -> None:
     output = tmp_path / "tables.json"
-    code, report, errors = run(
-        capsys, "--model", f"camera={SCRIPTED}", "--runs", "6", "--frames", frames,
-        "--output", str(output), "--deadline", "camera=25", "--rate", "20",
-    )  # fmt: skip
+    code, report, errors = profile(f"--runs 6 --output {output} --deadline camera=25 --rate 20")
     assert code == 0
     (task,) = report["tasks"]
     (variant,) = task["variants"]
-    assert (task["task"], task["model"]) == ("camera", SCRIPTED)
+    assert task["task"] == "camera"
+    assert task["model"] == "null:preprocess=0.1;inference=0.4;decode=0.2"
     assert (task["deadline_ms"], task["period_ms"]) == (25.0, 50.0)
     assert variant["variant"] == "full@null"
     assert variant["accuracy"] == 1.0
@@ -73,34 +47,25 @@ def test_one_model_at_present_clocks(
     assert table.times_ns.shape == (1, 3, 6)
     assert (table.times_ns[0].min(axis=1) >= [100_000, 400_000, 200_000]).all()
     assert len(file.clocks) == 1
-    assert file.notes["frames"] == frames
+    assert file.notes["frames"] == f"images:{tmp_path / 'images'}"
     assert file.notes["machine"]["cpu"]
     assert file.notes["tasks"] == report["tasks"]
 
 
-def test_people_get_a_table(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main.main(
-        ["profile", "--model", SCRIPTED, "--runs", "3", "--frames", frames,
-         "--output", str(tmp_path / "t.json")]
-    )  # fmt: skip
+def test_people_get_a_table(tmp_path: Path, profile: Profile) -> None:
+    output = tmp_path / "t.json"
+    code, text, _ = profile(f"--runs 3 --output {output}", people=True)
     assert code == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = text.splitlines()
     assert lines[0].split()[:6] == ["task", "variant", "p50", "ms", "p99", "ms"]
     assert "full@null" in lines[2]
     assert "1 of 1 configurations measured" in lines[3]
-    assert lines[-1].endswith(f"written to {tmp_path / 't.json'}")
+    assert lines[-1].endswith(f"written to {output}")
 
 
-def test_beside_a_load_and_beside_the_cohort(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_beside_a_load_and_beside_the_cohort(tmp_path: Path, profile: Profile) -> None:
     output = tmp_path / "tables.json"
-    code, report, errors = run(
-        capsys, "--model", SCRIPTED, "--runs", "4", "--frames", frames,
-        "--interference", "cpu,cohort:3", "--output", str(output),
-    )  # fmt: skip
+    code, report, errors = profile(f"--runs 4 --interference cpu,cohort:3 --output {output}")
     assert code == 0
     assert len(report["interference"]) == 3
     assert report["interference"][0] == 1.0
@@ -112,26 +77,23 @@ def test_beside_a_load_and_beside_the_cohort(
     assert "side by side, 1 to 3: 1.00" in errors
 
 
-# -- clocks ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> FakeBoard:
-    """A TX2 of which the truth is known; its clock is the one that is measured with."""
+def board(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> FakeBoard:
+    """A TX2 whose truth is known; its clock is the one that measures."""
     board = FakeBoard(tx2_space())
-    set_platform(monkeypatch, board)
+    monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: board)
     monkeypatch.setattr("jetson_dnn_rt.clock.SteadyClock", lambda: board)
     return board
 
 
 def test_a_sample_of_a_tx2_becomes_tens_of_configurations(
-    board: FakeBoard, tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
+    board: FakeBoard, tmp_path: Path, profile: Profile
 ) -> None:
+    pytest.importorskip("scipy")
     output = tmp_path / "tables.json"
-    code, report, errors = run(
-        capsys, "--model", f"net={MODEL}", "--runs", "12", "--frames", frames,
-        "--clocks", "sample", "--output", str(output),
-    )  # fmt: skip
+    code, report, errors = profile(
+        f"--model net={MODEL} --runs 12 --clocks sample --output {output}"
+    )
     assert code == 0
     assert len(set(board.applied)) == 50
     assert board.closed == 1  # the clocks come back
@@ -152,13 +114,12 @@ def test_a_sample_of_a_tx2_becomes_tens_of_configurations(
 
 
 def test_listed_clocks_are_measured_as_they_are(
-    board: FakeBoard, tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
+    board: FakeBoard, tmp_path: Path, profile: Profile
 ) -> None:
     output = tmp_path / "tables.json"
-    code, report, _ = run(
-        capsys, "--model", f"net={MODEL}", "--runs", "3", "--frames", frames,
-        "--clocks", "slowest,MAXQ,MAXN,4321", "--output", str(output),
-    )  # fmt: skip
+    code, report, _ = profile(
+        f"--model net={MODEL} --runs 3 --clocks slowest,MAXQ,MAXN,4321 --output {output}"
+    )
     assert code == 0
     clocks = load_tables(output).clocks
     max_q = board.mode_index("MAXQ")
@@ -173,38 +134,33 @@ def test_listed_clocks_are_measured_as_they_are(
     assert variant["power_w"] == pytest.approx(board.power_now[-1], rel=1e-4)
 
 
-def test_present_clocks_are_not_written(
-    frames: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = set_platform(monkeypatch, FixedPlatform("its clocks are fixed"))
-    assert run(capsys, "--model", SCRIPTED, "--runs", "2", "--frames", frames)[0] == 0
+def test_present_clocks_are_not_written(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def detect(*, allow_writes: bool, **options: Any) -> FixedPlatform:
+        asked.append(allow_writes)
+        return FixedPlatform()
+
+    monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", detect)
+    assert profile("--runs 2")[0] == 0
     assert asked == [False]
 
 
-# -- real networks -----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_built_variants_of_a_builtin_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_built_variants_of_a_builtin_model(tmp_path: Path, profile: Profile) -> None:
     """The built-in segmenter in full and decomposed, as `compress` and `build` leave it."""
     pytest.importorskip("torch")
-    library = str(tmp_path / "library")
-    arguments = [
-        "compress", "--model", "builtin:segmenter", "--frames", "synthetic:2", "--ranks",
-        "macs:0.5", "--frames-limit", "4", "--keep-slower", "--backend", "torch",
-        "--engine-cache", library,
-    ]  # fmt: skip
-    assert main.main(arguments) == 0
-    capsys.readouterr()
+    options = (
+        f"--model builtin:segmenter --engine-cache {tmp_path / 'library'} --ranks macs:0.5 "
+        "--frames synthetic:2 --frames-limit 4 --keep-slower --backend torch"
+    )
+    assert main.main(["compress", *options.split()]) == 0
     output = tmp_path / "tables.json"
     names = "full@torch-fp32,tucker-0.50@torch-fp32,svd-0.50@torch-fp32"
-    code, report, errors = run(
-        capsys, "--model", "builtin:segmenter", "--variants", names, "--runs", "4",
-        "--frames", "synthetic:3", "--stages", "3", "--engine-cache", library,
-        "--output", str(output),
-    )  # fmt: skip
+    code, report, errors = profile(
+        f"--model builtin:segmenter --variants {names} --runs 4 --frames synthetic:3 --stages 3 "
+        f"--engine-cache {tmp_path / 'library'} --output {output}"
+    )
     assert code == 0
     (task,) = report["tasks"]
     assert task["task"] == "segmenter"
@@ -225,59 +181,46 @@ def test_built_variants_of_a_builtin_model(
     assert table.times_ns.shape == (2, 5, 4)
 
 
-def test_finest_stages_are_measured_one_by_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finest_stages_are_measured_one_by_one(profile: Profile) -> None:
     pytest.importorskip("openvino")
-    code, report, _ = run(
-        capsys, "--model", "builtin:segmenter", "--variants", "full@openvino-fp32", "--runs", "3",
-        "--frames", "synthetic:3", "--stages", "8", "--finest-stages",
-        "--engine-cache", str(tmp_path / "library"), "--output", str(tmp_path / "tables.json"),
-    )  # fmt: skip
+    code, report, _ = profile(
+        "--model builtin:segmenter --variants full@openvino-fp32 --runs 3 --frames synthetic:3 "
+        "--stages 8 --finest-stages"
+    )
     assert code == 0
     stages = report["tasks"][0]["variants"][0]["stages"]
     times = [figures["p50"] for name, figures in stages.items() if name.startswith("inference")]
-    # One run that does several stages is shared out evenly among them.
+    # The time of one run over several stages would be split evenly.
     assert len(times) == 8
     assert all(abs(a - b) > 1e-5 for a, b in itertools.pairwise(times))
 
 
-# -- what is refused ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("options", "text"),
     [
-        (["--frames", "tape:1"], "frames 'tape:1' are not known"),
-        (["--model", "nonsense:1"], "model 'nonsense:1' is unknown"),
-        (["--model", "a=null:1", "--model", "a=null:2"], "task a is there twice"),
-        (["--model", "A-b=null:1"], "'A-b' cannot be the name of a task"),
-        (["--variants", "fast"], "variant 'fast' must look like"),
-        (["--variants", "full@tvm-fp16", "--amp-lists", "missing.yaml"], "missing.yaml"),
-        (["--variants", "full@null,full@null"], "a name is there twice"),
-        (["--deadline", "other=3"], "--deadline other: the tasks are"),
-        (["--output", "/none/tables.json"], "there is no folder for it"),
-        (["--clocks", "sample"], "its clocks are fixed; fix: leave them with --clocks current"),
-        (["--clocks", "MAXN"], "its clocks are fixed; fix: leave them with --clocks current"),
-        (["--engine-cache", "/proc/cpuinfo"], "is not a folder"),
+        ("--frames tape:1", "frames 'tape:1' are not known"),
+        ("--model nonsense:1", "model 'nonsense:1' is unknown"),
+        ("--model a=null:1 --model a=null:2", "task a is there twice"),
+        ("--model A-b=null:1", "'A-b' cannot be the name of a task"),
+        ("--variants fast", "variant 'fast' must look like"),
+        ("--variants full@tvm-fp16 --amp-lists missing.yaml", "missing.yaml"),
+        ("--variants full@null,full@null", "a name is there twice"),
+        ("--deadline other=3", "--deadline other: the tasks are"),
+        ("--output /none/tables.json", "there is no folder for it"),
+        ("--clocks sample", "its clocks are fixed; fix: leave them with --clocks current"),
+        ("--clocks MAXN", "its clocks are fixed; fix: leave them with --clocks current"),
+        ("--engine-cache /proc/cpuinfo", "is not a folder"),
     ],
 )
-def test_bad_configuration_is_exit_code_2(
-    arguments: list[str], text: str, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["--runs", "2", "--frames", frames, *arguments]
-    if "--model" not in given:
-        given += ["--model", SCRIPTED]
-    code, report, errors = run(capsys, *given)
+def test_bad_configuration_is_exit_code_2(options: str, text: str, profile: Profile) -> None:
+    code, report, errors = profile(f"--runs 2 {options}")
     assert (code, report) == (2, None)
     assert text in errors.splitlines()[-1]
 
 
 @pytest.mark.parametrize("clocks", ["11760", "fast", "-1", "MAXN,15W", ""])
-def test_clocks_that_there_are_not(
-    clocks: str, board: FakeBoard, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, errors = run(capsys, "--model", MODEL, "--frames", frames, f"--clocks={clocks}")
+def test_unknown_clocks(clocks: str, board: FakeBoard, profile: Profile) -> None:
+    code, _, errors = profile(f"--model {MODEL} --clocks={clocks}")
     assert code == 2
     last = errors.splitlines()[-1]
     assert "neither slowest, fastest nor a number below 11760" in last
@@ -287,25 +230,23 @@ def test_clocks_that_there_are_not(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "options",
     [
-        [],
-        ["--model", "null:1", "--runs", "0"],
-        ["--model", "null:1", "--interference", "tpu"],
-        ["--model", "null:1", "--interference", "memory:2"],
-        ["--model", "null:1", "--per", "operator"],
-        ["--model", "null:1", "--cold", "-1"],
-        ["--model", "null:1", "--interference", "cohort:1"],
-        ["--model", "null:1", "--interference", "cohort:99"],
-        ["--model", "null:1", "--rate", "0"],
-        ["--model", "null:1", "--stages", "-1"],
+        "",
+        "--model null:1 --runs 0",
+        "--model null:1 --interference tpu",
+        "--model null:1 --interference memory:2",
+        "--model null:1 --interference cohort:1",
+        "--model null:1 --interference cohort:99",
+        "--model null:1 --per operator",
+        "--model null:1 --cold -1",
+        "--model null:1 --rate 0",
+        "--model null:1 --stages -1",
     ],
 )
-def test_bad_arguments_are_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_arguments_are_exit_code_2(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main.main(["profile", *arguments])
+        main.main(["profile", *options.split()])
     assert caught.value.code == 2
     assert "profile: error:" in capsys.readouterr().err
 
@@ -322,6 +263,4 @@ def test_bad_arguments_are_exit_code_2(
     ],
 )
 def test_a_task_is_named_after_its_model(model: str, task: str) -> None:
-    from jetson_dnn_rt.lab.profile.run import name_tasks
-
     assert name_tasks([model]) == {task: model.removeprefix("rear=")}

@@ -1,19 +1,19 @@
-"""`profile --output DIR`: what is in the folder, and that it goes on after a crash."""
+"""`profile --output DIR`: the content of the folder, and continuing after a crash."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from fake_boards import MODEL, FakeBoard
-from profile_runs import run, write_frames
 
 from jetson_dnn_rt.cli import main
 from jetson_dnn_rt.coordinator.tables.files import load_tables
@@ -22,35 +22,21 @@ from jetson_dnn_rt.lab.profile import session as profile_session
 from jetson_dnn_rt.lab.profile.target import JOURNAL
 from jetson_dnn_rt.lab.wcet.samples import read_samples
 from jetson_dnn_rt.platforms.boards import tx2_space
-from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.traces.reader import open_trace
 
 pytest.importorskip("pyarrow")
 
-SCRIPTED = "camera=null:preprocess=0.1;inference=0.4;decode=0.2"
 BY = ("task", "variant")
-
-
-@pytest.fixture(autouse=True)
-def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "cache"))
-    monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: FixedPlatform())
-
-
-@pytest.fixture
-def frames(tmp_path: Path) -> str:
-    return write_frames(tmp_path / "images")
+Profile = Callable[..., tuple[int, Any, str]]
 
 
 def test_a_folder_holds_tables_report_and_a_trace_for_each_condition(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, profile: Profile
 ) -> None:
     output = tmp_path / "new" / "profile"
-    arguments = [
-        "--model", SCRIPTED, "--runs", "60", "--frames", frames, "--rate", "1000",
-        "--interference", "none,cpu,memory,cohort:3", "--cold", "1", "--output", str(output),
-    ]  # fmt: skip
-    code, report, errors = run(capsys, *arguments)
+    code, report, errors = profile(
+        f"--runs 60 --rate 1000 --interference none,cpu,memory,cohort:3 --cold 1 --output {output}"
+    )
     assert code == 0
     assert json.loads((output / "profile.json").read_text()) == report
     assert load_tables(output / "tables.json").tables[0].times_ns.shape == (1, 3, 60)
@@ -72,10 +58,8 @@ def test_a_folder_holds_tables_report_and_a_trace_for_each_condition(
     assert "no operators: the PyTorch profiler sees nothing of null" in variant["left_out"][0]
     assert "beside cohort:3, p50/p99 x" in errors
     times: dict[str, list[int]] = {}
-    for folder, condition in (
-        ("", "none"), ("beside-cpu", "cpu"), ("beside-memory", "memory"),
-        ("beside-cohort-3", "cohort:3"),
-    ):  # fmt: skip
+    for condition in ("none", *names):
+        folder = "" if condition == "none" else f"beside-{condition.replace(':', '-')}"
         trace = open_trace(output / folder)
         assert trace.metadata.source == "profile"
         assert trace.metadata.parameters["profile"]["interference"] == condition
@@ -98,13 +82,13 @@ def test_a_folder_holds_tables_report_and_a_trace_for_each_condition(
 
 
 def test_after_a_kill_the_same_command_continues(
-    tmp_path: Path,
-    frames: str,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, profile: Profile, caplog: pytest.LogCaptureFixture
 ) -> None:
     output = tmp_path / "profile"
-    arguments = ["--model", SCRIPTED, "--runs", "170", "--frames", frames, "--output", str(output)]
+    options = (
+        "--model camera=null:preprocess=0.1;inference=0.4;decode=0.2 --runs 170 "
+        f"--frames images:{tmp_path / 'images'} --output {output}"
+    )
     code = (
         "import os, sys\n"
         "from jetson_dnn_rt.cli import main\n"
@@ -123,13 +107,16 @@ def test_after_a_kill_the_same_command_continues(
         "main.main(['profile', *sys.argv[1:]])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", code, *options.split()],
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == -9
     before = (output / JOURNAL).read_bytes()
     assert not (output / "profile.json").exists()
     with caplog.at_level(logging.INFO):
-        exit_code, report, errors = run(capsys, *arguments)
+        exit_code, report, errors = profile(options)
     assert exit_code == 0
     assert report["resumed"] is True
     # Agreement and the first two chunks were whole.
@@ -145,8 +132,7 @@ def test_after_a_kill_the_same_command_continues(
 
 def test_an_interrupted_profile_logs_how_to_continue(
     tmp_path: Path,
-    frames: str,
-    capsys: pytest.CaptureFixture[str],
+    profile: Profile,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,22 +142,15 @@ def test_an_interrupted_profile_logs_how_to_continue(
     monkeypatch.setattr(profiling, "run_in_turn", interrupt)
     output = tmp_path / "profile"
     with caplog.at_level(logging.INFO):
-        code, _, _ = run(capsys, "--model", SCRIPTED, "--frames", frames, "--output", str(output))
-    assert code == main.INTERRUPTED
+        assert profile(f"--output {output}")[0] == main.INTERRUPTED
     assert f"kept in {output}: the same command continues" in caplog.text
 
 
 def test_what_is_finished_is_not_measured_again_and_more_can_be_asked(
-    tmp_path: Path,
-    frames: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [
-        "--model", SCRIPTED, "--runs", "10", "--frames", frames, "--interference", "cpu",
-        "--output", str(tmp_path / "profile"),
-    ]  # fmt: skip
-    _, first, _ = run(capsys, *arguments)
+    options = f"--runs 10 --output {tmp_path / 'profile'} --interference cpu"
+    _, first, _ = profile(options)
 
     def fail(*given: object) -> None:
         raise AssertionError("measured again")
@@ -179,25 +158,21 @@ def test_what_is_finished_is_not_measured_again_and_more_can_be_asked(
     with monkeypatch.context() as context:
         context.setattr(profiling, "run_in_turn", fail)
         context.setattr(profile_session, "run_load", fail)
-        code, second, _ = run(capsys, *arguments)
+        code, second, _ = profile(options)
     assert code == 0
     assert second["tasks"] == first["tasks"]
     assert (first["resumed"], second["resumed"]) == (False, True)
-    more = [*arguments[:6], "--interference", "cpu,memory", *arguments[-2:]]
-    code, third, _ = run(capsys, *more)
+    code, third, _ = profile(f"{options},memory")
     assert code == 0
     before, after = (report["tasks"][0]["variants"][0] for report in (first, third))
     assert after["beside"]["cpu"] == before["beside"]["cpu"]
     assert list(after["beside"]) == ["cpu", "memory"]
 
 
-def test_other_settings_do_not_go_on(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = str(tmp_path / "profile")
-    given = ["--model", SCRIPTED, "--frames", frames, "--output", output]
-    assert run(capsys, *given, "--runs", "5")[0] == 0
-    code, report, errors = run(capsys, *given, "--runs", "6", "--threads", "2")
+def test_other_settings_do_not_continue(tmp_path: Path, profile: Profile) -> None:
+    output = tmp_path / "profile"
+    assert profile(f"--output {output} --runs 5")[0] == 0
+    code, report, errors = profile(f"--output {output} --runs 6 --threads 2")
     assert (code, report) == (2, None)
     last = errors.splitlines()[-1]
     assert "cannot be continued: runs was 5, is 6; threads was 1, is 2" in last
@@ -205,41 +180,32 @@ def test_other_settings_do_not_go_on(
 
 
 def test_stages_found_by_measuring_are_those_of_the_first_start(
-    tmp_path: Path,
-    frames: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-    arguments = [
-        "--model", "builtin:segmenter", "--variants", "full@torch-fp32", "--runs", "2",
-        "--frames", frames, "--output", str(tmp_path / "profile"), "--operators", "0",
-    ]  # fmt: skip
+    options = (
+        "--model builtin:segmenter --variants full@torch-fp32 --runs 2 --operators 0 "
+        f"--output {tmp_path / 'profile'}"
+    )
     for found in (2, 3):  # this machine is slower the second time
         monkeypatch.setattr(VariantSet, "_count_stages", lambda self, specs, n=found: n)
-        code, report, _ = run(capsys, *arguments)
+        code, report, _ = profile(options)
         assert code == 0
         stages = [s for s in report["tasks"][0]["variants"][0]["stages"] if "inference" in s]
         assert stages == ["inference-1", "inference-2"]
 
 
 def test_each_clock_configuration_is_a_campaign_of_its_own(
-    tmp_path: Path,
-    frames: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = FakeBoard(tx2_space())
     monkeypatch.setattr("jetson_dnn_rt.platforms.detect.detect", lambda **options: board)
     monkeypatch.setattr("jetson_dnn_rt.clock.SteadyClock", lambda: board)
     output = tmp_path / "profile"
-    arguments = [
-        "--model", f"net={MODEL}", "--runs", "4", "--frames", frames,
-        "--clocks", "slowest,fastest", "--output", str(output),
-    ]  # fmt: skip
-    code, report, _ = run(capsys, *arguments)
+    options = f"--model net={MODEL} --runs 4 --clocks slowest,fastest --output {output}"
+    code, report, _ = profile(options)
     assert code == 0
     samples = read_samples([open_trace(output)], by=(*BY, "clocks"))
     found = {dict(sample.key)["clocks"]: sample for sample in samples}
@@ -251,22 +217,19 @@ def test_each_clock_configuration_is_a_campaign_of_its_own(
         assert sample.times_ns.max() / 1e6 == pytest.approx(points[clocks]["max"])
     slow, fast = (found[board.space.describe(position)] for position in (0, 11_759))
     assert slow.times_ns.min() > fast.times_ns.max()
-    # What is known is not set again, but for the fastest ones at the end.
+    # Known configurations are not set again, except the fastest one at the end.
     board.applied.clear()
-    assert run(capsys, *arguments)[1]["tasks"] == report["tasks"]
+    assert profile(options)[1]["tasks"] == report["tasks"]
     assert board.applied == [11_759]
 
 
-def test_layers_and_operators_of_a_network(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_and_operators_of_a_network(tmp_path: Path, profile: Profile) -> None:
     pytest.importorskip("torch")
     output = tmp_path / "profile"
-    code, report, errors = run(
-        capsys, "--model", "builtin:segmenter", "--variants", "full@torch-fp32", "--runs", "5",
-        "--frames", frames, "--stages", "1", "--per", "layer", "--operators", "2",
-        "--output", str(output),
-    )  # fmt: skip
+    code, report, errors = profile(
+        "--model builtin:segmenter --variants full@torch-fp32 --runs 5 --stages 1 --per layer "
+        f"--operators 2 --output {output}"
+    )
     assert code == 0
     (variant,) = report["tasks"][0]["variants"]
     layers = variant["layers"]["layers"]
@@ -286,43 +249,37 @@ def test_layers_and_operators_of_a_network(
     assert {"preprocess", "inference", "decode"} <= {event.get("name") for event in events}
 
 
-def test_per_model_says_nothing_of_stages(frames: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for per, shown in (("model", False), ("stage", True)):
-        code = main.main(
-            ["profile", "--model", SCRIPTED, "--runs", "2", "--frames", frames, "--per", per]
-        )
-        assert code == 0
-        assert ("preprocess" in capsys.readouterr().out) is shown
+@pytest.mark.parametrize(("per", "shown"), [("model", False), ("stage", True)])
+def test_stages_are_shown_unless_per_model(per: str, shown: bool, profile: Profile) -> None:
+    code, text, _ = profile(f"--runs 2 --per {per}", people=True)
+    assert code == 0
+    assert ("preprocess" in text) is shown
 
 
-def test_a_load_on_a_gpu_that_is_not_there_is_refused_at_once(
-    frames: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_load_on_a_missing_gpu_is_refused_at_once(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("jetson_dnn_rt.backends.torch.choose_device", lambda: "cpu")
-    code, _, errors = run(capsys, "--model", SCRIPTED, "--frames", frames, "--interference", "gpu")
+    code, _, errors = profile("--interference gpu")
     assert code == 2
     assert "--interference gpu: torch sees no CUDA device here" in errors.splitlines()[-1]
     assert "measuring" not in errors
 
 
-def test_a_place_that_is_no_folder_is_refused(
-    tmp_path: Path, frames: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_place_that_is_no_folder_is_refused(tmp_path: Path, profile: Profile, name: str) -> None:
     (tmp_path / "file").write_text("")
-    for output in (tmp_path / "file", tmp_path / "file" / "below"):
-        code, _, errors = run(
-            capsys, "--model", SCRIPTED, "--frames", frames, "--output", str(output)
-        )
-        assert code == 2
-        assert f"--output {output}" in errors.splitlines()[-1]
+    code, _, errors = profile(f"--output {tmp_path / name}")
+    assert code == 2
+    assert f"--output {tmp_path / name}" in errors.splitlines()[-1]
 
 
 def test_one_frame_is_not_the_road(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, profile: Profile, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
     cv2.imwrite(str(folder / "0.png"), np.zeros((8, 8, 3), np.uint8))
-    assert run(capsys, "--model", SCRIPTED, "--runs", "2", "--frames", f"images:{folder}")[0] == 0
+    assert profile(f"--runs 2 --frames images:{folder}")[0] == 0
     assert "one frame, so times vary less than on the road" in caplog.text
