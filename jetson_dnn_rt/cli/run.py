@@ -122,10 +122,11 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
 
 
 def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
-    from jetson_dnn_rt.cli.recorder import Recorder
+    from jetson_dnn_rt.cli.recorder import Recorder, TaskLabels
     from jetson_dnn_rt.cli.run_report import TRACE
     from jetson_dnn_rt.nodes.process.running import stop_on_signals
     from jetson_dnn_rt.nodes.process.session import run_session
+    from jetson_dnn_rt.traces.metadata import describe_run
 
     params = args.params or find_shared_file(PARAMETERS)
     if params is None:
@@ -148,7 +149,14 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
     with stop_on_signals(stop), recorder, Progress() as progress:
 
         def on_ready(info: SessionInfo) -> None:
-            _introduce(recorder, info, traced=trace is not None)
+            labels = {name: TaskLabels(t.kind, t.labels) for name, t in info.tasks.items()}
+            tasks = {name: task.traced for name, task in info.tasks.items()}
+            metadata = None
+            if trace is not None:
+                metadata = describe_run(
+                    "run", tasks, settings=info.settings, parameters=info.parameters
+                )
+            recorder.introduce(labels, metadata, info.clocks_at)
             ready.set()
             _announce(info)
             progress.start(recorder.summary)
@@ -178,32 +186,6 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
     return ended, recorder
 
 
-def _introduce(recorder: Recorder, info: SessionInfo, *, traced: bool) -> None:
-    from jetson_dnn_rt.cli.recorder import TaskLabels
-
-    labels = {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
-    if not traced:
-        recorder.introduce(labels)
-        return
-    from jetson_dnn_rt.traces.metadata import describe_run
-    from jetson_dnn_rt.traces.schema import TracedTask
-
-    tasks = {
-        name: TracedTask(
-            camera=task.camera,
-            model=task.model,
-            model_hash=task.model_hash,
-            variants=task.variants,
-            stages=task.stages,
-            deadline_ns=int(task.deadline_ms * 1e6),
-            period_ns=int(1e9 / task.frequency_hz),
-        )
-        for name, task in info.tasks.items()
-    }
-    metadata = describe_run("run", tasks, settings=info.settings, parameters=info.parameters)
-    recorder.introduce(labels, metadata, info.clocks_at)
-
-
 def _wait(
     outcome: queue.SimpleQueue[SessionReport | BaseException],
     stop: threading.Event,
@@ -223,9 +205,10 @@ def _announce(info: SessionInfo) -> None:
     for camera in info.cameras.values():
         size = f"{camera.width}x{camera.height}"
         logger.info("%s: %s, %s at %g Hz", camera.name, camera.source, size, camera.rate_hz)
-    for task in info.tasks.values():
+    for name, task in info.tasks.items():
+        deadline_ms = task.traced.deadline_ns / 1e6
         logger.info(
-            "%s: %s, %s, deadline %g ms", task.name, task.model, task.variant, task.deadline_ms
+            "%s: %s, %s, deadline %g ms", name, task.traced.model, task.variant, deadline_ms
         )
     logger.info("%s", info.verdict)
 

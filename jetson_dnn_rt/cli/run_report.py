@@ -112,8 +112,8 @@ def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> lis
         **to_dict(report, summary),
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
-            name: {"model": task.model, "kind": task.kind, "variants": list(task.variants)}
-            for name, task in report.tasks.items()
+            name: {"model": t.traced.model, "kind": t.kind, "variants": list(t.traced.variants)}
+            for name, t in report.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
         "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
