@@ -39,15 +39,18 @@ def make_options(
     return tuple(sorted([ClockOption(0), *options] if off else options))
 
 
+def make_space(**options: tuple[ClockOption, ...]) -> ClockSpace:
+    """The space of domains by name."""
+    return ClockSpace(ClockDomain(name, each) for name, each in options.items())
+
+
 def tx2_space() -> ClockSpace:
     """TX2: 7 x 4 LITTLE (A57), off or 7 x 2 big (Denver), 7 GPU, 4 EMC: 11,760 configurations."""
-    return ClockSpace(
-        [
-            ClockDomain("little", make_options(TX2_CPU_MHZ, range(1, 5))),
-            ClockDomain("big", make_options(TX2_CPU_MHZ, range(1, 3), off=True)),
-            ClockDomain("gpu", make_options(TX2_GPU_MHZ)),
-            ClockDomain("emc", make_options(TX2_EMC_MHZ)),
-        ]
+    return make_space(
+        little=make_options(TX2_CPU_MHZ, range(1, 5)),
+        big=make_options(TX2_CPU_MHZ, range(1, 3), off=True),
+        gpu=make_options(TX2_GPU_MHZ),
+        emc=make_options(TX2_EMC_MHZ),
     )
 
 
@@ -64,28 +67,24 @@ def xavier_space(*, masks: bool = True) -> ClockSpace:
         cpu = tuple(sorted(ClockOption(hz, m.bit_count(), m) for hz in hertz for m in sets))
     else:
         cpu = make_options(XAVIER_CPU_MHZ, range(1, 9))
-    return ClockSpace([ClockDomain("cpu", cpu), ClockDomain("gpu", make_options(XAVIER_GPU_MHZ))])
+    return make_space(cpu=cpu, gpu=make_options(XAVIER_GPU_MHZ))
 
 
 def agx_orin_space() -> ClockSpace:
     """AGX Orin 64 GB: 29 CPU clocks x 12 cores, 11 GPU, 4 EMC: 15,312 configurations."""
-    return _orin_space(AGX_ORIN_CPU_MHZ, 12, AGX_ORIN_GPU_MHZ, ORIN_EMC_MHZ)
+    return make_space(
+        cpu=make_options(AGX_ORIN_CPU_MHZ, range(1, 13)),
+        gpu=make_options(AGX_ORIN_GPU_MHZ),
+        emc=make_options(ORIN_EMC_MHZ),
+    )
 
 
 def orin_nano_space() -> ClockSpace:
     """Orin Nano 8 GB (not "Super"): 20 CPU clocks x 6 cores, 5 GPU, 3 EMC: 1,800 in all."""
-    return _orin_space(ORIN_NANO_CPU_MHZ, 6, ORIN_NANO_GPU_MHZ, ORIN_EMC_MHZ[:3])
-
-
-def _orin_space(
-    cpu: Iterable[float], cores: int, gpu: Iterable[float], emc: Iterable[float]
-) -> ClockSpace:
-    return ClockSpace(
-        [
-            ClockDomain("cpu", make_options(cpu, range(1, cores + 1))),
-            ClockDomain("gpu", make_options(gpu)),
-            ClockDomain("emc", make_options(emc)),
-        ]
+    return make_space(
+        cpu=make_options(ORIN_NANO_CPU_MHZ, range(1, 7)),
+        gpu=make_options(ORIN_NANO_GPU_MHZ),
+        emc=make_options(ORIN_EMC_MHZ[:3]),
     )
 
 
@@ -186,10 +185,8 @@ UNKNOWN_BOARD = Board("jetson", "Jetson", (), (), ("VDD_IN",))
 
 def find_board(model: str) -> Board:
     """The board of this model's name (``/proc/device-tree/model``)."""
-    for board in BOARDS:
-        if any(name.lower() in model.lower() for name in board.models):
-            return board
-    return UNKNOWN_BOARD
+    fits = (b for b in BOARDS if any(name.lower() in model.lower() for name in b.models))
+    return next(fits, UNKNOWN_BOARD)
 
 
 def preset_index(board: str, mode: str, space: ClockSpace) -> int:
@@ -200,7 +197,13 @@ def preset_index(board: str, mode: str, space: ClockSpace) -> int:
     boards = {each.name: each for each in BOARDS}
     if board not in boards:
         raise ValueError(f"board {board!r} is not one of {', '.join(boards)}")
-    modes = {each.name: each for each in boards[board].modes}
-    if mode not in modes:
-        raise ValueError(f"mode {mode!r} of {board} is not one of {', '.join(modes)}")
-    return modes[mode].index(space)
+    return find_mode(boards[board].modes, mode, board).index(space)
+
+
+def find_mode(modes: Iterable[PowerMode], name: str, board: str) -> PowerMode:
+    """The power mode of this name; ValueError when `board` has none."""
+    known = {mode.name: mode for mode in modes}
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise ValueError(f"power mode {name!r} of {board} is not one of: {names}")
+    return known[name]

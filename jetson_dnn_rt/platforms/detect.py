@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetson_dnn_rt.errors import PlatformError
+from jetson_dnn_rt.platforms.controls import CPUS, find_cpu_controls
 from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.platforms.jetson import JetsonPlatform, is_jetson
-from jetson_dnn_rt.platforms.linux import LinuxPlatform, has_clocks_or_power
 from jetson_dnn_rt.platforms.nvml import NvmlPlatform, load_nvml
 from jetson_dnn_rt.platforms.platform import FixedPlatform, Platform
-
-THIS_MACHINE = Path("/")
-NO_CLOCKS = "no clocks are visible (virtual machine?)"
+from jetson_dnn_rt.platforms.power import Meter, RaplMeter, SumMeter
+from jetson_dnn_rt.platforms.settable import SettablePlatform, WriteSession
 
 
 def detect(
-    root: Path = THIS_MACHINE,
+    root: Path = Path("/"),
     *,
     allow_writes: bool = False,
     state_dir: Path | None = None,
@@ -33,23 +32,35 @@ def detect(
     """
     files = SystemFiles(root) if files is None else files
     if is_jetson(files):
-        return JetsonPlatform(
-            files, allow_writes=allow_writes, state_dir=state_dir, switch_cores=switch_cores
-        )
+        session = WriteSession(files, asked=allow_writes, folder=state_dir)
+        return JetsonPlatform(files, session, switch_cores=switch_cores)
     gpu, lack = None, ""
     if files.glob("dev/nvidia[0-9]*"):
         try:
             gpu = NvmlPlatform(load_nvml())
         except PlatformError as error:
             lack = str(error)
-    if has_clocks_or_power(files):
-        return LinuxPlatform(
-            files,
-            allow_writes=allow_writes,
-            state_dir=state_dir,
-            meters=[] if gpu is None else [gpu],
-            notes=[f"power of the GPU: {lack}"] if lack else [],
+    rapl = RaplMeter(files)
+    if rapl.found or files.glob(f"{CPUS}/cpufreq/policy[0-9]*"):
+        meters: list[Meter] = [rapl] if rapl.found else []
+        meters += [] if gpu is None else [gpu]
+        notes = [] if meters else ["power: no RAPL counters in /sys/class/powercap"]
+        notes += [f"power of the GPU: {lack}"] if lack else []
+        session = WriteSession(files, asked=allow_writes, folder=state_dir)
+        # Cores are not switched off: other programs run on them too.
+        controls = find_cpu_controls(files, switch_cores=False)
+        title = _read_processor(files)
+        return SettablePlatform(
+            "linux", title, files, controls, SumMeter(meters), session, notes=notes
         )
     if gpu is not None:
         return gpu
-    return FixedPlatform(f"no cpufreq, and the GPU cannot be read: {lack}" if lack else NO_CLOCKS)
+    reason = f"no cpufreq, and the GPU cannot be read: {lack}" if lack else ""
+    return FixedPlatform(reason or "no clocks are visible (virtual machine?)")
+
+
+def _read_processor(files: SystemFiles) -> str:
+    for line in (files.read("proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "a Linux machine"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 
 from jetson_dnn_rt.platforms.boards import Board, PowerMode, find_board
@@ -21,13 +20,8 @@ from jetson_dnn_rt.platforms.files import EMC, SystemFiles
 from jetson_dnn_rt.platforms.power import Ina3221Meter
 from jetson_dnn_rt.platforms.settable import SettablePlatform, WriteSession
 
-MODEL = "proc/device-tree/model"
-COMPATIBLE = "proc/device-tree/compatible"
-RELEASE = "etc/nv_tegra_release"
 _GPUS = ("gp10b", "gv11b", "ga10b", "gb10b", "gpu")
 _SAME_RATE = 0.001
-CONFIGURATION = "etc/nvpmodel.conf"
-STATUS = "var/lib/nvpmodel/status"
 
 _HEADER = re.compile(r"<\s*(PARAM|POWER_MODEL|PM_CONFIG|FAN_CONFIG)\b([^>]*)>")
 _CPU = re.compile(
@@ -38,28 +32,20 @@ _NO_LIMIT = (-1, 0, 2**31 - 1)
 
 def is_jetson(files: SystemFiles) -> bool:
     """Whether the device tree, or the release file, is that of a Tegra."""
-    return "nvidia,tegra" in (files.read(COMPATIBLE) or "") or files.exists(RELEASE)
+    compatible = files.read("proc/device-tree/compatible") or ""
+    return "nvidia,tegra" in compatible or files.exists("etc/nv_tegra_release")
 
 
 class JetsonPlatform(SettablePlatform):
     """A Jetson.
 
-    With `allow_writes` its clocks shall be set; for `state_dir` see `WriteSession`. Switching
-    cores off takes tens of milliseconds, and threads that are bound to such a core lose their
-    binding: `switch_cores` says whether it may be done.
+    `session` exists before anything is looked at: a killed process may have left cores off.
+    Switching cores off takes tens of milliseconds, and threads that are bound to such a core lose
+    their binding: `switch_cores` says whether it may be done.
     """
 
-    def __init__(
-        self,
-        files: SystemFiles,
-        *,
-        allow_writes: bool = False,
-        state_dir: Path | None = None,
-        switch_cores: bool = True,
-    ) -> None:
-        # Before anything is looked at: a killed process may have left cores off.
-        session = WriteSession(files, asked=allow_writes, folder=state_dir)
-        model = files.read(MODEL) or ""
+    def __init__(self, files: SystemFiles, session: WriteSession, *, switch_cores: bool) -> None:
+        model = files.read("proc/device-tree/model") or ""
         self.board: Board = find_board(model)
         notes: list[str] = []
         cpus = find_cpu_controls(files, switch_cores=switch_cores)
@@ -71,20 +57,19 @@ class JetsonPlatform(SettablePlatform):
                 cpus = plain
                 notes.append(f"cpu: cores are not switched, {refused} cannot be written")
         controls: list[Control] = [*cpus]
-        gpu = _find_gpu(files)
-        if gpu is None:
-            notes.append("gpu: none of Tegra's GPUs in /sys/class/devfreq")
-        else:
-            controls.append(gpu)
-        emc = _find_emc(files, self.board)
-        if emc is None:
-            notes.append(
-                f"emc: /{EMC} cannot be read, memory clocks are left alone (debugfs is root's; "
-                "docs/platforms.md says what can be done)"
-            )
-        else:
-            controls.append(emc)
-        modes = parse_modes(files.read(CONFIGURATION) or "")
+        no_emc = (
+            f"emc: /{EMC} cannot be read, memory clocks are left alone (debugfs is root's; "
+            "docs/platforms.md says what can be done)"
+        )
+        for control, note in (
+            (_find_gpu(files), "gpu: none of Tegra's GPUs in /sys/class/devfreq"),
+            (_find_emc(files, self.board), no_emc),
+        ):
+            if control is None:
+                notes.append(note)
+            else:
+                controls.append(control)
+        modes = parse_modes(files.read("etc/nvpmodel.conf") or "")
         self.active_mode = find_active_mode(files, modes)
         space = ClockSpace(control.domain for control in controls)
         cores = {control.domain.name: control.cpus for control in cpus}
@@ -212,7 +197,7 @@ def to_power_mode(
 
 def find_active_mode(files: SystemFiles, modes: Sequence[NvpMode]) -> str:
     """Name of the mode that nvpmodel set last; empty when unknown."""
-    found = re.fullmatch(r"pmode:(\d+).*", files.read(STATUS) or "", re.DOTALL)
-    if found is None:
-        return ""
-    return next((mode.name for mode in modes if mode.number == int(found[1])), "")
+    status = files.read("var/lib/nvpmodel/status") or ""
+    found = re.fullmatch(r"pmode:(\d+).*", status, re.DOTALL)
+    number = int(found[1]) if found else None
+    return next((mode.name for mode in modes if mode.number == number), "")

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.boards import make_options
-from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockDomain, ClockOption, ClockSpace
+from jetson_dnn_rt.platforms.boards import make_options, make_space
+from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockOption
 from jetson_dnn_rt.platforms.platform import Platform, Power
 
 
@@ -53,8 +53,9 @@ class NvmlPlatform(Platform):
         if self._read_int("nvmlDeviceGetPowerUsage") is None:
             self.notes = ("power: this GPU does not tell NVML what it draws",)
         try:
-            self.space = ClockSpace(
-                ClockDomain(name, make_options(self._list_clocks(name))) for name in ("gpu", "emc")
+            self.space = make_space(
+                gpu=make_options(self._list_clocks("gpu")),
+                emc=make_options(self._list_clocks("emc")),
             )
         except nvml.NVMLError as error:
             raise PlatformError(f"{self.title} does not tell its clocks: {error}") from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 
 from jetson_dnn_rt.errors import PlatformError
-from jetson_dnn_rt.platforms.boards import PowerMode
+from jetson_dnn_rt.platforms.boards import PowerMode, find_mode
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
 
 
@@ -70,21 +70,12 @@ class Platform(ABC):
     def __enter__(self) -> Platform:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def mode_index(self, name: str) -> int:
         """The configuration nearest to a power mode; ValueError when there is no such mode."""
-        for mode in self.modes:
-            if mode.name == name:
-                return mode.index(self.space)
-        known = ", ".join(mode.name for mode in self.modes) or "none"
-        raise ValueError(f"power mode {name!r} of {self.title} is not one of: {known}")
+        return find_mode(self.modes, name, self.title).index(self.space)
 
 
 class FixedPlatform(Platform):

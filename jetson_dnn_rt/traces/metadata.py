@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import Any
 
 from jetson_dnn_rt.errors import PlatformError
 from jetson_dnn_rt.platforms.clocks import format_clocks
@@ -13,37 +14,22 @@ from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.traces.schema import TracedTask, TraceMetadata
 
 
-class AppliedSetting(Protocol):
-    """An item of the real-time set-up (`runtime.realtime.Setting`)."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def applied(self) -> bool: ...  # noqa: D102
-
-    @property
-    def detail(self) -> str: ...  # noqa: D102
-
-
 def describe_run(
     source: str,
     tasks: Mapping[str, TracedTask],
     *,
     platform: Platform | None = None,
-    settings: Iterable[AppliedSetting] = (),
+    settings: Iterable[Any] = (),
     parameters: Mapping[str, Any] | None = None,
 ) -> TraceMetadata:
     """Metadata of a run that is about to begin: the machine, and its clocks as they are now.
 
     Takes some milliseconds; call it before the first frame, from the thread that owns `platform`
-    (an open one; without it one is opened for reading, and closed).
+    (an open one; without it one is opened for reading, and closed). `settings` are those of
+    `runtime.realtime`.
     """
-    if platform is None:
-        with detect() as found:
-            described = describe_platform(found)
-    else:
-        described = describe_platform(platform)
+    with detect() if platform is None else nullcontext(platform) as opened:
+        described = describe_platform(opened)
     return TraceMetadata(
         machine=describe_machine(),
         platform=described,

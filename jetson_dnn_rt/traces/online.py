@@ -16,8 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 
-from jetson_dnn_rt.traces.aged_histogram import HALF_LIFE, AgedHistogram
-from jetson_dnn_rt.traces.histogram import Histogram
+from jetson_dnn_rt.traces.histogram import HALF_LIFE, AgedHistogram, Histogram
 
 CONFIDENCE = 0.95
 

@@ -35,7 +35,6 @@ PARQUET, STREAM = ".parquet", ".arrows"
 BATCH_ROWS = 4096
 """Jobs that are read at once, where the file leaves the choice."""
 
-
 ROW_GROUP_BYTES = 2**30
 """Of a row group of Parquet, as far as its metadata say: forty times what the writer makes."""
 
@@ -108,11 +107,6 @@ def open_trace(path: Path) -> Trace:
     if described.missing:
         logger.warning("%s: %s", path, described.missing)
     return Trace(path, described, tuple(parts))
-
-
-def open_traces(paths: Sequence[Path]) -> list[Trace]:
-    """`open_trace` of each."""
-    return [open_trace(path) for path in paths]
 
 
 def _settled(metadata: TraceMetadata) -> TraceMetadata:

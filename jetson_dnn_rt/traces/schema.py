@@ -33,6 +33,13 @@ _RECORD = (
     *("waiting_ns", "lag_ns", "copied_bytes", "batch"),
 )
 _STAGE = ("name", "variant", "start_ns", "end_ns")
+_COLUMNS = (
+    *("task", "camera", "variant", "outcome", "reason", "admission", "sequence", "stamp_ns"),
+    *("warm_up", "start_ns", "capture_ns", "release_ns", "completion_ns"),
+    *("absolute_deadline_ns", "waiting_ns", "lag_ns", "copied_bytes", "batch"),
+)
+_TEXTS = ("task", "camera", "variant", "outcome", "reason", "admission", "name", "clocks")
+_OPTIONAL = ("stamp_ns", "start_ns", "copied_bytes", "batch")
 _of_record = attrgetter(*_RECORD)
 _of_stage = attrgetter(*_STAGE)
 _stages_of = attrgetter("stages")
@@ -159,25 +166,14 @@ def require_pyarrow() -> Any:
 def make_schema(metadata: TraceMetadata) -> pa.Schema:
     """The columns; times are int64 nanoseconds on the machine's steady clock."""
     pa = require_pyarrow()
-    stage = pa.struct(
-        [
-            pa.field("name", pa.string(), nullable=False),
-            pa.field("variant", pa.string(), nullable=False),
-            pa.field("start_ns", pa.int64(), nullable=False),
-            pa.field("end_ns", pa.int64(), nullable=False),
-            pa.field("clocks", pa.string(), nullable=False),
-        ]
-    )
-    texts = ("task", "camera", "variant", "outcome", "reason", "admission")
-    times = (
-        *("capture_ns", "release_ns", "completion_ns"),
-        *("absolute_deadline_ns", "waiting_ns", "lag_ns"),
-    )
-    fields = [pa.field(name, pa.string(), nullable=False) for name in texts]
-    fields += [pa.field("sequence", pa.int64(), nullable=False), pa.field("stamp_ns", pa.int64())]
-    fields += [pa.field("warm_up", pa.bool_(), nullable=False), pa.field("start_ns", pa.int64())]
-    fields += [pa.field(name, pa.int64(), nullable=False) for name in times]
-    fields += [pa.field(name, pa.int64()) for name in ("copied_bytes", "batch")]
+    kinds = {"text": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
+
+    def column(name: str, optional: Sequence[str] = ()) -> Any:
+        kind = "text" if name in _TEXTS else "bool" if name == "warm_up" else "int"
+        return pa.field(name, kinds[kind], nullable=name in optional)
+
+    stage = pa.struct([column(name) for name in (*_STAGE, "clocks")])
+    fields = [column(name, _OPTIONAL) for name in _COLUMNS]
     fields.append(pa.field("stages", pa.list_(stage), nullable=False))
     return pa.schema(fields, metadata={METADATA_KEY: metadata.to_json()})
 
@@ -188,32 +184,17 @@ def from_row(row: Mapping[str, Any]) -> TracedJob:
         batch = row["batch"] or 1
         stages = tuple(
             StageRecord(
-                s["name"],
-                s["variant"],
-                s["start_ns"],
-                s["end_ns"],
+                **{name: stage[name] for name in _STAGE},
                 # Which of them ran in it is not stored: it is the network that batches.
-                batch if s["name"].startswith("inference") else 1,
+                batch=batch if stage["name"].startswith("inference") else 1,
             )
-            for s in row["stages"]
+            for stage in row["stages"]
         )
-        record = JobRecord(
-            task=row["task"],
-            sequence=row["sequence"],
-            variant=row["variant"],
-            outcome=Outcome(row["outcome"]),
-            reason=row["reason"],
-            capture_ns=row["capture_ns"],
-            release_ns=row["release_ns"],
-            start_ns=row["start_ns"],
-            completion_ns=row["completion_ns"],
-            absolute_deadline_ns=row["absolute_deadline_ns"],
-            waiting_ns=row["waiting_ns"],
-            lag_ns=row["lag_ns"],
-            admission=Admission(row["admission"]),
-            stages=stages,
-            copied_bytes=row["copied_bytes"] or 0,
-        )
+        values = {name: row[name] for name in _RECORD if name != "batch"}
+        values["outcome"] = Outcome(row["outcome"])
+        values["admission"] = Admission(row["admission"])
+        values["copied_bytes"] = row["copied_bytes"] or 0
+        record = JobRecord(**values, stages=stages)
         clocks = tuple(stage["clocks"] for stage in row["stages"])
         return TracedJob(record, row["camera"], row["stamp_ns"], row["warm_up"], clocks)
     except (KeyError, TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from jetson_dnn_rt.tasks import JobRecord, Outcome
@@ -38,8 +39,7 @@ def summarize_ms(times_ns: Iterable[int]) -> dict[str, float | None]:
     }
 
 
-def _times() -> array[int]:
-    return array("q")
+_times = partial(array, "q")
 
 
 @dataclass(slots=True)

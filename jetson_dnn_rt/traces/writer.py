@@ -8,6 +8,7 @@ Parquet.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.safety.faults import start_thread
 from jetson_dnn_rt.tasks import JobRecord
-from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import (
     WARM_UP_JOBS,
@@ -50,6 +50,9 @@ a node has from a signal to its end."""
 
 STALL_S = 60.0
 """Longest wait of a call of `write` that may wait for the disk."""
+
+ROW_GROUP = 65536
+"""Jobs of a Parquet row group: what is in memory at once while a stream is turned into one."""
 
 PART_STEM = "jobs-"
 PARTIAL = ".partial"
@@ -225,9 +228,9 @@ class TraceWriter:
 
     def _append(self, items: list[_Item]) -> None:
         try:
-            batch = self._make_batch(items)
+            batch = self._make_batch(items).serialize()
             size = self._part.size if self._part else 0
-            self._room.make(self.folder, size, StreamPart.measure(batch))
+            self._room.make(self.folder, size, batch.size)
             if self._part is None:
                 self._begin_part()
             assert self._part is not None
@@ -330,3 +333,76 @@ def find_part_files(folder: Path) -> Iterator[Path]:
 
 def _number_of(file: Path) -> int:
     return int(file.stem[len(PART_STEM) :])
+
+
+class StreamPart:
+    """A new Arrow IPC stream on disk that is whole after every `append`.
+
+    A batch that fails half-way (the disk is full) is cut off again, so that those before and after
+    it can be read.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.size = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            self._write(schema.serialize())
+        except OSError:
+            os.close(self._file)
+            path.unlink(missing_ok=True)
+            raise
+
+    def append(self, batch: pa.Buffer) -> None:
+        """Write a serialized batch; OSError when it does not fit: nothing of it is there then."""
+        self._write(batch)
+
+    def sync(self) -> None:
+        """Flush to the disk, so that a power cut loses nothing."""
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _write(self, data: pa.Buffer) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            os.ftruncate(self._file, self.size)
+            os.lseek(self._file, self.size, os.SEEK_SET)
+            raise
+        self.size += data.size
+
+
+def turn_into_parquet(path: Path, schema: pa.Schema) -> Path:
+    """Convert a closed stream to Parquet with this schema's metadata, then remove the stream.
+
+    Whenever it breaks off, one of the two is whole. OSError when it cannot be written.
+    """
+    pa = require_pyarrow()
+    from pyarrow import parquet
+
+    target, partial = path.with_suffix(".parquet"), path.with_suffix(".partial")
+    try:
+        with pa.OSFile(os.fspath(path)) as source:
+            stream = pa.ipc.open_stream(source)
+            with parquet.ParquetWriter(os.fspath(partial), schema) as writer:
+                waiting = []
+                rows = 0
+                for batch in stream:
+                    waiting.append(batch)
+                    rows += batch.num_rows
+                    if rows >= ROW_GROUP:
+                        writer.write_table(pa.Table.from_batches(waiting))
+                        waiting, rows = [], 0
+                if waiting:
+                    writer.write_table(pa.Table.from_batches(waiting))
+        partial.replace(target)
+    except (OSError, pa.ArrowException):
+        partial.unlink(missing_ok=True)
+        raise
+    path.unlink()
+    return target

@@ -14,8 +14,8 @@ import cv2
 import pytest
 
 from jetson_dnn_rt.cli.main import main
-from jetson_dnn_rt.traces.part import StreamPart
 from jetson_dnn_rt.traces.reader import open_trace
+from jetson_dnn_rt.traces.writer import StreamPart
 
 pytest.importorskip("rclpy")
 pytest.importorskip("vision_msgs.msg")

@@ -73,7 +73,7 @@ def test_presets():
 def test_unknown_presets():
     with pytest.raises(ValueError, match="'tx9' is not one of tx2"):
         preset_index("tx9", "MAXN", tx2_space())
-    with pytest.raises(ValueError, match="'MAXQ' of agx-xavier is not one of MAXN, 10W"):
+    with pytest.raises(ValueError, match="'MAXQ' of agx-xavier is not one of: MAXN, 10W"):
         preset_index("agx-xavier", "MAXQ", xavier_space())
 
 

@@ -9,8 +9,7 @@ import pytest
 from traced_jobs import METADATA, make_record, write_parquet_trace
 
 from jetson_dnn_rt.traces import reader as trace_reader
-from jetson_dnn_rt.traces.part import StreamPart
-from jetson_dnn_rt.traces.reader import open_trace, open_traces
+from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import (
     METADATA_KEY,
     TRACE_VERSION,
@@ -19,6 +18,7 @@ from jetson_dnn_rt.traces.schema import (
     make_batch,
     make_schema,
 )
+from jetson_dnn_rt.traces.writer import StreamPart
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -31,7 +31,8 @@ def write_stream(path: Path, batches: int = 4) -> Path:
     schema = make_schema(METADATA)
     part = StreamPart(path, schema)
     for first in range(0, 5 * batches, 5):
-        part.append(make_batch([TracedJob(r) for r in RECORDS[first : first + 5]], schema))
+        jobs = [TracedJob(record) for record in RECORDS[first : first + 5]]
+        part.append(make_batch(jobs, schema).serialize())
     part.close()
     return path
 
@@ -43,7 +44,7 @@ def sequences(path: Path) -> list[int]:
 def test_a_folder_the_folder_above_and_a_file_of_it(tmp_path: Path) -> None:
     folder = write_parquet_trace(tmp_path / "out" / "trace", RECORDS)
     paths = [folder, tmp_path / "out", folder / "jobs-0000.parquet"]
-    for trace in open_traces(paths):
+    for trace in map(open_trace, paths):
         assert [job.record for job in trace.jobs()] == RECORDS
         assert trace.metadata == METADATA
         assert trace.table().num_rows == 20

@@ -18,7 +18,6 @@ from small_disk import free_bytes, mount_small_disk
 from traced_jobs import METADATA, make_record
 
 from jetson_dnn_rt.lab.evaluate.campaign import TraceParts
-from jetson_dnn_rt.traces import part as trace_part
 from jetson_dnn_rt.traces import room as trace_room
 from jetson_dnn_rt.traces import writer as trace_writer
 from jetson_dnn_rt.traces.reader import open_trace
@@ -236,7 +235,7 @@ class HungDisk:
 @pytest.fixture
 def hung_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HungDisk]:
     disk = HungDisk()
-    monkeypatch.setattr(trace_part, "os", disk)
+    monkeypatch.setattr(trace_writer, "os", disk)
     monkeypatch.setattr(trace_writer, "CLOSE_S", 0.2)
     monkeypatch.setattr(trace_writer, "QUEUE_LIMIT", 1000)
     yield disk

@@ -14,7 +14,6 @@ from traced_jobs import METADATA, make_record, write_parquet_trace
 
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces import part as trace_part
 from jetson_dnn_rt.traces import writer as trace_writer
 from jetson_dnn_rt.traces.clock_log import ClockLog
 from jetson_dnn_rt.traces.reader import open_trace
@@ -163,7 +162,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
         def __getattr__(self, name: str) -> Any:
             return small if name == "write" else getattr(os, name)
 
-    monkeypatch.setattr(trace_part, "os", Os())
+    monkeypatch.setattr(trace_writer, "os", Os())
     # However long the test takes, batches are full ones.
     monkeypatch.setattr(trace_writer, "BATCH_SECONDS", 600.0)
     return small

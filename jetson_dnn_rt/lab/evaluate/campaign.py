@@ -23,9 +23,9 @@ from jetson_dnn_rt.lab.evaluate.chunk import (
     merge_variants,
 )
 from jetson_dnn_rt.lab.evaluate.plan import TaskSpec
-from jetson_dnn_rt.traces.part import StreamPart, turn_into_parquet
 from jetson_dnn_rt.traces.room import TraceRoom
 from jetson_dnn_rt.traces.schema import TraceMetadata, make_schema, require_pyarrow
+from jetson_dnn_rt.traces.writer import StreamPart, turn_into_parquet
 
 CHUNK_FRAMES = 250
 """Long enough that ten warm-up frames cost 4 %, short enough that a lost worker costs little."""
@@ -283,13 +283,13 @@ class TraceParts:
     def _append(self, batch: Any) -> None:
         # The worker did not know the metadata of the evaluation.
         batch = self._pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-        size = self._part.size if self._part else 0
-        self._room.make(self.folder, size, StreamPart.measure(batch))
+        data = batch.serialize()
+        self._room.make(self.folder, self._part.size if self._part else 0, data.size)
         if self._part is None:
             path = self.folder / f"jobs-{self._number:04d}.arrows"
             self._part = StreamPart(path, self._schema)
             self._number += 1
-        self._part.append(batch)
+        self._part.append(data)
         self.written += batch.num_rows
         if self._part.size >= self._part_bytes:
             self.close()

@@ -117,10 +117,10 @@ def read_campaigns(
         When one is no trace, a key is unknown, or there is no finished job.
     """
     from jetson_dnn_rt.lab.wcet.samples import read_samples
-    from jetson_dnn_rt.traces.reader import open_traces
+    from jetson_dnn_rt.traces.reader import open_trace
 
     try:
-        traces = open_traces(paths)
+        traces = [open_trace(path) for path in paths]
         samples = read_samples(traces, by, times)
     except (ValueError, OSError) as error:
         raise ConfigurationError(str(error)) from error

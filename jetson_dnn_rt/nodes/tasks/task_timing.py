@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftWatch
 from jetson_dnn_rt.runtime.session import FINISHED
 from jetson_dnn_rt.tasks import JobRecord, Outcome
-from jetson_dnn_rt.traces.aged_histogram import HALF_LIFE, AgedHistogram
+from jetson_dnn_rt.traces.histogram import HALF_LIFE, AgedHistogram
 from jetson_dnn_rt.traces.online import OnlineStatistics
 
 PERCENTS = (50.0, 99.0, 99.9)

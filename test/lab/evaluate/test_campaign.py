@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fleet_work import make_spec
+from histograms import histogram_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traced_jobs import METADATA, make_record
@@ -22,7 +23,6 @@ from jetson_dnn_rt.lab.evaluate.chunk import (
     digest_results,
     pack_jobs,
 )
-from jetson_dnn_rt.traces.histogram import histogram_of
 from jetson_dnn_rt.traces.reader import open_trace
 from jetson_dnn_rt.traces.schema import TracedJob
 

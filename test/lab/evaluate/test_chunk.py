@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from bags import TOPIC, make_image, write_bag
 from fleet_work import make_spec
+from histograms import histogram_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +34,6 @@ from jetson_dnn_rt.lab.evaluate.plan import OpenTask, TaskSpec, fix_task
 from jetson_dnn_rt.lab.evaluate.streams import name_stream
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.tasks import Outcome
-from jetson_dnn_rt.traces.histogram import histogram_of
 from jetson_dnn_rt.traces.schema import from_row
 
 MS = 1_000_000
