@@ -264,15 +264,9 @@ def _format(
 
 
 def _report_to_dict(report: BuildReport) -> dict[str, Any]:
-    return {
-        "task": report.task,
-        "variant": report.variant,
-        "state": report.state,
-        "reason": report.reason,
-        "built": report.fresh,
-        "seconds": report.seconds,
-        **figures_to_dict(report.measurement),
-    }
+    keys = ("task", "variant", "state", "reason", "seconds")
+    values = {key: getattr(report, key) for key in keys}
+    return {**values, "built": report.fresh, **figures_to_dict(report.measurement)}
 
 
 def _parse_steps(text: str) -> int:

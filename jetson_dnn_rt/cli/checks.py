@@ -33,6 +33,7 @@ from jetson_dnn_rt.cli.environment import (
 from jetson_dnn_rt.errors import BackendUnavailableError, JetsonDnnRtError, PlatformError
 from jetson_dnn_rt.platforms.clocks import format_clocks
 from jetson_dnn_rt.platforms.detect import detect
+from jetson_dnn_rt.platforms.files import SystemFiles
 from jetson_dnn_rt.runtime.sharing.core_split import list_splits
 from jetson_dnn_rt.safety.children import code_command
 
@@ -230,15 +231,9 @@ def check_memory() -> list[Check]:
 
 def check_jetson(root: Path = ROOT) -> Check:
     """Model and JetPack of a Jetson."""
-    try:
-        raw = (root / "proc/device-tree/model").read_bytes()
-        model = raw.rstrip(b"\0").decode(errors="replace")
-    except OSError:
-        model = ""
-    try:
-        release = (root / "etc/nv_tegra_release").read_text(errors="replace")
-    except OSError:
-        release = ""
+    files = SystemFiles(root)
+    model = files.read("proc/device-tree/model") or ""
+    release = files.read("etc/nv_tegra_release") or ""
     if not release and "nvidia" not in model.lower():
         return Check("jetson", False, "not a Jetson")
     found = re.search(r"R(\d+).*?REVISION:\s*(\d+)\.(\d+)", release)
@@ -272,13 +267,14 @@ def check_rights(probe: Mapping[str, str] | None = None) -> list[Check]:
 
 def check_governor(root: Path = ROOT) -> Check:
     """Frequency governors of the cores."""
-    files = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({file.read_text().strip() for file in files})
+    files = SystemFiles(root)
+    paths = files.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    governors = sorted({files.read(path) or "unreadable" for path in paths})
     if not governors:
         return Check("cpu governor", True, "no frequency scaling to be seen (virtual machine?)")
     if governors == ["performance"]:
         return Check("cpu governor", True, "performance")
-    jetson = (root / "etc/nv_tegra_release").exists()
+    jetson = files.exists("etc/nv_tegra_release")
     fix = "sudo jetson_clocks" if jetson else "sudo cpupower frequency-set -g performance"
     return Check("cpu governor", False, f"{', '.join(governors)}: execution times vary", fix)
 
@@ -323,13 +319,14 @@ def check_profile(environ: Mapping[str, str]) -> Check:
         note = "" if ours else " (not the one of this package)"
         return Check("dds profile", True, active + note)
     if active:
-        detail = f"{variable}={active}: no such file"
-        return Check("dds profile", False, detail, "correct the path")
-    if shipped is None:
+        detail, fix = f"{variable}={active}: no such file", "correct the path"
+    elif shipped is None:
         detail = f"{PROFILE} of this package is not installed"
-        return Check("dds profile", False, detail, "install the package again")
-    fix = f"export {variable}={shipped} for every process that sends or receives images"
-    return Check("dds profile", False, "not set in this shell; run sets it itself", fix)
+        fix = "install the package again"
+    else:
+        detail = "not set in this shell; run sets it itself"
+        fix = f"export {variable}={shipped} for every process that sends or receives images"
+    return Check("dds profile", False, detail, fix)
 
 
 def check_shared_memory(root: Path = ROOT) -> Check:

@@ -112,21 +112,13 @@ def _prune(library: Library, args: argparse.Namespace) -> int:
     )
     size = sum(removal.listing.size_bytes for removal in removals)
     if args.json:
+        found = ((removal.listing, removal.reason) for removal in removals)
         removed = [
-            {
-                "path": str(removal.listing.path),
-                "reason": removal.reason,
-                "size_mb": removal.listing.size_bytes / 1e6,
-            }
-            for removal in removals
+            {"path": str(one.path), "reason": reason, "size_mb": one.size_bytes / 1e6}
+            for one, reason in found
         ]
-        result = {
-            "library": str(library.root),
-            "dry_run": args.dry_run,
-            "removed": removed,
-            "removed_mb": size / 1e6,
-            "size_mb": library.size_bytes() / 1e6,
-        }
+        result = {"library": str(library.root), "dry_run": args.dry_run, "removed": removed}
+        result |= {"removed_mb": size / 1e6, "size_mb": library.size_bytes() / 1e6}
         print(json.dumps(result))
         return 0
     for removal in removals:

@@ -49,10 +49,8 @@ def test_pc(pc: Path) -> None:
         assert platform.apply(0) == (ClockOption(800_000_000),)
         assert platform.read() == (ClockOption(800_000_000),)
         assert platform.space.describe(platform.space.fastest) == "cpu 3200 MHz"
-    assert {path.rsplit("/", 1)[1] for path, _ in files.writes} == {
-        "scaling_min_freq",
-        "scaling_max_freq",
-    }
+    names = {path.rsplit("/", 1)[1] for path, _ in files.writes}
+    assert names == {"scaling_min_freq", "scaling_max_freq"}
     assert SystemFiles(pc).read_int(f"{CPUS}/cpufreq/policy7/scaling_min_freq") == 800_000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from traced_jobs import METADATA, damage, make_record, write_parquet_trace
 
 from jetson_dnn_rt.traces import reader as trace_reader
 from jetson_dnn_rt.traces.reader import open_trace
-from jetson_dnn_rt.traces.schema import METADATA_KEY, TracedJob, make_batch, make_schema
+from jetson_dnn_rt.traces.schema import TracedJob, make_batch, make_schema
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -158,33 +157,3 @@ def test_a_cell_that_is_empty_is_named(tmp_path: Path, name: str) -> None:
     parquet.write_table(table, file)
     with pytest.raises(ValueError, match=f"{name} is empty in 1 rows"):
         list(open_trace(tmp_path).batches())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": float("inf")},
-        {"machine": 5},
-        {"parameters": []},
-        {"source": None},
-        {"lost": "many"},
-        {"tasks": {"a": {"stages": 7}}},
-        {"tasks": {"a": {"variants": [1]}}},
-        {"tasks": {"a": {"deadline_ns": "soon"}}},
-    ],
-    ids=str,
-)
-def test_metadata_of_other_kinds_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    text = json.dumps(json.loads(METADATA.to_json()) | change).encode()
-    schema = make_schema(METADATA).with_metadata({METADATA_KEY: text})
-    parquet.write_table(schema.empty_table(), tmp_path / "jobs-0000.parquet")
-    with pytest.raises(ValueError, match="no metadata of a job trace"):
-        open_trace(tmp_path)
-
-
-def test_nested_without_end(tmp_path: Path) -> None:
-    deep = b"[" * 200_000
-    schema = make_schema(METADATA).with_metadata({METADATA_KEY: deep})
-    parquet.write_table(schema.empty_table(), tmp_path / "jobs-0000.parquet")
-    with pytest.raises(ValueError, match="no metadata of a job trace"):
-        open_trace(tmp_path)

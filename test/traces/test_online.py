@@ -7,36 +7,27 @@ import random
 
 import pytest
 
-from jetson_dnn_rt.traces.online import (
-    LARGEST,
-    OnlineStatistics,
-    count_exceeding,
+from jetson_dnn_rt.traces.online import LARGEST, OnlineStatistics, count_exceeding
+
+
+@pytest.mark.parametrize(
+    ("count", "exceedance", "above"),
+    [
+        # (1 - p)^n <= 0.05: n >= 2995 for p = 1e-3, 59 for p = 0.05 (Wilks' number).
+        *((2994, 1e-3, -1), (2995, 1e-3, 0), (58, 0.05, -1), (59, 0.05, 0)),
+        # Wilks (1941): 93 samples for the second largest at 95 % / 95 %.
+        *((92, 0.05, 0), (93, 0.05, 1)),
+        *((0, 0.5, -1), (10_000_000, 1e-3, LARGEST - 1)),
+    ],
 )
-
-
-def test_bound_needs_as_many_samples_as_order_statistics_say() -> None:
-    # (1 - p)^n <= 0.05: n >= 2995 for p = 1e-3, 59 for p = 0.05 (Wilks' number).
-    assert count_exceeding(2994, 1e-3) == -1
-    assert count_exceeding(2995, 1e-3) == 0
-    assert count_exceeding(58, 0.05) == -1
-    assert count_exceeding(59, 0.05) == 0
-
-
-def test_second_largest_serves_from_wilks_second_number_on() -> None:
-    # Wilks (1941): 93 samples for the second largest at 95 % / 95 %.
-    assert count_exceeding(92, 0.05) == 0
-    assert count_exceeding(93, 0.05) == 1
+def test_samples_that_a_bound_needs(count: int, exceedance: float, above: int) -> None:
+    assert count_exceeding(count, exceedance) == above
 
 
 def test_no_sample_gives_no_bound() -> None:
-    assert count_exceeding(0, 0.5) == -1
     assert math.isnan(OnlineStatistics().pwcet_ns())
     assert math.isnan(OnlineStatistics().mean_ns)
     assert OnlineStatistics().percentile_ns(99.0) == 0
-
-
-def test_huge_samples_stay_with_the_largest_that_are_kept() -> None:
-    assert count_exceeding(10_000_000, 1e-3) == LARGEST - 1
 
 
 def test_figures_of_a_small_sample() -> None:

@@ -145,8 +145,24 @@ def test_unknown_keys_of_this_version_are_passed_over(tmp_path: Path) -> None:
     assert open_trace(tmp_path).metadata == METADATA
 
 
+def change_metadata(**change: object) -> bytes:
+    return json.dumps(json.loads(METADATA.to_json()) | change).encode()
+
+
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b'{"version": "new"}', b'{"version": 2, "tasks": {"a": 1}}']
+    "text",
+    [
+        *(b"", b"[]", b"{}", b'{"version": "new"}', b'{"version": 2, "tasks": {"a": 1}}'),
+        pytest.param(b"[" * 200_000, id="nested without end"),
+        change_metadata(version=float("inf")),
+        change_metadata(machine=5),
+        change_metadata(parameters=[]),
+        change_metadata(source=None),
+        change_metadata(lost="many"),
+        change_metadata(tasks={"a": {"stages": 7}}),
+        change_metadata(tasks={"a": {"variants": [1]}}),
+        change_metadata(tasks={"a": {"deadline_ns": "soon"}}),
+    ],
 )
 def test_damaged_metadata_is_named(tmp_path: Path, text: bytes) -> None:
     write_with_metadata(tmp_path / "jobs-0000.parquet", text)
