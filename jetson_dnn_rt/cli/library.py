@@ -67,11 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """List, prune, export or import.
 
-    Raises
-    ------
-    ConfigurationError
-        The library cannot be used, an entry cannot be removed, or the file is refused or not
-        trusted.
+    ConfigurationError: the library cannot be used, an entry cannot be removed, or the file is
+    refused or not trusted.
     """
     from jetson_dnn_rt.variants.library.library import Library
 

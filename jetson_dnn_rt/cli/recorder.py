@@ -63,12 +63,7 @@ class Recorder:
     At `trace_limit_mb` (0 = no limit) the oldest parts of the trace make room. At the end `lost`
     jobs are not in the trace, `removed` of them because they made room.
 
-    Raises
-    ------
-    OSError
-        A file cannot be opened.
-    ConfigurationError
-        A trace is wanted and pyarrow is missing.
+    OSError: a file cannot be opened. ConfigurationError: a trace is wanted and pyarrow is missing.
     """
 
     def __init__(

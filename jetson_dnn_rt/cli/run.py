@@ -69,12 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run the graph and report.
 
-    Raises
-    ------
-    ConfigurationError
-        The options or the configuration cannot be used.
-    SourceError
-        No frame came, or the source broke off.
+    ConfigurationError: the options or the configuration cannot be used. SourceError: no frame
+    came, or the source broke off.
     """
     prepare_environment()
     stop = threading.Event()

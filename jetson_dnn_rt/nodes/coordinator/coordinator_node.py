@@ -92,23 +92,9 @@ class Rates:
 class CoordinatorNode(ManagedNode):
     """A lifecycle node that decides on variants and clocks for all tasks together.
 
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    host : Host, optional
-        The composed process' executor; without it the tasks are in other processes.
-    tasks : callable, optional
-        Returns the task nodes of the composed process by name.
-    options : dict
-        Keyword arguments of `rclpy.node.Node`.
-
-    Attributes
-    ----------
-    clocks : ClockThread or None
-        Owner of the clocks; None while unconfigured.
-    coordinator : Coordinator or None
-        Decides at present.
+    `host` is the composed process' executor, and `tasks` returns its task nodes by name; without
+    them the tasks are in other processes. `clocks` owns the clocks while the node is configured,
+    `coordinator` is the one that decides at present.
     """
 
     def __init__(

@@ -107,16 +107,9 @@ class RemoteTask:
     long the frame ran. The times of its stage boundaries are unknown: all count as passed at the
     frame's end.
 
-    Parameters
-    ----------
-    node : Node
-        Owns subscriptions and clients.
-    table : TaskTable
-        Of the task; its name is that of the node, relative to `node`'s namespace.
-    coordinator : Coordinator
-        Decides.
-    on_deadline : callable
-        Called with the task's deadline in ms (0 = one period) when the task reports it.
+    `node` owns subscriptions and clients; the task's node has the name in `table`, relative to its
+    namespace. `on_deadline` gets the task's deadline in ms (0 = one period) when the task reports
+    it.
     """
 
     def __init__(

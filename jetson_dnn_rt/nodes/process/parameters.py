@@ -57,26 +57,16 @@ def make_descriptor(item: Item) -> ParameterDescriptor:
 class ParameterSet(Generic[Values]):
     """Declares the parameters of a dataclass on a node and keeps its checked value.
 
-    Parameters
-    ----------
-    node : Node
-        Where they are declared.
-    declaration : type
-        A frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
-        `ConfigurationError` for combinations that cannot be used.
-    defaults : mapping, optional
-        Defaults of this node by field, and the values of fields that are no parameters.
-    is_fixed : callable
-        Whether parameters that are not dynamic may not change now.
-    on_change : callable
-        Called with the old and the new value, once all parameters of a request have been checked.
-        It raises `ConfigurationError` to refuse the new value before it has changed anything;
-        after any other error it is called with the two swapped, to undo what it did.
+    `declaration` is a frozen dataclass as in `config.declaration`; its ``__post_init__`` raises
+    `ConfigurationError` for combinations that cannot be used. `defaults` has this node's defaults
+    by field, and the values of fields that are no parameters. `is_fixed` says whether parameters
+    that are not dynamic may not change now.
 
-    Raises
-    ------
-    ConfigurationError
-        The configuration holds a value that cannot be used.
+    `on_change` is called with the old and the new value, once all parameters of a request have
+    been checked. It raises `ConfigurationError` to refuse the new value before it has changed
+    anything; after any other error it is called with the two swapped, to undo what it did.
+
+    ConfigurationError: the configuration holds a value that cannot be used.
     """
 
     def __init__(

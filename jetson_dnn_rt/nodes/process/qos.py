@@ -115,16 +115,10 @@ def make_events(
     on_incompatible: Callable[[str], None],
     on_deadline: Callable[[int], None] | None = None,
 ) -> Any:
-    """Make callbacks for events that ROS usually does not report.
+    """Make callbacks, `kind`, for events that ROS usually does not report.
 
-    Parameters
-    ----------
-    kind : type
-        `PublisherEventCallbacks` or `SubscriptionEventCallbacks`.
-    on_incompatible : callable
-        Called with the name of the policy in which publisher and subscription differ.
-    on_deadline : callable, optional
-        Called with the number of deadlines missed so far.
+    `on_incompatible` gets the name of the policy in which publisher and subscription differ,
+    `on_deadline` the number of deadlines missed so far.
     """
     return kind(
         incompatible_qos=lambda info: on_incompatible(

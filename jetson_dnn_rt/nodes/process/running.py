@@ -294,14 +294,9 @@ def stop_on_signals(stop: threading.Event) -> Iterator[socket.socket]:
 def run_node(make_node: MakeNode, args: Sequence[str]) -> int:
     """Run one lifecycle node until a signal comes; the body of every executable.
 
-    Never returns: the process exits with the code of one of `ENDINGS`.
-
-    Parameters
-    ----------
-    make_node : callable
-        Makes the node, which has a parameter ``autostart``, from the context and `args`.
-    args : sequence of str
-        Command line without the program's name.
+    Never returns: the process exits with the code of one of `ENDINGS`. `make_node` makes the node,
+    which has a parameter ``autostart``, from the context and `args`, the command line without the
+    program's name.
     """
     set_library_defaults()
     stop = threading.Event()

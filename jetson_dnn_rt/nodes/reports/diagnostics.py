@@ -43,15 +43,9 @@ LONGEST_TEXT = 2000
 class DiagnosticsPublisher:
     """Publishes a node's statuses at 1 Hz of the steady clock, in every lifecycle state.
 
-    Parameters
-    ----------
-    node : Node
-        Publishes and owns the timer.
-    statuses : mapping of str to callable
-        What makes each status, by its name without the node's, such as ``task_status``. One that
-        raises is published as an ERROR of that name, and the others as usual.
-    process : bool
-        Publish ``<node>: process_status``, too: one node of each process does.
+    `statuses` has a function for each status, by its name without the node's, such as
+    ``task_status``. One that raises is published as an ERROR of that name, the others as usual.
+    With `process` it publishes ``<node>: process_status``, too: one node of each process does.
     """
 
     def __init__(

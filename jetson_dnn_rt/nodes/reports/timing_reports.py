@@ -118,16 +118,9 @@ class DebugTopics:
 
 
 class TimingReports:
-    """The timing topics of a task while it is configured.
+    """The timing topics of a task while it is configured; `node` publishes and owns the timer.
 
-    Parameters
-    ----------
-    node : Node
-        Publishes and owns the timer.
-    timing : TaskTiming
-        What is published.
-    variants : callable
-        Returns the variants that are ready, which may become more.
+    `variants` returns the variants that are ready, which may become more.
     """
 
     def __init__(
