@@ -24,7 +24,7 @@ from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.process.session import SessionReport
+    from jetson_dnn_rt.nodes.process.graph import GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
 
@@ -47,7 +47,7 @@ _COLUMNS = ("release_ns", "completion_ns", "absolute_deadline_ns")
 Integers = npt.NDArray[np.int64]
 
 
-def to_dict(report: SessionReport, summary: RunSummary) -> dict[str, object]:
+def to_dict(report: GraphReport, summary: RunSummary) -> dict[str, object]:
     """The JSON of ``run --json``."""
     return {
         "frames": _count_frames(report),
@@ -56,14 +56,14 @@ def to_dict(report: SessionReport, summary: RunSummary) -> dict[str, object]:
     }
 
 
-def _count_frames(report: SessionReport) -> int:
+def _count_frames(report: GraphReport) -> int:
     """Frames of the cameras of this process; without one, of the task that got most."""
     if report.cameras:
         return sum(camera.frames for camera in report.cameras.values())
     return max((task.released for task in report.counts.values()), default=0)
 
 
-def format_table(report: SessionReport, summary: RunSummary) -> str:
+def format_table(report: GraphReport, summary: RunSummary) -> str:
     """For each task: frames, outcomes, response, deadline, variant."""
     outcomes = [outcome.value for outcome in Outcome]
     header = ["task", "frames", *outcomes, "p50 ms", "p99 ms", "max ms", "deadline ms", "variant"]
@@ -92,7 +92,7 @@ def _row(name: str, task: TaskSummary) -> list[Cell]:
     ]
 
 
-def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> list[Path]:
+def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[Path]:
     """Write picture, plot and summary; the trace is there already.
 
     Returns the files of the folder; there is no picture when no task met a single frame.

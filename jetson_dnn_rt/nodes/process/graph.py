@@ -59,7 +59,7 @@ class CameraReport:
 
 
 @dataclass(frozen=True)
-class SessionInfo:
+class GraphInfo:
     """The graph when everything is active and the first frame is about to come."""
 
     tasks: dict[str, TaskInfo]
@@ -71,7 +71,7 @@ class SessionInfo:
 
 
 @dataclass(frozen=True)
-class SessionReport:
+class GraphReport:
     """The graph at its end; every released frame is among the outcomes in `counts`."""
 
     tasks: dict[str, TaskInfo]
@@ -82,16 +82,16 @@ class SessionReport:
     seconds: float  # from the first frame's release to the last job's end
 
 
-def run_session(
+def run_graph(
     params_file: Path | None,
     overrides: Overrides,
     *,
     frames: int | None,
     seconds: float | None,
     observer: Callable[[JobRecord, Work], None],
-    on_ready: Callable[[SessionInfo], None] | None = None,
+    on_ready: Callable[[GraphInfo], None] | None = None,
     stop: threading.Event | None = None,
-) -> SessionReport:
+) -> GraphReport:
     """Run the nodes of ``perception`` in this process until every frame is accounted for.
 
     Parameters
@@ -174,11 +174,11 @@ def _run(
     node: PerceptionNode,
     spinner: Spinner,
     seconds: float | None,
-    on_ready: Callable[[SessionInfo], None] | None,
+    on_ready: Callable[[GraphInfo], None] | None,
     stop: threading.Event,
     wake: threading.Event,
-) -> SessionReport:
-    info: list[SessionInfo] = []
+) -> GraphReport:
+    info: list[GraphInfo] = []
 
     def announce() -> None:
         info.append(_describe(node))
@@ -209,7 +209,7 @@ def _run(
         node.host.disconnect(task)
     executor = node.host.session.executor
     executor.wait_idle(DRAIN_TIMEOUT_S)
-    return SessionReport(
+    return GraphReport(
         tasks=info[0].tasks,
         cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
         counts={task: executor.snapshot(task) for task in node.tasks},
@@ -219,7 +219,7 @@ def _run(
     )
 
 
-def _describe(node: PerceptionNode) -> SessionInfo:
+def _describe(node: PerceptionNode) -> GraphInfo:
     from jetson_dnn_rt.nodes.process.parameters import read_parameters
 
     session = node.host.session
@@ -246,7 +246,7 @@ def _describe(node: PerceptionNode) -> SessionInfo:
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
     # As they are, where a trial has decided.
     parameters[node.get_name()]["workers"] = session.split.workers
-    return SessionInfo(
+    return GraphInfo(
         tasks,
         cameras,
         session.verdict,
