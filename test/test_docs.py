@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from jetson_dnn_rt.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_parameters_are_those_of_the_nodes() -> None:
@@ -38,3 +40,30 @@ def test_commands_are_understood(page: Path) -> None:
 
 def test_picture_is_small_enough() -> None:
     assert (ROOT / "docs/images/demo.png").stat().st_size <= 300_000
+
+
+def test_stops_of_the_tour_are_there() -> None:
+    """Every name that `docs/tour.md` links to is defined in the file of its link."""
+    text = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
+    stops = re.findall(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)\)", text)
+    assert len(re.findall(r"^\*\*\d+\. ", text, re.MULTILINE)) == 12
+    assert len(stops) > 20
+    for name, file in stops:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert name in set(find_names(tree)), f"{file} has no {name}"
+
+
+def find_names(tree: ast.Module) -> Iterator[str]:
+    """Names of a module's functions, classes, their methods, and variables."""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign):
+            yield ast.unparse(node.target)
+        elif isinstance(node, ast.Assign):
+            yield from map(ast.unparse, node.targets)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+            yield from (
+                f"{node.name}.{part.name}"
+                for part in node.body
+                if isinstance(part, ast.FunctionDef)
+            )

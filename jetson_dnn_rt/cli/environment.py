@@ -1,4 +1,4 @@
-"""What ROS 2 reads from the environment, set where the user has not."""
+"""Environment variables that ROS 2 reads, set where the user has not."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ _WITH_FAST_DDS_2 = ("humble", "iron", "jazzy")
 
 
 def find_distribution() -> tuple[str, str]:
-    """Name of the ROS 2 distribution and where it comes from.
+    """Name of the ROS 2 distribution and where it comes from, or two empty strings.
 
-    Returns
-    -------
-    tuple of str
-        ``("jazzy", "/opt/ros/jazzy")``, ``("kilted", "PyPI")``, or two empty strings.
+    ``("jazzy", "/opt/ros/jazzy")`` or ``("kilted", "PyPI")``.
     """
     if name := os.environ.get("ROS_DISTRO", ""):
         folder = Path("/opt/ros", name)
@@ -43,7 +40,7 @@ def profile_variable() -> str:
 
 
 def find_shared_file(relative: str) -> Path | None:
-    """A file that the package brings: from the checkout, else from where it is installed."""
+    """A file of the package: from the checkout, else from where it is installed."""
     prefixes = [sys.prefix, *os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)]
     folders = [Path(prefix, "share", PACKAGE) for prefix in prefixes if prefix]
     for folder in [Path(__file__).resolve().parents[2], *folders]:
@@ -53,12 +50,9 @@ def find_shared_file(relative: str) -> Path | None:
 
 
 def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> list[str]:
-    """Set the variables that ROS 2 needs and that are not set; before rclpy is imported.
+    """Set the variables that ROS 2 needs and that are not set, before rclpy is imported.
 
-    Returns
-    -------
-    list of str
-        Names of the variables that were set.
+    Returns the names of the variables that were set.
     """
     done = []
     if "AMENT_PREFIX_PATH" not in environ and Path(sys.prefix, "share", "ament_index").is_dir():

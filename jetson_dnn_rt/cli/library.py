@@ -159,8 +159,8 @@ def _import(library: Library, args: argparse.Namespace) -> int:
 
     if not args.trust:
         raise ConfigurationError(
-            f"{args.file} is not taken: a library is trusted code, whoever made this file can run "
-            "code as you; with --trust it is taken, if you made it or trust whoever did"
+            f"{args.file} is refused: a library is trusted code, and whoever made this file can "
+            "run code as you; fix: add --trust if you made it or trust its maker"
         )
     library.check_writable()
     transfers = import_entries(library, args.file, replace=args.replace)
@@ -248,7 +248,7 @@ def _entry_to_dict(
         "model": header.model if header else None,
         "variant": key.variant if key else None,
         "kind": key.kind if key else None,
-        "key": key.to_json() if key else None,
+        "key": asdict(key) if key else None,
         "problem": problem,
         "refused": measurement.refused if measurement else "",
         "size_mb": listing.size_bytes / 1e6,

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         code = int(args.execute(args))
-        # Here, and not by the interpreter at its end, where a closed pipe cannot be caught.
+        # Flushed here: the interpreter flushes at its end, where a closed pipe cannot be caught.
         sys.stdout.flush()
         return code
     except ConfigurationError as error:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JetsonDnnRtError as error:
         return _report(args.command, str(error), FAILED)
     except BrokenPipeError:
-        # Whoever read us has gone. The interpreter would complain again when it closes stdout.
+        # The reader is gone. The interpreter would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ perception:
 /**:
   ros__parameters: {threads: 1, build_frames: "images:%s"}
 /**/detector:
-  ros__parameters: {model: "null:0.1", variants: %s}
+  ros__parameters: {model: "null:0.1", variants: [full@null]}
 /**/segmenter:
   ros__parameters: {model: "null:0.1,segmentation", kind: segmentation}
 """
@@ -41,26 +43,36 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "jetson_dnn_rt"
 
 
-def write_params(folder: Path, variants: str = "[full@null]") -> Path:
-    images = folder / "images"
-    images.mkdir(exist_ok=True)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Parameters of a detector and a segmenter that take 0.1 ms."""
+    images = tmp_path / "images"
+    images.mkdir()
     for index in range(4):
         cv2.imwrite(str(images / f"{index}.png"), np.full((16, 24, 3), 60 * index, np.uint8))
-    file = folder / "params.yaml"
-    file.write_text(PARAMS % (images, variants))
+    file = tmp_path / "params.yaml"
+    file.write_text(PARAMS % images)
     return file
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
-    """Exit code, JSON of the last line, and stderr."""
-    code = main.main([*arguments, "--json"])
-    captured = capsys.readouterr()
-    lines = captured.out.splitlines()
-    return code, json.loads(lines[-1]) if lines else None, captured.err
+Run = Callable[..., tuple[int, Any, str]]
+"""Runs a command; exit code, JSON of the last line, and stderr."""
 
 
-def build(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tuple[int, Any, str]:
-    return run(capsys, "build", "--params", str(file), "--runs", "3", *arguments)
+@pytest.fixture
+def run(cache: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        code = main.main([*arguments, "--json"])
+        captured = capsys.readouterr()
+        lines = captured.out.splitlines()
+        return code, json.loads(lines[-1]) if lines else None, captured.err
+
+    return run
+
+
+@pytest.fixture
+def build(run: Run, file: Path) -> Run:
+    return partial(run, "build", "--params", str(file), "--runs", "3")
 
 
 # -- build -------------------------------------------------------------------------------------
@@ -76,13 +88,12 @@ def build(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tu
 )
 def test_batches_are_built_for_as_many_tasks_as_are_alike(
     tmp_path: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
+    file: Path,
+    build: Run,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     sizes: dict[str, int],
 ) -> None:
-    file = write_params(tmp_path)
     file.write_text(
         "perception: {ros__parameters: {tasks: [a, b, other, alone]}}\n"
         f"/**: {{ros__parameters: {{model: 'null:0.1', build_frames: 'images:{tmp_path}'}}}}\n"
@@ -96,16 +107,13 @@ def test_batches_are_built_for_as_many_tasks_as_are_alike(
         return building.BuildReport(builder.plan.task, str(spec), "present", "", False, None, 0.0)
 
     monkeypatch.setattr(building.TaskBuilder, "build", note)
-    code, _, _ = build(capsys, file, *arguments)
+    code, _, _ = build(*arguments)
     assert code == 0
     assert found == sizes
 
 
-def test_build_builds_then_finds(
-    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write_params(tmp_path)
-    code, result, errors = build(capsys, file)
+def test_build_builds_then_finds(tmp_path: Path, cache: Path, build: Run) -> None:
+    code, result, errors = build()
     assert code == 0
     assert result["libraries"] == [str(cache)]
     assert result["references"] == []
@@ -124,7 +132,7 @@ def test_build_builds_then_finds(
     assert "detector full@null (1 of 2): " in errors
     assert "segmenter full@null: built in 0:" in errors
     assert "built 2 in 0:" in errors
-    code, again, errors = build(capsys, file)
+    code, again, errors = build()
     assert code == 0
     assert [v["state"] for v in again["variants"]] == ["present", "present"]
     assert [v["date"] for v in again["variants"]] == [v["date"] for v in result["variants"]]
@@ -138,25 +146,22 @@ def test_threads_are_those_of_the_process(
     threads: str,
     workers: int,
     expected: int,
-    tmp_path: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
+    file: Path,
+    build: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What a trial at the start of the process takes is not known yet: all cores.
     monkeypatch.setattr("jetson_dnn_rt.backends.threads.count_cores", lambda: 8)
-    file = write_params(tmp_path)
     text = file.read_text().replace("threads: 1", f"threads: {threads}, workers: {workers}")
     file.write_text(text)
-    code, result, _ = build(capsys, file, "--task", "detector")
+    code, result, _ = build("--task", "detector")
     assert code == 0
     assert [variant["threads"] for variant in result["variants"]] == [expected]
 
 
 def test_build_prints_a_table_for_people(
-    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write_params(tmp_path)
     assert main.main(["build", "--params", str(file), "--runs", "3", "--task", "segmenter"]) == 0
     out = capsys.readouterr().out.splitlines()
     header = "task variant state p50 ms p99 ms memory MB agreement MACs M parameters k"
@@ -166,11 +171,9 @@ def test_build_prints_a_table_for_people(
     assert str(cache) in out[-1]
 
 
-def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(
-    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write_params(tmp_path, "[full@null, full@torch-fp32]")
-    code, result, errors = build(capsys, file)
+def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(file: Path, build: Run) -> None:
+    file.write_text(file.read_text().replace("[full@null]", "[full@null, full@torch-fp32]"))
+    code, result, errors = build()
     assert code == 1
     found = {(v["task"], v["variant"]): v for v in result["variants"]}
     assert found["detector", "full@null"]["state"] == "built"
@@ -182,12 +185,11 @@ def test_what_cannot_be_built_is_exit_code_1_and_the_rest_is_built(
 
 
 def test_a_model_that_cannot_be_loaded_fails_its_task_alone(
-    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, file: Path, build: Run
 ) -> None:
-    file = write_params(tmp_path)
     text = file.read_text().replace('"null:0.1"', f'"onnx:{tmp_path}/no.onnx"')
     file.write_text(text.replace("[full@null]", "[full@torch-fp32]"))
-    code, result, _ = build(capsys, file)
+    code, result, _ = build()
     assert code == 1
     assert [(v["variant"], v["state"]) for v in result["variants"]] == [
         ("full@torch-fp32", "failed"),
@@ -197,10 +199,7 @@ def test_a_model_that_cannot_be_loaded_fails_its_task_alone(
 
 
 def test_a_refused_variant_is_no_failure(
-    tmp_path: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, build: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = building.make_measurement
 
@@ -208,15 +207,14 @@ def test_a_refused_variant_is_no_failure(
         return make(*args, **options).refuse("of no use: 3 ms")
 
     monkeypatch.setattr(building, "make_measurement", refuse)
-    file = write_params(tmp_path)
     for fresh in (True, False):
-        code, result, errors = build(capsys, file, "--task", "detector")
+        code, result, errors = build("--task", "detector")
         assert code == 0
         (variant,) = result["variants"]
         assert (variant["state"], variant["reason"]) == ("refused", "of no use: 3 ms")
         assert variant["built"] is fresh
         assert "detector full@null: refused: of no use: 3 ms" in errors
-    code, result, _ = run(capsys, "library", "list")
+    code, result, _ = run("library", "list")
     (entry,) = result["entries"]
     assert entry["refused"] == "of no use: 3 ms"
     assert entry["measured"]["time_ms"]["p50"] > 0
@@ -238,28 +236,23 @@ def test_a_refused_variant_is_no_failure(
     ],
 )
 def test_bad_configuration_is_exit_code_2(
-    change: tuple[str, str],
-    arguments: list[str],
-    text: str,
-    tmp_path: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
+    change: tuple[str, str], arguments: list[str], text: str, file: Path, build: Run
 ) -> None:
-    file = write_params(tmp_path)
     file.write_text(file.read_text().replace(*change) if change[0] else file.read_text())
-    code, result, errors = build(capsys, file, *arguments)
+    code, result, errors = build(*arguments)
     assert (code, result) == (2, None)
     assert text in errors.splitlines()[-1]
 
 
-def test_build_needs_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert build(capsys, tmp_path / "no.yaml")[0] == 2
+def test_build_needs_a_file(file: Path, build: Run) -> None:
+    file.unlink()
+    assert build()[0] == 2
     with pytest.raises(SystemExit) as ended:
         main.main(["build"])
     assert ended.value.code == 2
 
 
-def test_build_needs_no_ros(tmp_path: Path) -> None:
+def test_build_needs_no_ros(tmp_path: Path, file: Path) -> None:
     code = (
         "import sys\n"
         "class Hide:\n"
@@ -270,7 +263,6 @@ def test_build_needs_no_ros(tmp_path: Path) -> None:
         "from jetson_dnn_rt.cli.main import main\n"
         "sys.exit(main())\n"
     )
-    file = write_params(tmp_path)
     command = [sys.executable, "-c", code, "build", "--params", str(file), "--runs", "2", "--json"]
     done = subprocess.run(
         [*command, "--engine-cache", str(tmp_path / "here")],
@@ -282,8 +274,9 @@ def test_build_needs_no_ros(tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["libraries"] == [str(tmp_path / "here")]
 
 
-def test_a_terminated_build_ends_at_once_and_leaves_no_half_entry(tmp_path: Path) -> None:
-    file = write_params(tmp_path)
+def test_a_terminated_build_ends_at_once_and_leaves_no_half_entry(
+    tmp_path: Path, file: Path
+) -> None:
     file.write_text(file.read_text().replace("null:0.1", "null:60000"))
     process = subprocess.Popen(
         [
@@ -332,14 +325,16 @@ def make_key(**changes: Any) -> EntryKey:
     return EntryKey(**{**values, "kind": "weights", **changes})
 
 
-def test_library_lists_whatever_is_there(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_lists_whatever_is_there(
+    cache: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     library = Library()
     library.store(make_key(), {"weights.bin": b"1" * 2_000_000}, {}, model="builtin:detector")
     damaged = library.store(make_key(options="x"), {"weights.bin": b"1"}, {}).path
     assert damaged is not None
     (damaged / "weights.bin").unlink()
     library.store(make_key(kind="measurement", options="y"), {}, {"no": "measurement"})
-    code, result, _ = run(capsys, "library", "list")
+    code, result, _ = run("library", "list")
     assert code == 0
     assert result["library"] == str(cache)
     assert result["size_mb"] == pytest.approx(library.size_bytes() / 1e6)
@@ -356,15 +351,15 @@ def test_library_lists_whatever_is_there(cache: Path, capsys: pytest.CaptureFixt
     assert f"3 entries, 2.0 MB in {cache}" in out
 
 
-def test_an_empty_library(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_library(cache: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["library", "list"]) == 0
     assert capsys.readouterr().out == f"{cache} is empty\n"
-    code, result, _ = run(capsys, "library", "prune")
+    code, result, _ = run("library", "prune")
     assert (code, result["removed"], result["size_mb"]) == (0, [], 0)
 
 
 def test_prune_removes_what_its_conditions_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = Library(tmp_path / "lib")
     where = ["--engine-cache", str(library.root)]
@@ -377,14 +372,14 @@ def test_prune_removes_what_its_conditions_say(
         paths[name] = path
     stale = library.store(make_key(device="NVIDIA Tegra Orin, 8.7"), {}, {}).path
     assert stale is not None
-    code, result, _ = run(capsys, "library", "prune", *where, "--dry-run")
+    code, result, _ = run("library", "prune", *where, "--dry-run")
     assert code == 0
     assert [entry["path"] for entry in result["removed"]] == [str(stale)]
     assert "which is not here" in result["removed"][0]["reason"]
     assert stale.exists()
-    run(capsys, "library", "prune", *where)
+    run("library", "prune", *where)
     assert not stale.exists()
-    _, result, _ = run(capsys, "library", "prune", *where, "--older-than", "30")
+    _, result, _ = run("library", "prune", *where, "--older-than", "30")
     assert [entry["path"] for entry in result["removed"]] == [str(paths["old"])]
     assert main.main(["library", "prune", *where, "--larger-than", "1.5"]) == 0
     out = capsys.readouterr().out
@@ -403,11 +398,9 @@ def test_bad_arguments_of_library_are_exit_code_2(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
-def test_a_library_that_is_a_file_is_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_is_a_file_is_exit_code_2(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").write_text("")
-    assert run(capsys, "library", "list", "--engine-cache", str(tmp_path / "file"))[0] == 2
+    assert run("library", "list", "--engine-cache", str(tmp_path / "file"))[0] == 2
 
 
 # -- progress ----------------------------------------------------------------------------------

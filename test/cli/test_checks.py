@@ -1,25 +1,25 @@
-"""What doctor looks at, on made-up machines."""
+"""What doctor reports, on made-up machines."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fake_driver import FakeDriver
+from sysfs_trees import EMC, TREES, read_all, write_file, write_policy, write_tree
 
 from jetson_dnn_rt.backends.base import BackendInfo
+from jetson_dnn_rt.backends.cuda import nvrtc
+from jetson_dnn_rt.backends.cuda.driver import CudaDriver
 from jetson_dnn_rt.cli import checks
 from jetson_dnn_rt.cli.environment import PROFILE, find_shared_file, profile_variable
+from jetson_dnn_rt.errors import BackendUnavailableError
 
 # The first line of the file as NVIDIA's images have it.
 R36 = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64\n"
 R38 = "# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic, EABI: aarch64\n"
-
-
-def write(root: Path, relative: str, text: str) -> None:
-    file = root / relative
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -32,15 +32,16 @@ def write(root: Path, relative: str, text: str) -> None:
     ],
 )
 def test_jetson_and_its_jetpack(tmp_path: Path, release: str, jetpack: str) -> None:
-    write(tmp_path, "etc/nv_tegra_release", release)
-    write(tmp_path, "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
+    write_file(tmp_path, "etc/nv_tegra_release", release)
+    write_file(tmp_path, "proc/device-tree/model", "")
+    (tmp_path / "proc/device-tree/model").write_text("NVIDIA Jetson AGX Orin Developer Kit\0")
     check = checks.check_jetson(tmp_path)
     assert check.ok
     assert check.detail == f"NVIDIA Jetson AGX Orin Developer Kit, {jetpack}"
 
 
 def test_jetson_with_a_damaged_release_file(tmp_path: Path) -> None:
-    write(tmp_path, "etc/nv_tegra_release", "nonsense")
+    write_file(tmp_path, "etc/nv_tegra_release", "nonsense")
     check = checks.check_jetson(tmp_path)
     assert not check.ok
     assert "nv_tegra_release" in check.fix
@@ -52,7 +53,7 @@ def test_a_pc_is_no_jetson_and_lacks_nothing(tmp_path: Path) -> None:
 
 
 def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
-    write(tmp_path, "proc/device-tree/model", "Raspberry Pi 5\0")
+    write_file(tmp_path, "proc/device-tree/model", "Raspberry Pi 5\0")
     assert checks.check_jetson(tmp_path).detail == "not a Jetson"
 
 
@@ -68,9 +69,9 @@ def test_other_board_with_a_device_tree_is_no_jetson(tmp_path: Path) -> None:
 def test_governor(tmp_path: Path, governors: list[str], jetson: bool, ok: bool, fix: str) -> None:
     for core, governor in enumerate(governors):
         path = f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"
-        write(tmp_path, path, governor + "\n")
+        write_file(tmp_path, path, governor + "\n")
     if jetson:
-        write(tmp_path, "etc/nv_tegra_release", R36)
+        write_file(tmp_path, "etc/nv_tegra_release", R36)
     check = checks.check_governor(tmp_path)
     assert check.ok is ok
     assert fix in check.fix
@@ -128,32 +129,21 @@ def test_a_back_end_that_runs_networks_is_required() -> None:
     assert verdict.ok
 
 
-def test_profile_of_this_package_not_set() -> None:
-    check = checks.check_profile({})
-    assert not check.ok
-    assert f"export {profile_variable()}={find_shared_file(PROFILE)}" in check.fix
-
-
-def test_profile_of_this_package_set() -> None:
-    check = checks.check_profile({profile_variable(): str(find_shared_file(PROFILE))})
-    assert check.ok
-    assert "not the one" not in check.detail
-
-
-def test_profile_of_somebody_else(tmp_path: Path) -> None:
-    write(tmp_path, "other.xml", "<dds/>")
-    check = checks.check_profile({profile_variable(): str(tmp_path / "other.xml")})
-    assert check.ok
-    assert "not the one of this package" in check.detail
-
-
-def test_profile_that_is_not_there() -> None:
-    check = checks.check_profile({profile_variable(): "/no/such/file.xml"})
-    assert not check.ok
-    assert "no such file" in check.detail
-
-
-def test_profile_means_nothing_to_another_middleware() -> None:
+def test_the_profile_of_fast_dds(tmp_path: Path) -> None:
+    variable, shipped = profile_variable(), find_shared_file(PROFILE)
+    unset = checks.check_profile({})
+    assert not unset.ok
+    assert f"export {variable}={shipped}" in unset.fix
+    ours = checks.check_profile({variable: str(shipped)})
+    assert ours.ok
+    assert "not the one" not in ours.detail
+    write_file(tmp_path, "other.xml", "<dds/>")
+    other = checks.check_profile({variable: str(tmp_path / "other.xml")})
+    assert other.ok
+    assert "not the one of this package" in other.detail
+    missing = checks.check_profile({variable: "/no/such/file.xml"})
+    assert not missing.ok
+    assert "no such file" in missing.detail
     assert checks.check_profile({"RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp"}).ok
 
 
@@ -175,3 +165,126 @@ def test_folder_named_launch_is_not_the_launch_system(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert not checks._is_installed("folder_without_code")
     assert checks._is_installed("json")
+
+
+# -- clocks and power ----------------------------------------------------------------------
+
+
+def look(root: Path) -> dict[str, checks.Check]:
+    found = checks.check_platform(root)
+    assert not any(check.required for check in found)
+    return {check.name: check for check in found}
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Path:
+    write_tree(tmp_path, TREES["tx2"])
+    return tmp_path
+
+
+def test_board(board: Path) -> None:
+    before = read_all(board)
+    found = look(board)
+    assert found["platform"].detail == "NVIDIA Jetson TX2 Developer Kit (jetson)"
+    assert found["clocks"].detail == (
+        "little 2035.2 MHz x4, big 2035.2 MHz x2, gpu 140.25 MHz, emc 1866 MHz; "
+        "11,760 configurations"
+    )
+    assert found["power"].detail.startswith("5.28 W (VDD_SYS_GPU 2.29 W, ")
+    assert found["set clocks"].ok
+    assert all(check.ok for check in found.values())
+    assert read_all(board) == before
+
+
+def test_board_without_rights(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    check = look(board)["set clocks"]
+    assert not check.ok
+    assert "cannot be written" in check.detail
+    assert "docs/platforms.md" in check.fix
+
+
+def test_clock_that_cannot_be_read(board: Path) -> None:
+    write_file(board, "sys/class/devfreq/17000000.gp10b/cur_freq", "")
+    check = look(board)["clocks"]
+    assert not check.ok
+    assert "cur_freq" in check.detail
+
+
+def test_board_without_a_meter(tmp_path: Path) -> None:
+    write_tree(tmp_path, TREES["orin-nano"])
+    (tmp_path / "sys/class/hwmon/hwmon3/name").write_text("other\n")
+    (tmp_path / EMC / "rate").unlink()
+    found = look(tmp_path)
+    assert not found["power"].ok
+    assert found["power"].detail == "no INA3221 in /sys/class/hwmon"
+    assert "emc" not in found["clocks"].detail
+
+
+def test_pc(tmp_path: Path) -> None:
+    write_policy(tmp_path, [0, 1], [800, 1600])
+    for name, text in (("name", "package-0"), ("energy_uj", 1), ("max_energy_range_uj", 9)):
+        write_file(tmp_path, f"sys/class/powercap/intel-rapl:0/{name}", text)
+    found = look(tmp_path)
+    assert found["clocks"].detail == "cpu 1600 MHz; 2 configurations"
+    assert found["power"].ok
+
+
+def test_virtual_machine(tmp_path: Path) -> None:
+    found = look(tmp_path)
+    assert not any(check.ok for check in found.values())
+    assert "virtual machine" in found["set clocks"].detail
+
+
+# -- memory of a CUDA device ---------------------------------------------------------------
+
+# Integrated, maps host memory, compute capability.
+ORIN = {18: 1, 19: 1, 75: 8, 76: 7}
+TX2 = {18: 1, 19: 1, 75: 6, 76: 2}
+DISCRETE = {18: 0, 19: 1, 75: 9, 76: 0}
+
+
+@pytest.fixture
+def have(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def take(attributes: dict[int, int], error: str = "") -> None:
+        def load() -> None:
+            if error:
+                raise BackendUnavailableError(error)
+
+        fake = FakeDriver(attributes)
+        monkeypatch.setattr(checks, "CudaDriver", lambda: CudaDriver(fake))
+        monkeypatch.setattr(checks, "load_kernel", load)
+
+    return take
+
+
+def test_on_an_integrated_gpu(have: Any) -> None:
+    have(ORIN)
+    memory, frames = checks.check_memory()
+    assert memory.ok
+    assert memory.detail == "auto is mapped: the GPU is integrated, of compute capability 8.7"
+    assert frames.ok
+    assert "on the GPU" in frames.detail
+
+
+def test_on_a_discrete_gpu_without_nvrtc(have: Any) -> None:
+    have(DISCRETE, f"NVRTC cannot be used (it is not installed): {nvrtc.FIX}")
+    memory, frames = checks.check_memory()
+    assert "auto is pinned: the GPU is discrete" in memory.detail
+    assert (frames.ok, frames.required) == (False, False)
+    assert frames.detail.endswith("(it is not installed)")
+    assert frames.fix == nvrtc.FIX
+
+
+def test_on_an_old_board_the_cpu_does_it(have: Any) -> None:
+    have(TX2)
+    (memory,) = checks.check_memory()
+    assert "auto is pageable" in memory.detail
+
+
+def test_without_a_device_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> CudaDriver:
+        raise BackendUnavailableError("there is no CUDA driver")
+
+    monkeypatch.setattr(checks, "CudaDriver", fail)
+    assert checks.check_memory() == []

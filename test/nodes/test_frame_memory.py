@@ -54,10 +54,10 @@ def test_frames_of_the_camera_are_converted_on_the_device(
     monkeypatch.setattr(frame_processor, "load_kernel", lambda: kernel)
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     for name in (
-        "backends.cuda.owners",
         "backends.tensorrt.runner",
         "backends.memory",
         "variants.running.frame_processor",
+        "backends.cuda.owners",  # last: the others import its function
     ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", device)
     seen = Seen(5)

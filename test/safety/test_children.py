@@ -106,8 +106,8 @@ def build_in_the_background() -> None:
     from jetson_dnn_rt.runtime.realtime import Realtime
     from jetson_dnn_rt.runtime.task import Task
 
-    config = TaskConfig(model="null:1", variants=("full@null",))
-    task = cast(Task, SimpleNamespace(name="/task", config=config, batch_tasks=1, threads=1))
+    config = TaskConfig("task", model="null:1", variants=("full@null",))
+    task = cast(Task, SimpleNamespace(config=config, batch_tasks=1, threads=1, name="/task"))
     realtime = cast(Realtime, None)  # of what is loaded later
     build = BackgroundBuild(task, threading.Lock(), realtime, logging.getLogger(), bool)
     assert build._run_process(["full@null"]) == {"full@null": ""}

@@ -1,4 +1,4 @@
-"""Statements about a worst case, made up."""
+"""Made-up statements about a worst case."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def make_campaign(
         extremal_index=0.4 if unproven else 0.97,
         longest_burst=3,
         rule_of_three=3 / 4000,
-        statement=f"{support.value}: so it is said",
+        statement=f"{support.value}: as tested",
         advice=("fix the clocks: `jetson-dnn-rt doctor`",),
     )

@@ -43,7 +43,7 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(batching, "MAX_SHARE", float("inf"))
     module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    for name in ("cuda.owners", "tensorrt.runner"):
+    for name in ("tensorrt.runner", "cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
     return module
 
@@ -119,7 +119,7 @@ def test_of_mapped_memory_a_full_batch_copies_nothing(
     model: Model, monkeypatch: pytest.MonkeyPatch, slots: tuple[int, ...], copied: int
 ) -> None:
     """An integrated GPU reads the buffer of all slots in place."""
-    for name in ("backends.cuda.owners", "backends.tensorrt.runner"):
+    for name in ("backends.tensorrt.runner", "backends.cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
     with closing(Cameras(model, 3)) as cameras:
         assert all(report.used for report in cameras.group.prepare(FRAME, 1))

@@ -26,7 +26,7 @@ from jetson_dnn_rt.variants.spec import VariantSpec
 def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = make_tensorrt("8.6.1", dla_cores=1)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    for name in ("cuda.owners", "tensorrt.runner"):
+    for name in ("tensorrt.runner", "cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
     return module
 

@@ -52,10 +52,10 @@ def model() -> Model:
 def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., VariantSet]:
     monkeypatch.setitem(sys.modules, "tensorrt", make_tensorrt("10.3.0"))
     for name in (
-        "backends.cuda.owners",
         "backends.tensorrt.runner",
         "backends.memory",
         "variants.running.frame_processor",
+        "backends.cuda.owners",  # last: the others import its function
     ):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
 

@@ -71,11 +71,21 @@ def allocate(options: Mapping[str, Options], limit: int) -> dict[str, int]:
     return chosen
 
 
+# By layer: extra cost and gain of each option on its frontier over the chosen one.
+Moves = dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
+
+
 def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) -> None:
     """Improve a choice step by step: one layer more expensive, if need be another one cheaper."""
     frontiers = {name: option.frontier() for name, option in options.items()}
     for _ in range(8 * len(options)):
-        ups = _moves(options, frontiers, chosen)
+        ups: Moves = {
+            name: (
+                options[name].costs[frontier] - options[name].costs[chosen[name]],
+                options[name].errors[chosen[name]] - options[name].errors[frontier],
+            )
+            for name, frontier in frontiers.items()
+        }
         best_gain = 1e-12
         best: tuple[tuple[str, int], ...] | None = None
         for name, (costs, gains) in ups.items():
@@ -91,24 +101,6 @@ def _spend(options: Mapping[str, Options], chosen: dict[str, int], left: int) ->
         for name, move in best:
             left -= int(ups[name][0][move])
             chosen[name] = int(frontiers[name][move])
-
-
-Moves = dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
-
-
-def _moves(
-    options: Mapping[str, Options],
-    frontiers: Mapping[str, npt.NDArray[np.intp]],
-    chosen: Mapping[str, int],
-) -> Moves:
-    """Extra cost and gain of each option on a layer's frontier over the chosen one."""
-    return {
-        name: (
-            options[name].costs[frontier] - options[name].costs[chosen[name]],
-            options[name].errors[chosen[name]] - options[name].errors[frontier],
-        )
-        for name, frontier in frontiers.items()
-    }
 
 
 def _find_exchange(moves: Moves, left: int) -> tuple[tuple[str, int], tuple[str, int]] | None:

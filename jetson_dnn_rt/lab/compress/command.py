@@ -110,7 +110,10 @@ def execute(args: argparse.Namespace) -> int:
     spec = DecompositionSpec.parse_ranks(args.method, args.ranks)
     library = _open_library(args.engine_cache)
     if args.output is not None:
-        _make_folder(args.output)
+        try:
+            args.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"--output {args.output}: {error.strerror}") from error
     compression = _compress(args, spec, library)
     if args.output is not None:
         write_output(args.output, compression)
@@ -251,13 +254,6 @@ def _open_library(name: str) -> Library | None:
     library = Library(Path(name) if name else None)
     library.check_writable()
     return library
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--output {folder}: {error.strerror}") from error
 
 
 def _parse_size(text: str) -> tuple[int, int]:

@@ -165,7 +165,9 @@ def compress(
             "%d frames of %s are few to fit and judge a network; fix: take %d or more",
             len(inputs), source or "the camera", _FEW_FRAMES,
         )  # fmt: skip
-    checkpoint = _checkpoint(library, model, spec)
+    checkpoint = None
+    if library is not None:
+        checkpoint = library.root / "recovery" / f"{weights_key(model, spec).digest}.pt"
     fitted = fit(
         whole.graph,
         model.input_shape,
@@ -302,12 +304,6 @@ def _read_frames(
 
 def _take(images: Sequence[torch.Tensor], limit: int) -> list[torch.Tensor]:
     return [images[index] for index in spread(len(images), limit)]
-
-
-def _checkpoint(library: Library | None, model: Model, spec: DecompositionSpec) -> Path | None:
-    if library is None:
-        return None
-    return library.root / "recovery" / f"{weights_key(model, spec).digest}.pt"
 
 
 def _decode_all(

@@ -76,7 +76,7 @@ class StreamCount:
     bad: list[BadMessage] = field(default_factory=list)
     """The first `NAMED` of those that are unreadable."""
     notes: list[str] = field(default_factory=list)
-    """What is wrong with the bag, each once."""
+    """Damage of the bag, each once."""
 
 
 def _mark(request: ChunkRequest, digests: dict[int, bytes]) -> bytes:

@@ -334,7 +334,7 @@ class _Chunk:
             _count(self._variants[task.spec.name, variant], record, result)
             if self._request.repeat:
                 continue
-            # Nothing that depends on times: whoever runs the bag again gets the same file.
+            # Nothing that depends on times: running the bag again gives the same file.
             line: dict[str, object] = {
                 "stream": self._camera,
                 "frame": image.index,

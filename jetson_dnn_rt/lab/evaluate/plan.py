@@ -183,7 +183,7 @@ class TaskFile:
 
     @property
     def wants_trial(self) -> bool:
-        """Whether workers and threads are to be tried out; until then one worker has all cores."""
+        """Whether workers and threads need a trial; until then one worker has all cores."""
         return wants_trial(self.process_threads, self.tasks)
 
     def with_workers(self, workers: int) -> TaskFile:

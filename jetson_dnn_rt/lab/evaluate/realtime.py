@@ -81,12 +81,12 @@ OLDEST_NS = 10_000_000_000
 DRAIN_TIMEOUT_S = 60.0
 
 ALONE = (1.0,)
-"""Where nothing was measured, the slow-down side by side is learnt as tasks run."""
+"""Slow-down side by side where none was measured; it is learnt as tasks run."""
 
 Observer = Callable[[JobRecord, Work], None]
 
 WarmUp = Mapping[str, Mapping[str, StageTimes]]
-"""For each task and variant the times of its warm-up."""
+"""Times of the warm-up, by task and variant."""
 
 
 @dataclass(frozen=True)

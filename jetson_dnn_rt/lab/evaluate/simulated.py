@@ -51,11 +51,11 @@ STATIC = "static"
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What differs from the recording; the defaults change nothing."""
+    """Changes to the recording; the defaults change nothing."""
 
     deadlines_ns: Mapping[str, int] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
-    """By task the variant that it runs, unless the policy chooses another."""
+    """Variants by task, unless the policy chooses others."""
     cohort: tuple[str, ...] = ()
     """Tasks that run, a name twice for two of the kind; empty = those recorded."""
     speed: float = 1.0

@@ -16,7 +16,7 @@ QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 LEAST_TIMES = 20
 LEAST_COMPARED = 100
 LEAST_SHARE = 0.1
-"""Of the frames, for a variant to be compared by itself."""
+"""Least share of the frames for a variant to be compared by itself."""
 LEAST_ABOVE = 3
 """A quantile is compared where both recordings have so many times above it."""
 

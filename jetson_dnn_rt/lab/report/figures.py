@@ -60,7 +60,7 @@ TIMELINE_POINTS = 12_000
 LONGEST_BURST = 12
 """Bursts of this length and more share the last bar."""
 CURVE_POINTS = 1500
-"""Of a survival curve: more would not be visible."""
+"""Points of a survival curve: more would not be visible."""
 MOST_STAGES, MOST_COMPARED_STAGES = 28, 14
 """Rows of a figure; where there are more stages, the longest are shown."""
 

@@ -56,7 +56,7 @@ class Sample:
 
     @property
     def subtitle(self) -> str:
-        """What tells it from other campaigns of its task: ``full@torch-fp32, gpu 900 MHz``."""
+        """Name without the task: ``full@torch-fp32, gpu 900 MHz``."""
         return ", ".join(value for name, value in self.key if name != "task" and value)
 
 

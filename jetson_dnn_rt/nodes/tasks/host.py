@@ -12,7 +12,7 @@ from jetson_dnn_rt.coordinator.clock_thread import ClockThread, ClockWatch
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.parameters import read_parameters
-from jetson_dnn_rt.nodes.tasks.image_input import ImageInput, InputKey
+from jetson_dnn_rt.nodes.tasks.image_input import FrameListener, ImageInput, InputKey
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.session import Session
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
-    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 
 class Host:
@@ -55,7 +54,8 @@ class Host:
         find_clocks: Callable[[], ClockThread | None] = lambda: None,
     ) -> None:
         self._node, self._find_clocks = node, find_clocks
-        self._tasks: dict[str, TaskNode] = {}
+        self._tasks: dict[str, Node] = {}
+        self._topics: dict[str, str] = {}  # of active tasks
         self._trace_room = TraceRoom()  # of all configurations of this process
         self._clock_watch: ClockWatch | None = None
         self._clock_log = ClockLog()
@@ -113,7 +113,7 @@ class Host:
         traced = self.session.describe_tasks()
         for name, task in traced.items():
             if not task.camera:
-                traced[name] = replace(task, camera=self._tasks[name].input_key.topic)
+                traced[name] = replace(task, camera=self._topics[name])
         nodes: dict[str, Node] = {self._node.get_name(): self._node, **self.cameras, **self._tasks}
         return describe_run(
             "nodes",
@@ -154,7 +154,7 @@ class Host:
 
     # -- frames --------------------------------------------------------------------------------
 
-    def connect(self, task: str, node: TaskNode, camera: str, key: InputKey) -> None:
+    def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
         """Bring frames to a task: from a camera of this process, else from the topic of `key`.
 
         Raises
@@ -163,7 +163,7 @@ class Host:
             When there is no such camera, or another task has the topic with other settings.
         """
         if camera:
-            self.camera(camera).fanout.add(task, node)
+            self.camera(camera).fanout.add(task, listener)
             return
         if key not in self._inputs:
             rival = next((k for k in self._inputs if k.topic == key.topic), None)
@@ -175,11 +175,11 @@ class Host:
             self._inputs[key] = ImageInput(self._node, key, self.submit)
             # The calling thread runs the callbacks that bring frames.
             self.executor.realtime.apply_to_io()
-        self._inputs[key].fanout.add(task, node)
+        self._inputs[key].fanout.add(task, listener)
 
-    def join(self, task: str, node: TaskNode) -> None:
-        """A task became active."""
-        self._tasks[task] = node
+    def join(self, task: str, node: Node, topic: str) -> None:
+        """A task became active; `topic` brings its frames where no camera of the process does."""
+        self._tasks[task], self._topics[task] = node, topic
 
     def leave(self, task: str) -> None:
         """A task is active no more: bring it no frames; a subscription that nobody uses goes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from std_srvs.srv import SetBool
@@ -16,8 +17,13 @@ from jetson_dnn_rt.nodes.process.lifecycle import ManagedNode
 from jetson_dnn_rt.nodes.process.parameters import ParameterSet
 from jetson_dnn_rt.nodes.process.qos import make_qos
 from jetson_dnn_rt.nodes.reports.diagnostics import (
+    ERROR,
+    OK,
+    WARN,
     DiagnosticsPublisher,
+    ProcessingLimits,
     camera_status,
+    make_status,
     processing_status,
 )
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
@@ -26,7 +32,13 @@ from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
 from jetson_dnn_rt.nodes.tasks.streams import Arrivals
-from jetson_dnn_rt.nodes.tasks.task_status import drift_status, processing_limits, task_status
+from jetson_dnn_rt.nodes.tasks.task_status import (
+    describe_counts,
+    describe_variants,
+    drift_status,
+    host_values,
+    processing_limits,
+)
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.runtime.drift_watch import DriftWatch, load_time_profiles
@@ -102,7 +114,7 @@ class TaskNode(ManagedNode):
             {
                 "processing_time_status": self._make_processing_status,
                 "camera_status": self._make_camera_status,
-                "task_status": lambda: task_status(self, self.timing.snapshot()),
+                "task_status": self._make_task_status,
                 "drift_status": lambda: drift_status(
                     self.get_name(), self.timing.snapshot().drift
                 ),
@@ -201,7 +213,7 @@ class TaskNode(ManagedNode):
             self, ["~/debug_image"] + ["debug_image"] * shared, self.labels
         )
         self._reports = TimingReports(
-            self, self.timing, lambda: self.loaded.variant_names if self.loaded else ()
+            self, self.timing, lambda: () if self.loaded is None else self.loaded.variant_names
         )
         self._closables = [self._results, self._labels, self._debug_image, self._reports]
         self._labels.publish(self.labels, values.confidence_threshold)
@@ -215,7 +227,7 @@ class TaskNode(ManagedNode):
             deadline_ns=self.deadline_ns,
             precedence=self._precedence,
         )
-        self.host.join(self.task, self)
+        self.host.join(self.task, self, self.input_key.topic)
         if not self.host.cascading:
             self.host.commit()
         self.host.connect(self.task, self, self.parameters.camera, self.input_key)
@@ -269,7 +281,7 @@ class TaskNode(ManagedNode):
         published_ns = time.monotonic_ns()
         # For observers: they are called after everything below.
         work.scratch[PUBLISHED_NS] = published_ns
-        now = self.timing.observe(record, published_ns, processing_limits(self).allowed_ms)
+        now = self.timing.observe(record, published_ns, self._limits.allowed_ms)
         if self._reports is not None:
             self._reports.observe(record, now, record.outcome in FINISHED)
         if result is not None and self._debug_image.wanted:
@@ -324,7 +336,7 @@ class TaskNode(ManagedNode):
         timing = self.timing.snapshot()
         return processing_status(
             self.get_name(),
-            processing_limits(self),
+            self._limits,
             node_state=self.state_name,
             fault=self.fault,
             processing_ms=timing.processing_ms,
@@ -332,6 +344,47 @@ class TaskNode(ManagedNode):
             output_latency_ms=timing.output_latency_ms,
             consecutive_delay_ms=timing.consecutive_delay_ms,
         )
+
+    def _make_task_status(self) -> Any:
+        values: dict[str, object] = {
+            "state": self.state_name,
+            "model": self.parameters.model,
+            "kind": self.parameters.kind,
+        }
+        level, message = OK, self.state_name
+        if self.fault:
+            level, message = ERROR, self.fault
+        session, loaded, snapshot = self.session, self.loaded, self.snapshot
+        if snapshot is not None:
+            values |= describe_counts(snapshot, self.published)
+            if snapshot.suspended:
+                level, message = ERROR, f"suspended: {snapshot.suspended}"
+            elif snapshot.withdrawn:
+                level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
+            if level == OK and (failure := session.executor.selector_failure):
+                level, message = WARN, f"selector set aside: {failure}"
+        if loaded is not None:
+            values |= describe_variants(loaded, session.find_build(self.task))
+            values |= session.batches.describe(self.task)
+            lost = set(loaded.left_out) - set(loaded.missing)
+            if level == OK and lost:
+                level, message = WARN, "left out: " + ", ".join(sorted(lost))
+        timing = self.timing.snapshot()
+        for variant, figures in timing.variants.items():
+            values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}
+        values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
+        values |= host_values(self.host)
+        if level == OK and (lack := self.host.describe_trace()[0]):
+            level, message = WARN, lack
+        verdict = session.verdict
+        active = level == OK and self.state_name == "active"
+        if active and verdict is not None and verdict.schedulable is not True:
+            level, message = WARN, str(verdict)
+        return make_status(f"{self.get_name()}: task_status", level, message, values)
+
+    @property
+    def _limits(self) -> ProcessingLimits:
+        return processing_limits(self.parameters, int(1e9 / self.frequency_hz))
 
     def _make_camera_status(self) -> Any:
         values = self.parameters

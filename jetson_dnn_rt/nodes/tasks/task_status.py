@@ -1,68 +1,27 @@
-"""The statuses of a task in the diagnostics: outcomes, budgets, verdict, trace; drift."""
+"""Values of a task in the diagnostics: outcomes, budgets, verdict, trace; drift."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.nodes.reports.diagnostics import ERROR, OK, WARN, ProcessingLimits, make_status
+from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN, ProcessingLimits, make_status
 from jetson_dnn_rt.traces.drift import LEARNED_TIMES
 
 if TYPE_CHECKING:
     from diagnostic_msgs.msg import DiagnosticStatus
 
+    from jetson_dnn_rt.config.task import TaskConfig
     from jetson_dnn_rt.nodes.tasks.host import Host
-    from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
-    from jetson_dnn_rt.nodes.tasks.task_timing import TimingSnapshot
     from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.runtime.executor import TaskSnapshot
     from jetson_dnn_rt.runtime.task import Task
 
 
-def processing_limits(node: TaskNode) -> ProcessingLimits:
+def processing_limits(values: TaskConfig, period_ns: int) -> ProcessingLimits:
     """Limits of a task's processing time: its own, else its deadline."""
-    values = node.parameters
     allowed_ms = values.allowed_processing_ms or values.deadline_ms
-    return ProcessingLimits(allowed_ms or 1000.0 / node.frequency_hz, values.acceptable_delay_ms)
-
-
-def task_status(node: TaskNode, timing: TimingSnapshot) -> DiagnosticStatus:
-    """Make the status ``<node>: task_status``."""
-    values: dict[str, object] = {
-        "state": node.state_name,
-        "model": node.parameters.model,
-        "kind": node.parameters.kind,
-    }
-    level, message = OK, node.state_name
-    if node.fault:
-        level, message = ERROR, node.fault
-    snapshot = node.snapshot
-    if snapshot is not None:
-        values |= _counts(snapshot, node.published)
-        if snapshot.suspended:
-            level, message = ERROR, f"suspended: {snapshot.suspended}"
-        elif snapshot.withdrawn:
-            level, message = WARN, "withdrawn: " + ", ".join(snapshot.withdrawn)
-        if level == OK and node.host.executor.selector_failure:
-            level, message = WARN, f"selector set aside: {node.host.executor.selector_failure}"
-    if node.loaded is not None:
-        values |= _variants(node.loaded, node.session.find_build(node.task))
-        values |= node.session.batches.describe(node.task)
-        lost = set(node.loaded.left_out) - set(node.loaded.missing)
-        if level == OK and lost:
-            level, message = WARN, "left out: " + ", ".join(sorted(lost))
-    for variant, figures in timing.variants.items():
-        values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}
-    values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
-    values |= host_values(node.host)
-    if level == OK and (lack := node.host.describe_trace()[0]):
-        level, message = WARN, lack
-    verdict = node.session.verdict
-    active = level == OK and node.state_name == "active"
-    if active and verdict is not None and verdict.schedulable is not True:
-        level, message = WARN, str(verdict)
-    return make_status(f"{node.get_name()}: task_status", level, message, values)
+    return ProcessingLimits(allowed_ms or period_ns / 1e6, values.acceptable_delay_ms)
 
 
 def drift_status(node: str, drift: DriftSnapshot) -> DiagnosticStatus:
@@ -105,8 +64,8 @@ def _describe_drift(state: DriftState) -> str:
     )
 
 
-def _variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, object]:
-    """What is loaded, what is not and why, and how far its building is."""
+def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, object]:
+    """Variants that are loaded, the others with the reason, and the progress of a build."""
     values: dict[str, object] = {
         "stages": len(loaded.stage_names) - 2,
         "variants": ", ".join(loaded.variant_names),
@@ -142,7 +101,8 @@ def host_values(host: Host) -> dict[str, object]:
     return values
 
 
-def _counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]:
+def describe_counts(snapshot: TaskSnapshot, published: int) -> dict[str, object]:
+    """Outcomes, budgets and withdrawn variants of a task."""
     parameters = snapshot.parameters
     values: dict[str, object] = {
         "variant": parameters.variant,

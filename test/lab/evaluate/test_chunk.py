@@ -47,7 +47,7 @@ def task() -> TaskSpec:
 
 @pytest.fixture
 def bag(tmp_path: Path) -> Iterator[Path]:
-    """Twelve images, of which the sixth has an encoding that nobody knows."""
+    """Twelve images, of which the sixth has an unknown encoding."""
     messages = [make_image(n, encoding="bayer?" if n == 5 else "bgr8") for n in range(12)]
     yield write_bag(tmp_path / "drive", messages)
     release()

@@ -39,7 +39,7 @@ def params(tmp_path: Path) -> str:
 
 @pytest.fixture
 def bag(tmp_path: Path) -> Iterator[str]:
-    """Fifteen images, of which the eighth has an encoding that nobody knows."""
+    """Fifteen images, of which the eighth has an unknown encoding."""
     images = [make_image(n, encoding="bayer?" if n == 7 else "bgr8") for n in range(FRAMES)]
     yield str(write_bag(tmp_path / "drive", images))
     release()

@@ -101,7 +101,7 @@ def test_errors_of_workers_come_back_as_what_they_are(bag: Path, cluster: Any) -
         list(evaluate_chunks(split(bag), look_at_frames, workers=-1))
 
 
-def test_what_nobody_foresaw_comes_with_its_traceback(bag: Path, cluster: Any) -> None:
+def test_unexpected_errors_come_with_their_traceback(bag: Path, cluster: Any) -> None:
     for where in ({}, {"workers": 1}, {"scheduler": cluster.scheduler_address}):
         with pytest.raises(RuntimeError, match=r"(?s)messages 0 to 4 .*of all things") as raised:
             list(evaluate_chunks(split(bag)[:1], stumble, **where))
@@ -141,7 +141,7 @@ def test_detections_of_a_cluster_that_loses_a_worker_are_those_of_one_process(
     assert sorted(result.request.first for result in fleet) == [0, 8, 16, 24, 32]
 
 
-def test_a_cluster_says_which_bag_is_not_seen(bag: Path, cluster: Any) -> None:
+def test_a_cluster_names_the_bag_that_is_not_seen(bag: Path, cluster: Any) -> None:
     requests = [ChunkRequest("/nowhere/drive", "", 0, 5, ()), *split(bag)]
     with pytest.raises(SourceError, match=r"does not see /nowhere/drive: .*same path"):
         list(evaluate_chunks(requests, look_at_frames, scheduler=cluster.scheduler_address))
@@ -167,7 +167,7 @@ def test_a_cluster_without_workers_is_not_waited_for_without_end(bag: Path) -> N
         list(run_with_dask(split(bag), look_at_frames, empty.scheduler_address, patience_s=0.1))
 
 
-def test_a_scheduler_that_goes_away_is_said(bag: Path) -> None:
+def test_a_scheduler_that_goes_away_is_reported(bag: Path) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(
@@ -180,7 +180,9 @@ def test_a_scheduler_that_goes_away_is_said(bag: Path) -> None:
             list(answers)
 
 
-def test_a_scheduler_that_is_not_there_is_said(bag: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_is_not_there_is_reported(
+    bag: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.fleet._CONNECT_S", 0.2)
     with pytest.raises(
         ConfigurationError, match=r"scheduler at tcp://127.0.0.1:1 does not answer"
