@@ -186,20 +186,8 @@ def _introduce(recorder: Recorder, info: GraphInfo, *, traced: bool) -> None:
         recorder.introduce(labels)
         return
     from jetson_dnn_rt.traces.metadata import describe_run
-    from jetson_dnn_rt.traces.schema import TracedTask
 
-    tasks = {
-        name: TracedTask(
-            camera=task.camera,
-            model=task.model,
-            model_hash=task.model_hash,
-            variants=task.variants,
-            stages=task.stages,
-            deadline_ns=int(task.deadline_ms * 1e6),
-            period_ns=int(1e9 / task.frequency_hz),
-        )
-        for name, task in info.tasks.items()
-    }
+    tasks = {name: task.traced for name, task in info.tasks.items()}
     metadata = describe_run("run", tasks, settings=info.settings, parameters=info.parameters)
     recorder.introduce(labels, metadata, info.clocks_at)
 
@@ -223,9 +211,10 @@ def _announce(info: GraphInfo) -> None:
     for camera in info.cameras.values():
         size = f"{camera.width}x{camera.height}"
         logger.info("%s: %s, %s at %g Hz", camera.name, camera.source, size, camera.rate_hz)
-    for task in info.tasks.values():
+    for name, task in info.tasks.items():
+        deadline_ms = task.traced.deadline_ns / 1e6
         logger.info(
-            "%s: %s, %s, deadline %g ms", task.name, task.model, task.variant, task.deadline_ms
+            "%s: %s, %s, deadline %g ms", name, task.traced.model, task.variant, deadline_ms
         )
     logger.info("%s", info.verdict)
 

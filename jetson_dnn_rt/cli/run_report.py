@@ -72,7 +72,9 @@ def format_table(report: GraphReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
-    lines.append(f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
+    lines.append(
+        f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
+    )
     return "\n".join(lines)
 
 
@@ -100,25 +102,31 @@ def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[
     files = [folder / TRACE]
     sight, summary = recorder.best, recorder.summary
     if sight is not None:
-        results = [(r, report.tasks[task].labels) for task, r in sight.results.items()]
+        results = [(r, report.info.tasks[task].labels) for task, r in sight.results.items()]
         cv2.imwrite(str(folder / PICTURE), draw_results(sight.frame, results))
         files.append(folder / PICTURE)
     sources = ", ".join(
         f"{c.source} {c.width}x{c.height} at {c.rate_hz:g} Hz" for c in report.cameras.values()
     )
-    jobs = read_jobs(open_trace(folder / TRACE), report.tasks)
+    jobs = read_jobs(open_trace(folder / TRACE), report.info.tasks)
     plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
-            name: {"model": task.model, "kind": task.kind, "variants": list(task.variants)}
-            for name, task in report.tasks.items()
+            name: {
+                "model": task.traced.model,
+                "kind": task.kind,
+                "variants": list(task.traced.variants),
+            }
+            for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
         "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
-        "schedulability": {**asdict(report.verdict), "text": str(report.verdict)},
-        "realtime": {s.name: {"applied": s.applied, "detail": s.detail} for s in report.settings},
+        "schedulability": {**asdict(report.info.verdict), "text": str(report.info.verdict)},
+        "realtime": {
+            s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
+        },
         "machine": describe_machine(),
     }
     (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -46,9 +46,11 @@ def test_so_many_frames_are_run_and_accounted_for() -> None:
     assert report.cameras["camera"].frames == 40
     check_counts(report, records)
     task = infos[0].tasks["detector"]
-    assert (task.deadline_ms, task.frequency_hz, task.variant) == (10.0, 100.0, "full@null")
+    traced = task.traced
+    assert (traced.deadline_ns, traced.period_ns) == (10_000_000, 10_000_000)
+    assert task.variant == "full@null"
     assert infos[0].cameras["camera"].frames == 0
-    assert report.verdict == infos[0].verdict
+    assert report.info.verdict == infos[0].verdict
 
 
 def test_an_overloaded_run_accounts_for_every_frame_too() -> None:
@@ -99,8 +101,8 @@ def test_a_parameter_file_counts_below_the_overrides(tmp_path: Path) -> None:
     report = run_graph(
         file, overrides, frames=3, seconds=None, observer=lambda r, w: observed.append(r)
     )
-    assert report.tasks["detector"].deadline_ms == 77.0
-    assert list(report.tasks) == ["detector"]
+    assert report.info.tasks["detector"].traced.deadline_ns == 77_000_000
+    assert list(report.info.tasks) == ["detector"]
     assert len(observed) == 3
 
 

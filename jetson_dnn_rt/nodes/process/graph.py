@@ -17,6 +17,7 @@ from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work
+from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -32,17 +33,10 @@ DRAIN_TIMEOUT_S = 10.0
 class TaskInfo:
     """A task as it starts."""
 
-    name: str
+    traced: TracedTask
     kind: Kind
-    model: str  # its source
     labels: tuple[str, ...]
-    deadline_ms: float
-    frequency_hz: float  # expected
-    variants: tuple[str, ...]  # those that are ready
     variant: str  # the one that runs first
-    camera: str  # of this process; empty where frames come from a topic
-    model_hash: str
-    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,9 @@ class GraphInfo:
 class GraphReport:
     """The graph at its end; every released frame is among the outcomes in `counts`."""
 
-    tasks: dict[str, TaskInfo]
+    info: GraphInfo
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
-    verdict: Verdict
-    settings: tuple[Setting, ...]
     seconds: float  # from the first frame's release to the last job's end
 
 
@@ -210,11 +202,9 @@ def _run(
     executor = node.host.session.executor
     executor.wait_idle(DRAIN_TIMEOUT_S)
     return GraphReport(
-        tasks=info[0].tasks,
+        info=info[0],
         cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
         counts={task: executor.snapshot(task) for task in node.tasks},
-        verdict=info[0].verdict,
-        settings=info[0].settings,
         seconds=(time.monotonic_ns() - begin_ns) / 1e9,
     )
 
@@ -224,21 +214,11 @@ def _describe(node: PerceptionNode) -> GraphInfo:
 
     session = node.host.session
     assert session.verdict is not None
-    tasks = {}
-    for name, task in session.tasks.items():
-        tasks[name] = TaskInfo(
-            name=name,
-            kind=task.model.kind,
-            model=task.config.model,
-            labels=task.model.labels,
-            deadline_ms=node.tasks[name].deadline_ns / 1e6,
-            frequency_hz=node.tasks[name].frequency_hz,
-            variants=task.variant_names,
-            variant=task.default,
-            camera=task.config.camera,
-            model_hash=task.model.model_hash,
-            stages=task.stage_names,
-        )
+    tasks = {
+        name: TaskInfo(traced, task.model.kind, task.model.labels, task.default)
+        for name, traced in session.describe_tasks().items()
+        for task in [session.tasks[name]]
+    }
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
     nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
     if node.coordinator is not None:
