@@ -149,16 +149,16 @@ def _run_engine(seed: int) -> tuple[list[str], list[JobRecord]]:
         if what == 0:
             engine.flush(name, now, "deactivated")
         elif what == 1:
-            engine.suspend(name, "restarting")
+            engine.tasks[name].suspended = "restarting"
         elif what in (2, 3, 4):
-            engine.resume(name)
+            engine.tasks[name].suspended = ""
         elif what == 5:
-            engine.set_deadline(name, 15 + pick(150))
+            engine.tasks[name].set_deadline(15 + pick(150))
         elif what == 6:
-            engine.set_max_age(name, pick(40))
+            engine.tasks[name].set_max_age(pick(40))
         elif what == 7:
             usable = [one for one in state.parameters.variants if one not in state.withdrawn]
-            engine.set_variant(name, usable[pick(len(usable))])
+            engine.tasks[name].set_variant(usable[pick(len(usable))])
         elif what == 8:
             work = import_module("virtual_drive").make_work(1000 + len(log))
             engine.reject(name, now, now, work, "encoding yuv16 is not known")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from networks import calibrate, make_model
+from planned_selector import PlannedSelector
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.config.process import RealtimeConfig
@@ -17,7 +18,6 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS

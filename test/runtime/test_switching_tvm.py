@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
+from planned_selector import PlannedSelector
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
 from jetson_dnn_rt.config.process import RealtimeConfig
@@ -17,7 +18,6 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
