@@ -211,7 +211,7 @@ def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.G
 
 def weights_key(model: Model, spec: DecompositionSpec) -> EntryKey:
     """Key of a model's decomposed network in a library."""
-    return EntryKey(model.model_hash, model.part.graph_hash, str(spec), "weights")
+    return EntryKey(model.model_hash, model.graph_hash, str(spec), "weights")
 
 
 def encode_weights(graph: fx.GraphModule) -> bytes:
