@@ -124,7 +124,7 @@ def main(text: str) -> None:
     from jetson_dnn_rt.models.sources.registry import load_model
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.library.library import Library
-    from jetson_dnn_rt.variants.running.variant_set import open_variants
+    from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
     request = json.loads(text)
     spec = ColdSpec(**request["spec"])
@@ -143,7 +143,7 @@ def main(text: str) -> None:
         finest_stages=spec.finest,
         amp_lists=spec.amp_lists,
     )
-    variants = open_variants(
+    variants = VariantSet(
         config,
         model,
         threads=spec.threads,
