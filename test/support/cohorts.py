@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 
@@ -128,7 +129,7 @@ def make_policy(cls: type[Policy], cohort: Cohort, **settings: Any) -> Policy:
     return cls(
         cohort.clock_table,
         [member.table for member in cohort.members],
-        PolicySettings(**settings),
+        CoordinatorConfig(**settings),
         workers=cohort.workers,
         interference=cohort.interference,
     )

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy
+from jetson_dnn_rt.coordinator.policy import POLICIES, Policy, create_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -63,7 +63,7 @@ def policy_names() -> list[str]:
     return [*POLICIES, ORACLE, *SIMULATED_POLICIES]
 
 
-def make_policy(source: Source, name: str, settings: PolicySettings, world: World) -> Policy:
+def make_policy(source: Source, name: str, settings: CoordinatorConfig, world: World) -> Policy:
     """Build a policy for a scenario; only the oracle sees the world."""
     workers = source.scenario.workers
     if name == ORACLE:
@@ -91,7 +91,7 @@ def simulate(
     *,
     seed: int = 0,
     frames: int | None = None,
-    settings: PolicySettings | None = None,
+    settings: CoordinatorConfig | None = None,
     observer: Observer | None = None,
     watch: Callable[[Simulation, Coordinator], None] | None = None,
     made: Policy | None = None,
@@ -121,7 +121,7 @@ def simulate(
     """
     world = source.world(seed, frames)
     if made is None:
-        made = make_policy(source, policy, settings or PolicySettings(), world)
+        made = make_policy(source, policy, settings or CoordinatorConfig(), world)
     tally = Tally()
 
     def observe(frame: SimulatedFrame) -> None:
