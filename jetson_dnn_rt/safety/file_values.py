@@ -1,4 +1,4 @@
-"""Frozen dataclasses from YAML, with errors that name the file and the key."""
+"""Dataclasses from YAML or JSON, with errors that name the file and the key."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union
 
+import numpy as np
 import yaml
 
 from jetson_dnn_rt.errors import ConfigurationError
@@ -17,6 +18,7 @@ from jetson_dnn_rt.safety import yaml_files as safe_yaml
 
 T = TypeVar("T")
 LIMIT_BYTES = 1_000_000  # far more than any scenario has
+MAX_WHOLE, MAX_FLOAT = 1 << 62, 1e300  # what computing with them cannot overflow
 RULES: dict[str, Callable[[float], bool]] = {
     "> 0": lambda value: value > 0,
     ">= 0": lambda value: value >= 0,
@@ -52,11 +54,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def build(cls: type[T], values: object, path: Path, key: str = "") -> T:
-    """Build a frozen dataclass from the values of a file, its fields by their type hints.
+    """Build a dataclass from the values of a file, its fields by their type hints.
 
-    Supported are int, float, bool, str, None, other such dataclasses, and tuples and mappings of
-    them. A key that is missing or unknown, a value of the wrong type, and a `ValueError` of the
-    dataclass's ``__post_init__`` raise a `ConfigurationError` that names `path` and `key`.
+    Supported are int, float, bool, str, None, Any, other such dataclasses, tuples and mappings of
+    them, and arrays (`numpy.typing.NDArray` of int64 or float64) from lists of lists. A key that
+    is missing or unknown, a value of the wrong type, and a `ValueError` of the dataclass's
+    ``__post_init__`` raise a `ConfigurationError` that names `path` and `key`.
     """
     if not isinstance(values, Mapping):
         raise _error(path, key, f"must hold names with values: {safe_yaml.describe(values)}")
@@ -79,6 +82,10 @@ def build(cls: type[T], values: object, path: Path, key: str = "") -> T:
 
 def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is np.ndarray:
+        return _convert_array(typing.get_args(arguments[1])[0], value, path, key)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
@@ -95,12 +102,14 @@ def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
             str(name): _convert(arguments[1], item, path, _join(key, str(name)))
             for name, item in value.items()
         }
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int and hint in (int, float) and abs(value) > MAX_WHOLE:
+        raise _error(path, key, f"must be {_name(hint)} within 2^62: {safe_yaml.describe(value)}")
+    if hint is float and type(value) is int:
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise _error(path, key, f"must be {_name(hint)}: {safe_yaml.describe(value)}")
-    if hint is float and value != value:
-        raise _error(path, key, "must be a number: nan")
+    if hint is float and not abs(value) <= MAX_FLOAT:
+        raise _error(path, key, f"must be a number: {value}")
     return value
 
 
@@ -115,6 +124,23 @@ def _convert_sequence(arguments: tuple[Any, ...], value: Any, path: Path, key: s
         _convert(hint, item, path, f"{key}[{index}]")
         for index, (hint, item) in enumerate(zip(arguments, value, strict=True))
     )
+
+
+def _convert_array(kind: type[Any], value: Any, path: Path, key: str) -> np.ndarray[Any, Any]:
+    """An array from lists of equally long lists of numbers, none of them empty."""
+    shape: list[int] = []
+    flat = [value]
+    while isinstance(flat[0], list) and len(shape) < 4:
+        lengths = {len(part) if isinstance(part, list) else -1 for part in flat}
+        if len(lengths) > 1 or 0 in lengths:
+            raise _error(path, key, "must be lists that are equally long and not empty")
+        shape.append(lengths.pop())
+        flat = [item for part in flat for item in part]
+    allowed, most = ((int, float), MAX_FLOAT) if kind is np.float64 else ((int,), MAX_WHOLE)
+    # Compared before they become floats: a whole number may be too large for one.
+    if any(type(item) not in allowed or not -most <= item <= most for item in flat):
+        raise _error(path, key, f"must hold {'whole ' if len(allowed) == 1 else ''}numbers only")
+    return np.array(flat, kind).reshape(shape)
 
 
 def _name(hint: Any) -> str:
