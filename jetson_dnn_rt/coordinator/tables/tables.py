@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
+from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

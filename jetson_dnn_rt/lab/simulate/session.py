@@ -42,9 +42,8 @@ WARM_UP_RUNS = 32
 
 SOURCE = "simulate"
 _TRACED_SEED = 0
-_CLOCK_CHANGES = (
-    1 << 22
-)  # far more than a run has: the trace is written more slowly than simulated
+# Far more than a run has: the trace is written more slowly than simulated.
+_CLOCK_CHANGES = 1 << 22
 
 Source = Laboratory | RecordedLaboratory
 """Where worlds come from."""
@@ -99,25 +98,12 @@ def simulate(
 ) -> Tally:
     """Run one seed >= 0 of a scenario under a policy; a seed is the same world for every policy.
 
-    Parameters
-    ----------
-    source : Source
-        Use one for all policies and seeds.
-    frames : int, optional
-        Of the task with the shortest period; by default the scenario's.
-    observer : callable, optional
-        Called with every frame that ends.
-    watch : callable, optional
-        Called with the simulation and the coordinator before the run.
-    made : Policy, optional
-        From `make_policy` for this source; policies are stateless, so one serves all seeds.
-    warm_up_ns : mapping of str to WarmUpTimes, optional
-        Source of the first budgets by task; by default the first profiled frames.
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy is unknown, or raised.
+    Use one `source` for all policies and seeds. `frames` are those of the task with the shortest
+    period, by default the scenario's. `observer` gets every frame that ends, `watch` the
+    simulation and the coordinator before the run. `made` is from `make_policy` for this source:
+    policies are stateless, so one serves all seeds. `warm_up_ns` has the times that the first
+    budgets of a task come from, by default those of its first profiled frames.
+    `ConfigurationError` if the policy is unknown, or raised.
     """
     world = source.world(seed, frames)
     if made is None:
@@ -199,14 +185,9 @@ def simulate_traced(
 ) -> Tally:
     """Run the first seed of a scenario and write its job trace, with the schema of a real one.
 
-    An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit.
-
-    Raises
-    ------
-    ConfigurationError
-        If the folder cannot be written, pyarrow is missing, or from `simulate`.
-    JetsonDnnRtError
-        If the trace is incomplete in the end.
+    An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit. `ConfigurationError`
+    if the folder cannot be written, pyarrow is missing, or from `simulate`; `JetsonDnnRtError` if
+    the trace is incomplete in the end.
     """
     from jetson_dnn_rt.traces.writer import TraceWriter
 
