@@ -46,7 +46,7 @@ def write_frames(folder: Path) -> Path:
     """
     import cv2
 
-    from jetson_dnn_rt.cameras.sources import open_source
+    from jetson_dnn_rt.cameras.source import open_source
 
     folder.mkdir()
     source = open_source(f"synthetic:{SIZE[1]}x{SIZE[0]}")

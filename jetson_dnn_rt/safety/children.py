@@ -1,9 +1,9 @@
-"""Python processes that this one starts, which import nothing from the folder it stands in.
+"""Commands and environments of child processes that import nothing from the working directory.
 
 ``python -m module`` puts the working directory first on the path: a file ``ctypes.py`` beside a
-bag would be run. Children started with what is here see installed packages, PYTHONPATH and this
-package. Those that are handed no paths also stand in ``/``; those that are handed paths as the
-user wrote them stay where they are, and still import nothing from there.
+bag would be run. Children started with these functions see installed packages, PYTHONPATH and this
+package. Those that get no paths also run in ``/``; those that get paths as the user wrote them
+stay in the working directory, and still import nothing from there.
 """
 
 from __future__ import annotations

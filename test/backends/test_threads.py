@@ -116,7 +116,7 @@ def count_busy(works: Sequence[Callable[[], object]]) -> int:
 def test_no_more_threads_work_than_workers_times_threads(backend, workers, threads, model):
     pytest.importorskip(backend, reason=f"{backend} is not installed")
     image = np.random.default_rng(0).random((1, 3, *SIZE), np.float32)
-    runners = [create_runner(model.part, backend, "fp32", threads=threads) for _ in range(workers)]
+    runners = [create_runner(model, backend, "fp32", threads=threads) for _ in range(workers)]
     # What torch's process-wide setting is must not matter: a new thread begins with it.
     torch.set_num_threads(count_cores())
     try:
@@ -148,7 +148,7 @@ def test_whole_pipelines_stay_within_their_workers(model, several_cores):
 
 def test_a_runner_finds_its_number_on_a_thread_that_has_another(model):
     image = np.zeros((1, 3, *SIZE), np.float32)
-    one, two = (create_runner(model.part, "torch", "fp32", threads=n) for n in (1, 2))
+    one, two = (create_runner(model, "torch", "fp32", threads=n) for n in (1, 2))
     found = []
 
     def run() -> None:

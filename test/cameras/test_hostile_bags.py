@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
 
-from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags import compression
+from jetson_dnn_rt.cameras.bags.compression import BadCompressionError, decompress
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, open_image_bag
 from jetson_dnn_rt.cameras.bags.sqlite import SqliteFile
 from jetson_dnn_rt.cameras.bags.storage import DamagedFileError
@@ -86,33 +87,33 @@ def test_the_table_that_is_none_is_named(name: str, tmp_path: Path) -> None:
         SqliteFile(tmp_path / "a.db3")
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
 @pytest.mark.parametrize("size", [0, 1, 65_536, 3_000_000])
-def test_what_is_within_its_limits_is_decompressed(compression: str, size: int) -> None:
+def test_what_is_within_its_limits_is_decompressed(codec: str, size: int) -> None:
     plain = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    packed = hostile_bags.compress(plain, compression)
-    assert bytes(zstd.decompress(packed, compression=compression)) == plain
-    assert bytes(zstd.decompress(packed, compression=compression, size=size)) == plain
-    begin = zstd.decompress(packed[: len(packed) // 2], compression=compression, size=size)
+    packed = hostile_bags.compress(plain, codec)
+    assert bytes(decompress(packed, compression=codec)) == plain
+    assert bytes(decompress(packed, compression=codec, size=size)) == plain
+    begin = decompress(packed[: len(packed) // 2], compression=codec, size=size)
     assert plain.startswith(bytes(begin))
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_bombs_are_not_decompressed(compression: str) -> None:
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_bombs_are_not_decompressed(codec: str) -> None:
     """EDGES 11: neither one that says its size nor one that hides it."""
-    packed = hostile_bags.compress(bytes(300 << 20), compression)
-    with pytest.raises(zstd.BadCompressionError, match="become more than the"):
-        zstd.decompress(packed, compression=compression)
-    with pytest.raises(zstd.BadCompressionError, match="are said to be 314572800, more than"):
-        zstd.decompress(packed, compression=compression, size=300 << 20)
-    assert len(zstd.decompress(packed, compression=compression, size=1000)) == 1000
+    packed = hostile_bags.compress(bytes(300 << 20), codec)
+    with pytest.raises(BadCompressionError, match="become more than the"):
+        decompress(packed, compression=codec)
+    with pytest.raises(BadCompressionError, match="are said to be 314572800, more than"):
+        decompress(packed, compression=codec, size=300 << 20)
+    assert len(decompress(packed, compression=codec, size=1000)) == 1000
 
 
 def test_a_file_that_is_a_bomb_is_unpacked_to_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EDGES 11: what is compressed as a whole does not fill the disk."""
-    monkeypatch.setattr(unpacking, "_FREE", 1 << 22)
+    monkeypatch.setattr(compression, "_FREE_FILE", 1 << 22)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = write_bag(tmp_path / "bag", [make_image(7)], plugin=StoragePlugin.MCAP)
     whole = find_file(path).read_bytes() + bytes(1 << 28)
@@ -125,7 +126,7 @@ def test_a_file_that_is_a_bomb_is_unpacked_to_an_end(
         (plain,) = tmp_path.glob("jetson_dnn_rt_bag_*/*")
         assert plain.stat().st_size < 1 << 25
     finally:
-        unpacking.forget()
+        compression.remove_unpacked()
 
 
 def test_a_compressed_message_that_is_a_bomb_is_one_bad_message(tmp_path: Path) -> None:

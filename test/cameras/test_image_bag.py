@@ -27,7 +27,7 @@ from bags import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags import compression
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -253,7 +253,7 @@ def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(
     with open_image_bag(paths[0]) as first, open_image_bag(paths[1]) as second:
         assert len(list(tmp_path.glob("jetson_dnn_rt_bag_*"))) == 1
         assert read_values(first) == read_values(second) == [7]
-    unpacking.forget()
+    compression.remove_unpacked()
     assert not list(tmp_path.glob("jetson_dnn_rt_bag_*"))
 
 
@@ -265,7 +265,7 @@ def test_no_room_for_an_unpacked_file_is_said(
     def fill_the_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(unpacking, "_decompress", fill_the_disk)
+    monkeypatch.setattr(compression, "_decompress_file", fill_the_disk)
     with pytest.raises(SourceError, match=r"does not fit into .* set TMPDIR"):
         open_image_bag(path)
 
@@ -286,7 +286,7 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(
 
     monkeypatch.setattr(importlib, "import_module", find_nothing)
     with pytest.raises(ConfigurationError, match=r"rosbags >= 0.11.*\[bags\]"):
-        zstd.import_zstd()
+        compression.import_zstd()
 
 
 def test_bags_of_ros_1(tmp_path: Path) -> None:

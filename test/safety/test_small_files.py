@@ -18,13 +18,13 @@ from jetson_dnn_rt.cameras.files import list_images
 from jetson_dnn_rt.config.parameter_file import read_parameter_file
 from jetson_dnn_rt.coordinator.tables.files import load_tables
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError, SourceError
+from jetson_dnn_rt.lab.simulate.fields import build, read_yaml
 from jetson_dnn_rt.models.graph.mixed_precision import read_colours
 from jetson_dnn_rt.models.heads.labels import read_labels
 from jetson_dnn_rt.models.sources.files import read_model_file
 from jetson_dnn_rt.nodes.cameras import camera_info
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
-from jetson_dnn_rt.safety.file_values import build, read_yaml
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "labels": read_labels,

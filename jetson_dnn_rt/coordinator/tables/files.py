@@ -23,7 +23,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
-from jetson_dnn_rt.safety.file_values import build, check_fields
+from jetson_dnn_rt.safety.records import Count, read_record
 
 FORMAT, VERSION = "jetson_dnn_rt-tables", 1
 MAX_BYTES = 32 << 20  # 1000 frames of ten stages in four variants are 0.4 MB
@@ -51,7 +51,7 @@ class TableFile:
                 raise ValueError(
                     f"slowdown of task {table.task!r} must be of {len(self.clocks)} clocks"
                 )
-        if not self.interference or not min(self.interference) >= 1.0:
+        if not self.interference or not all(1.0 <= n <= 1e300 for n in self.interference):
             raise ValueError(f"interference must hold numbers >= 1: {self.interference}")
 
     def table(self, task: str) -> TaskTable:
@@ -169,11 +169,8 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @dataclass
 class _Domain:
     name: str
-    delay_ns: int
-    options: tuple[tuple[int, int, int], ...]  # clock in Hz, cores, mask
-
-    def __post_init__(self) -> None:
-        check_fields(self, ">= 0", "delay_ns")
+    delay_ns: Count
+    options: tuple[tuple[Count, Count, Count], ...]  # clock in Hz, cores, mask
 
 
 @dataclass
@@ -216,12 +213,10 @@ def _read_file(value: Any, path: Path) -> TableFile:
                 f"has version {safe_yaml.describe(value.get('version'))}, this release reads "
                 f"version {VERSION}"
             )
-        read = build(_Contents, value, path)
+        read = read_record(_Contents, value)
         return TableFile(
             read.clocks.table, read.tasks, read.interference, read.power_measured, read.notes
         )
-    except ConfigurationError as error:
-        raise _refuse(error) from error
     except ValueError as error:
         raise _refuse(f"{path}: {error}") from error
 

@@ -134,7 +134,7 @@ class TaskTable:
         for key, names in (("stages", self.stages), ("variants", self.variants)):
             if len(set(names)) != len(names) or "" in names:
                 raise ValueError(f"{key} of task {self.task!r} must have different names: {names}")
-        if self.deadline_ns <= 0 or self.period_ns <= 0:
+        if not (0 < self.deadline_ns < 1 << 63 and 0 < self.period_ns < 1 << 63):
             raise ValueError(f"deadline_ns and period_ns of task {self.task!r} must be > 0")
         configurations = self.slowdown.shape[2:]
         for key, array, tail in (

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.lab.simulate.fields import check, check_fields
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.safety.file_values import check, check_fields
 
 Floats = npt.NDArray[np.float64]
 

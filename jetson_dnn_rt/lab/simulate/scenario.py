@@ -17,7 +17,7 @@ from jetson_dnn_rt.lab.simulate.board import (
     Noise,
     Thermal,
 )
-from jetson_dnn_rt.safety.file_values import build, check, check_fields, read_yaml
+from jetson_dnn_rt.lab.simulate.fields import build, check, check_fields, read_yaml
 
 SCENARIOS = "config/scenarios"
 NETWORKS = "networks.yaml"

@@ -53,7 +53,7 @@ def test_a_task_that_is_too_slow_by_itself(tmp_path: Path) -> None:
     assert "(p99) of its 12.0 ms" in text
 
 
-def test_overload_is_said_once_for_all(tmp_path: Path) -> None:
+def test_overload_is_reported_once_for_all(tmp_path: Path) -> None:
     recording = read_made(tmp_path, count=100, slowdown=1.8)
     result = analyse_recording(recording, {})
     assert result is not None

@@ -8,6 +8,7 @@ import pytest
 from worlds import laboratory
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.lab.simulate.fields import read_yaml
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import (
     load_scenario,
@@ -15,7 +16,6 @@ from jetson_dnn_rt.lab.simulate.scenario import (
     scenario_folder,
     scenario_names,
 )
-from jetson_dnn_rt.safety.file_values import read_yaml
 
 SCENARIOS = scenario_folder()
 
