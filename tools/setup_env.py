@@ -163,7 +163,7 @@ class Environment:
         return re.search(r"include-system-site-packages\s*=\s*true", config) is not None
 
     def create(self, progress: Progress) -> None:
-        """Make it anew where it is missing, broken or of the other kind."""
+        """Create it where it is missing, broken or of the other kind."""
         if self.prefix.exists():
             if self.works() and self.sees_system_packages() == bool(self.system_ros):
                 progress.say(f"{self.prefix.name} is there, its packages will be checked")

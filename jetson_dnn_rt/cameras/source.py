@@ -31,7 +31,7 @@ which is imported on use. The place may be left out where the form has it in bra
 class SourceOptions:
     """What a source may use of the parameters of its camera."""
 
-    loop: bool = False  # start a video or a folder anew at its end; the synthetic drive has none
+    loop: bool = False  # restart a video or folder at its end; the synthetic drive has none
     width: int = 0  # pixels, asked of a device or the synthetic camera; 0 = its own
     height: int = 0
     rate_hz: float = 0.0  # asked of a device, 0 = its own; speed of the synthetic world

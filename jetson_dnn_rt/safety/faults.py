@@ -42,9 +42,9 @@ def safe_text(error: BaseException, longest: int = LONGEST_TEXT) -> str:
     """Text of an exception, cut off where it is too long."""
     try:
         return str(error)[:longest]
-    # Written by anybody, it may raise whatever it likes.
+    # A foreign __str__ may raise anything.
     except BaseException as second:
-        return f"(its text cannot be had: {type(second).__name__})"
+        return f"(its text cannot be read: {type(second).__name__})"
 
 
 def describe_error(error: BaseException) -> str:

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, TypeVar, Union
 
+import numpy as np
+
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety.yaml_files import describe
 
 T = TypeVar("T")
+MAX_AXES = 4  # of an array
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -58,7 +61,8 @@ def read_record(cls: type[T], values: object, place: str = "") -> T:
     """Build a dataclass from a mapping.
 
     Supported are int, float, bool, str, None, times with a time zone, other such dataclasses
-    (those with a `parse` also as text), and tuples and mappings of them; `Any` is not looked at.
+    (those with a `parse` also as text), tuples and mappings of them, and arrays
+    (`numpy.typing.NDArray` of int64 or float64) from lists of lists; `Any` is not looked at.
     A key that is missing or unknown, a value of the wrong type, one that breaks a rule, and a
     `ValueError` of ``__post_init__`` raise a `ValueError` that begins with the place of the value
     in `values`, below `place`.
@@ -114,6 +118,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
             return None
         (hint,) = (argument for argument in arguments if argument is not type(None))
         return _convert(hint, value, key)
+    if origin is np.ndarray:
+        return _convert_array(typing.get_args(arguments[1])[0], value, key)
     if dataclasses.is_dataclass(hint):
         return _convert_record(typing.cast("type[Any]", hint), value, key)
     if origin is tuple:
@@ -161,6 +167,23 @@ def _convert_sequence(arguments: tuple[Any, ...], value: Any, key: str) -> Any:
         _convert(hint, item, f"{key}[{index}]")
         for index, (hint, item) in enumerate(zip(arguments, value, strict=True))
     )
+
+
+def _convert_array(kind: type[Any], value: Any, key: str) -> np.ndarray[Any, Any]:
+    """An array from lists of equally long lists of numbers, none of them empty."""
+    shape: list[int] = []
+    flat = [value]
+    while isinstance(flat[0], list) and len(shape) < MAX_AXES:
+        lengths = {len(part) if isinstance(part, list) else -1 for part in flat}
+        if len(lengths) > 1 or 0 in lengths:
+            raise _error(key, "must be lists that are equally long and not empty")
+        shape.append(lengths.pop())
+        flat = [item for part in flat for item in part]
+    allowed, most = ((int, float), 1e300) if kind is np.float64 else ((int,), 1 << 62)
+    # Compared before they become floats: a whole number may be too large for one.
+    if any(type(item) not in allowed or not -most <= item <= most for item in flat):
+        raise _error(key, f"must hold {'whole ' if kind is np.int64 else ''}numbers only")
+    return np.array(flat, kind).reshape(shape)
 
 
 def _convert_time(value: Any, key: str) -> datetime:

@@ -22,7 +22,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 """Flags of `open_trusted` for a folder that is to be listed."""
 
-# To go through a folder takes less than to read it.
+# Passing through a folder needs fewer rights than reading it.
 _STEP = os.O_PATH | os.O_DIRECTORY
 _ALWAYS = os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -34,6 +34,7 @@ from math import ceil
 
 from jetson_dnn_rt.scheduling.admission import (
     PROBE_INTERVAL,
+    DeviceLimits,
     Probes,
     blocking_ns,
     can_make_it,
@@ -43,7 +44,6 @@ from jetson_dnn_rt.scheduling.admission import (
     shortest_ns,
 )
 from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
-from jetson_dnn_rt.scheduling.devices import DeviceLimits
 from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
@@ -203,10 +203,6 @@ class Engine:
 
     def _update_forms_batches(self) -> None:
         self.forms_batches = any(group.budgets for group in self.groups.values())
-
-    def runs_batch(self, group: str) -> bool:
-        """Whether a batch of a group runs."""
-        return group in self.groups and self.groups[group].running
 
     def _cohort_slowdown(self) -> float:
         slowdown = self.cohort_slowdown

@@ -22,8 +22,8 @@ from networks import make_model
 
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.backends.threads import count_cores, limit_opencv
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -135,7 +135,7 @@ def test_whole_pipelines_stay_within_their_workers(model, several_cores):
     variant = "full@onnxruntime-fp32"
     frame = Frame(np.zeros((1080, 1920, 3), np.uint8), "bgr8", 0, 0)
     cv2.setNumThreads(count_cores())
-    sets = [VariantSet(model, [variant], DecoderSettings(), threads=1) for _ in range(2)]
+    sets = [VariantSet(TaskConfig(variants=(variant,)), model) for _ in range(2)]
     pipelines = [variants.pipelines[variant] for variants in sets]
     try:
         assert count_busy([lambda: pipelines[0].run(Work(frame))]) == 1

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from bags import (
     PERIOD_NS,
-    STORE,
     TOPIC,
     CompressionMode,
     StoragePlugin,
@@ -23,6 +22,7 @@ from bags import (
     make_header,
     make_image,
     write_bag,
+    write_ros1,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,18 +102,8 @@ def test_places_below_zero_are_refused(tmp_path: Path) -> None:
 
 def test_compressed_images_and_topics_that_are_none(tmp_path: Path) -> None:
     data = cv2.imencode(".png", np.full((4, 6, 3), 200, np.uint8))[1]
-    path = tmp_path / "bag"
-    from rosbags.rosbag2 import Writer
-
-    with Writer(path, version=9) as writer:
-        for topic, message in [
-            ("/left", make_compressed(data)),
-            ("/header", make_header(3)),
-            ("/right", make_image(1)),
-        ]:
-            kind = message.__msgtype__
-            connection = writer.add_connection(topic, kind, typestore=STORE)
-            writer.write(connection, 5, STORE.serialize_cdr(message, kind))
+    messages = [make_compressed(data), make_header(3), make_image(1)]
+    path = write_bag(tmp_path / "bag", messages, topic=["/left", "/header", "/right"])
     with open_image_bag(path, "/left") as bag:
         assert read_values(bag) == [200]
     with pytest.raises(ConfigurationError, match=r"images on /left, /right: say which.* /left"):
@@ -290,20 +280,8 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(
 
 
 def test_bags_of_ros_1(tmp_path: Path) -> None:
-    from rosbags.rosbag1 import Writer
-    from rosbags.typesys import Stores, get_typestore
-
-    store = get_typestore(Stores.ROS1_NOETIC)
-    kind = "sensor_msgs/msg/Image"
-    path = tmp_path / "old.bag"
-    with Writer(path) as writer:
-        connection = writer.add_connection(TOPIC, kind, typestore=store)
-        for i in range(6):
-            stamp = store.types["builtin_interfaces/msg/Time"](i, 7)
-            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
-            pixels = np.full(12, i, np.uint8)
-            message = store.types[kind](header, 2, 2, "bgr8", 0, 6, pixels)
-            writer.write(connection, i * PERIOD_NS, store.serialize_ros1(message, kind))
+    images = [np.full(12, i, np.uint8) for i in range(6)]
+    path = write_ros1(tmp_path / "old.bag", images)
     with open_image_bag(path) as bag:
         assert (bag.count, bag.topic, bag.notes) == (6, TOPIC, [])
         assert read_values(bag, 4, 2) == [4, 5]

@@ -289,10 +289,10 @@ def test_members_end_for_themselves():
         engine.boundary(job, now + 1, now, now + 1)
     job = engine.next(3)
     assert [member.task for member in (job, *job.mates)] == ["a", "b", "c"]
-    assert engine.runs_batch("g")
+    assert engine.groups["g"].running
     engine.flush("b", 5, "deactivated")
     engine.boundary(job, 20, 3, 20)
-    assert not engine.runs_batch("g")
+    assert not engine.groups["g"].running
     ended = {record.task: record for record, _ in engine.take_ended()}
     assert {(r.task, r.outcome.value, r.reason) for r in ended.values()} == {
         ("a", "aborted", "budget"),

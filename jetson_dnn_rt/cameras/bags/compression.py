@@ -39,7 +39,7 @@ class BadCompressionError(JetsonDnnRtError):
 def decompress(
     data: bytes | memoryview, *, compression: str = "zstd", size: int | None = None
 ) -> memoryview:
-    """Decompress a message or a chunk piece by piece; beyond the limits it is taken for a bomb.
+    """Decompress a message or a chunk piece by piece; beyond the limits it counts as a bomb.
 
     `data` is one frame; of one that is cut off, as much as there is. `compression` is ``zstd``,
     ``lz4`` or ``bz2``. `size` is that of the plain bytes as their container says it; bytes behind
@@ -48,7 +48,7 @@ def decompress(
     limit = min(MAX_PLAIN, _FREE + _MAX_RATIO * len(data))
     if size is not None and size > limit:
         raise BadCompressionError(
-            f"{len(data)} compressed bytes are said to be {size}, more than the {limit} accepted"
+            f"{len(data)} compressed bytes claim a size of {size}, more than the {limit} accepted"
         )
     if compression == "zstd":
         decompressor = import_zstd().ZstdDecompressor()

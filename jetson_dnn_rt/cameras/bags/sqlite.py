@@ -112,7 +112,7 @@ class SqliteFile(BagFile):
         return connection
 
     def _guard(self, name: str) -> sqlite3.Connection:
-        """Open a file whose schema and pages are a stranger's."""
+        """Open a file whose schema and pages are not trusted."""
         connection = sqlite3.connect(name, uri=True, check_same_thread=False)
         connection.execute("PRAGMA trusted_schema=OFF")
         if hasattr(connection, "setlimit"):  # Python 3.11
