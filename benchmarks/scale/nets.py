@@ -3,32 +3,34 @@
 Every task has a network, buffers and a camera of its own; the cameras are out of step. Each task
 alone takes the same share of a core, so that the work that arrives grows with every task. Two
 sides run the same stages on as many workers, in turn: this package's executor, and one queue
-without deadlines (`PlainQueue`). Both are judged alike: a frame is met when
-its last stage is over within the task's relative deadline after it came. On one worker the gaps
-between stages are taken from the executor's own records (`find_costs`).
+without deadlines (`FifoQueue`). Both are judged alike: a frame is met when its last stage is over
+within the task's relative deadline after it came. On one worker the gaps between stages are taken
+from the executor's own records (`find_costs`).
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import threading
-from collections import Counter, deque
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.processes import BenchmarkError
+from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.tasks import configure, drain, draw_frames, find_cost_ns, open_session
 from benchmarks.scale.cost import Run, find_costs
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.task import Task
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 SIDES = ("executor", "plain queue")
 GOLDEN = 0.6180339887498949
@@ -136,21 +138,25 @@ class NetBench:
                 tally.gaps_ns.append(_find_gaps_ns(records))
         else:
             stages = {task.name: task.stages[task.default] for task in tasks}
-            queue = PlainQueue(stages, self._workers)
-            queue.start()
-            frames = self._release(tasks, queue.submit, seconds)
+            queue = FifoQueue(self._workers)
+            done: list[tuple[str, int, Exception | None]] = []
+
+            def submit(name: str, frame: Frame) -> None:
+                work, begin_ns = Work(frame), time.monotonic_ns()
+                queue.submit(
+                    name,
+                    [partial(stage.run, work) for stage in stages[name]],
+                    lambda error: done.append((name, time.monotonic_ns() - begin_ns, error)),
+                )
+
+            frames = self._release(tasks, submit, seconds)
             queue.stop()
-            if queue.errors:
-                raise BenchmarkError(str(queue.errors[0])) from queue.errors[0]
-            met = Counter(
-                done.task
-                for done in queue.done
-                if done.completed_ns - done.released_ns <= self._deadlines_ns[done.task]
-            )
+            for _, _, error in done:
+                if error is not None:
+                    raise BenchmarkError(str(error)) from error
+            met = Counter(name for name, age_ns, _ in done if age_ns <= self._deadlines_ns[name])
             tally.outcomes.update(
-                met=met.total(),
-                late=len(queue.done) - met.total(),
-                dropped=frames - len(queue.done),
+                met=met.total(), late=len(done) - met.total(), dropped=frames - len(done)
             )
         tally.add(seconds, frames, met)
 
@@ -208,102 +214,3 @@ def judge(met_per_s: Mapping[int, float], loads: Mapping[int, float]) -> list[di
             }
         )
     return rows
-
-
-# -- the plain queue -----------------------------------------------------------------------------
-
-DEPTH = 10
-"""``KeepLast(10)`` is the history of ROS 2's default profile."""
-
-
-class Done(NamedTuple):
-    """A frame that went through its task."""
-
-    task: str
-    released_ns: int
-    completed_ns: int
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    task: str
-    work: Work
-    released_ns: int
-    next_stage: int = 0
-
-
-class PlainQueue:
-    """Worker threads and one queue of stages, first in first out, without deadlines.
-
-    What a job queue does by itself (the queue of paper 001): every frame that was taken is run to
-    its end, however old it is. Frames that come meanwhile wait in a queue per task, as deep as
-    ROS's default; when that is full the oldest is dropped. A task runs one frame at a time, since
-    its stages share their buffers.
-    """
-
-    def __init__(
-        self, stages: Mapping[str, Sequence[Stage]], workers: int = 1, depth: int = DEPTH
-    ) -> None:
-        self.done: list[Done] = []
-        self.errors: list[Exception] = []
-        self._clock = SteadyClock()
-        self._stages = stages
-        self._backlogs: dict[str, deque[_Item]] = {task: deque(maxlen=depth) for task in stages}
-        self._busy: set[str] = set()
-        self._ready: deque[_Item] = deque()
-        self._condition = threading.Condition()
-        self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"plain-{i}", daemon=True)
-            for i in range(workers)
-        ]
-
-    def start(self) -> None:
-        """Start the workers."""
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, task: str, frame: Frame) -> None:
-        """Take a frame."""
-        with self._condition:
-            item = _Item(task, Work(frame), self._clock.now_ns())
-            self._backlogs[task].append(item)
-            if task not in self._busy:
-                self._take_next(task)
-                self._condition.notify()
-
-    def stop(self) -> None:
-        """End the workers; frames that are not done yet are lost."""
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
-        for thread in self._threads:
-            thread.join()
-
-    def _take_next(self, task: str) -> None:
-        self._busy.discard(task)
-        if self._backlogs[task]:
-            self._busy.add(task)
-            self._ready.append(self._backlogs[task].popleft())
-
-    def _work(self) -> None:
-        while True:
-            with self._condition:
-                while not self._ready and not self._stopping:
-                    self._condition.wait()
-                if self._stopping:
-                    return
-                item = self._ready.popleft()
-            try:
-                self._stages[item.task][item.next_stage].run(item.work)
-            except Exception as error:
-                self.errors.append(error)
-                item.next_stage = len(self._stages[item.task])
-            item.next_stage += 1
-            with self._condition:
-                if item.next_stage < len(self._stages[item.task]):
-                    self._ready.append(item)
-                    continue
-                if item.next_stage == len(self._stages[item.task]):
-                    self.done.append(Done(item.task, item.released_ns, self._clock.now_ns()))
-                self._take_next(item.task)
