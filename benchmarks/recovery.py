@@ -241,7 +241,7 @@ def _measure_times(
     (image,) = prepare_inputs(model, open_frames(SOURCE, 1))
     times: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in graphs}
     parts = {
-        variant: model.part if variant == FULL else whole.replace_graph(graph).part(0)
+        variant: model if variant == FULL else whole.replace_graph(graph).part(0)
         for variant, graph in graphs.items()
     }
     backends = [backend for backend in BACKENDS if is_installed(backend)]

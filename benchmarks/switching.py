@@ -32,7 +32,9 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.task import Task
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -51,6 +53,17 @@ def add_arguments(add: Options) -> None:
     add("--stages", 8, "of the network")
     add("--frames", 400, "measured frames")
     add("--threads", 1, "of one inference")
+
+
+class _PlannedSelector(StaticSelector):
+    """A fixed variant for each stage."""
+
+    def __init__(self, plan: Sequence[str]) -> None:
+        self._plan = plan
+
+    def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
+        """Return the plan's variant of this stage."""
+        return self._plan[job.next_stage]
 
 
 @dataclass
@@ -110,7 +123,7 @@ def _drive(session: Session, task: Task, frames: int) -> list[JobRecord]:
     total = frames + _WARM_UP_FRAMES
     for index in range(total):
         plan = tuple(generator.choice(task.variant_names) for _ in task.stage_names)
-        session.executor.set_selector(PlannedSelector({task.name: plan}))
+        session.executor.set_selector(_PlannedSelector(plan))
         session.submit(Frame(scenes[index % len(scenes)].image, "bgr8", 0, index))
         drain(session, 60.0)
         if (index + 1) % 100 == 0:

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from benchmarks.harness.processes import BenchmarkError
-from jetson_dnn_rt.cameras.sources import open_source
+from jetson_dnn_rt.cameras.source import open_source
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.process import ProcessConfig

@@ -106,12 +106,10 @@ def build_in_the_background() -> None:
     from jetson_dnn_rt.runtime.realtime import Realtime
     from jetson_dnn_rt.runtime.task import Task
 
-    parameters = TaskConfig(model="null:1", variants=("full@null",))
-    loaded = cast(Task, SimpleNamespace(batch_tasks=1, threads=1, missing=("full@null",)))
+    config = TaskConfig("task", model="null:1", variants=("full@null",))
+    task = cast(Task, SimpleNamespace(config=config, batch_tasks=1, threads=1, name="/task"))
     realtime = cast(Realtime, None)  # of what is loaded later
-    build = BackgroundBuild(
-        "/task", parameters, loaded, threading.Lock(), realtime, logging.getLogger()
-    )
+    build = BackgroundBuild(task, threading.Lock(), realtime, logging.getLogger(), bool)
     assert build._run_process(["full@null"]) == {"full@null": ""}
 
 
