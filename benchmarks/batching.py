@@ -25,24 +25,23 @@ from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, tabulate
 from benchmarks.harness.tasks import (
-    BenchTask,
     add_task,
+    configure,
     drain,
     draw_frames,
-    load_variants,
-    make_executor,
-    make_task,
+    find_cost_ns,
+    load_task,
+    require_variants,
     running,
     tick,
 )
 from benchmarks.harness.timing import alternate
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.variants.running.batching import MAX_SHARE, BatchGroup
-from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 SIDES = ("batches", "one by one")
 _SCENES = 4
@@ -151,33 +150,36 @@ class _Bench:
 
     def __init__(self, args: argparse.Namespace, variant: str, stack: ExitStack) -> None:
         self._args = args
-        model = load_model(args.model)
-        sets: dict[str, VariantSet] = {}
+        self._tasks: list[Task] = []
         for index in range(args.cameras):
-            sets[f"camera-{index}"] = load_variants(
-                stack, model, [variant], threads=args.threads, like=sets.get("camera-0")
-            )
-        self._sets = sets
-        self._tasks: list[BenchTask] = []
+            first = self._tasks[0] if self._tasks else None
+            config = configure(
+                f"camera-{index}", args.model, [variant], weights="DEFAULT", batch="auto",
+                warmup_runs=args.runs,
+            )  # fmt: skip
+            task = load_task(
+                stack, config, threads=args.threads, find_like=lambda key, first=first: first,
+                model=first and first.model,
+            )  # fmt: skip
+            self._tasks.append(require_variants(task))
+        # A session forms its groups itself, with a fixed `max_share`, and keeps them.
         self._group = BatchGroup(
-            sets, workers=args.workers, clock=SteadyClock(), max_share=args.max_share
-        )
+            {task.name: task.variants for task in self._tasks},
+            workers=args.workers, clock=SteadyClock(), max_share=args.max_share,
+        )  # fmt: skip
         stack.callback(self._group.close)
         self._frames = draw_frames(_SCENES)
 
     @property
     def cost_ns(self) -> float:
-        """Median time of a frame alone, of all tasks."""
-        totals = [sum(run) for task in self._tasks for run in task.times_ns[task.variant]]
-        return float(np.median(totals))
+        """Median time of a frame alone, in the median over the tasks."""
+        return float(np.median([find_cost_ns(task) for task in self._tasks]))
 
     def measure_sizes(self, runs: int) -> list[dict[str, Any]]:
         """Times of the sizes of batches, and of every task's stages."""
         reports = self._group.prepare(self._frames[0], runs)
-        # Only now their stages run as batches.
-        self._tasks = [make_task(name, variants) for name, variants in self._sets.items()]
         for task in self._tasks:
-            task.measure(self._frames, runs)
+            task.warm_up(self._frames)
         return [
             {
                 "size": report.size,
@@ -194,14 +196,14 @@ class _Bench:
         seconds, count = self._args.seconds, len(self._tasks)
         period_ns = round(count * self.cost_ns / self._args.workers / load)
         records: list[JobRecord] = []
-        executor = make_executor(self._args.workers, "edf")
+        executor = Executor(self._args.workers)
         for task in self._tasks:
-            task.period_ns = period_ns
-            task.deadline_ns = round(self._args.deadline_factor * period_ns)
-            group = _GROUP if side == SIDES[0] else ""
             add_task(
-                executor, task, lambda record, work: records.append(record), batch_group=group
-            )
+                executor, task, lambda record, work: records.append(record),
+                period_ns=period_ns,
+                deadline_ns=round(self._args.deadline_factor * period_ns),
+                batch_group=_GROUP if side == SIDES[0] else "",
+            )  # fmt: skip
         if side == SIDES[0]:
             self._seed(executor)
         step_ns = period_ns / count
@@ -226,11 +228,11 @@ class _Bench:
 
     def _seed(self, executor: Executor) -> None:
         task = self._tasks[0]
-        names = [stage.name for stage in task.stages[task.variant]][1:-1]
+        names = [stage.name for stage in task.stages[task.default]][1:-1]
         for report in self._group.reports:
             for index, stage in enumerate(names if report.used else ()):
                 times_ns = [run[index] for run in report.times_ns]
-                executor.seed_batch_budgets(task.name, task.variant, stage, report.size, times_ns)
+                executor.seed_batch_budgets(task.name, task.default, stage, report.size, times_ns)
 
 
 def report(result: Mapping[str, Any]) -> Report:

@@ -39,13 +39,13 @@ from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import BenchmarkError, Phases
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
-    BenchTask,
     add_task,
+    configure,
     drain,
     draw_frames,
-    load_variants,
-    make_executor,
-    make_task,
+    find_cost_ns,
+    load_task,
+    running,
     tick,
 )
 from benchmarks.harness.timing import find_quantiles, rotate
@@ -64,14 +64,15 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.platform import FixedPlatform
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.task import Task, open_model
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.variants.building import BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.agreement import compare
-from jetson_dnn_rt.variants.measuring.timing import measure_stages
+from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
 from jetson_dnn_rt.variants.running.variant_set import choose_default
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         subjects = {
             name: _load(stack, name, kind, args, library, frames) for name, kind in _KINDS.items()
         }
-        full_ns = sum(subject.task.cost_ns for subject in subjects.values())
+        full_ns = sum(find_cost_ns(subject.task) for subject in subjects.values())
         period_ns = round(args.period_factor * full_ns)
         tables = [subject.table(period_ns) for subject in subjects.values()]
         clocks = make_clock_table(FixedPlatform().space, ())
@@ -140,7 +141,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         contestants = []
         for name in POLICIES:
             contestants.append(_Contestant(name, subjects, tables, clocks, settings))
-            stack.callback(contestants[-1].executor.stop)
+            stack.enter_context(running(contestants[-1].executor))
         _drive(contestants, frames, period_ns, rounds, args.hogs)
         for one in contestants:
             if one.coordinator.failure:
@@ -172,7 +173,7 @@ class _Subject:
     """
 
     kind: str
-    task: BenchTask
+    task: Task
     profiles: Mapping[str, Any]
     reference: list[Result]
 
@@ -215,42 +216,39 @@ def _load(
     library: Library,
     frames: Sequence[Frame],
 ) -> _Subject:
-    model = load_model(f"builtin:{name}", kind=kind)  # type: ignore[arg-type]
-    settings = DecoderSettings()
+    config = configure(
+        name, f"builtin:{name}", weights="DEFAULT", engine_cache=str(args.engine_cache or ""),
+        stages=args.stages, finest_stages=True,
+    )  # fmt: skip
+    model = open_model(config)
     names = _name_variants(args.variants, model)
     if len(names) < 2:
         raise ConfigurationError(f"--variants must be at least two: {', '.join(names)}")
     specs = tuple(VariantSpec.parse(variant) for variant in names)
-    plan = TaskPlan(name, model, specs, settings, 1, args.stages)
+    plan = TaskPlan(name, model, specs, DecoderSettings(), 1, args.stages)
     builder = TaskBuilder(plan, library, BuildSettings(), SteadyClock())
     for spec in builder.list_missing():
         say(f"coordinate: {name}: {spec} is built, once")
         builder.build(spec)
-    variants = load_variants(
-        stack, model, names, all_of_them=False, stages=args.stages, library=library, finest=True
-    )
-    for variant, why in variants.left_out.items():
+    task = load_task(stack, replace(config, variants=tuple(names)), model=model)
+    for variant, why in task.left_out.items():
         say(f"coordinate: {name}: {variant} is left out: {why}")
-    if len(variants.pipelines) < 2:
-        raise ConfigurationError(f"{name}: two variants are needed: {variants.left_out}")
-    task = make_task(name, variants)
+    if len(task.variant_names) < 2:
+        raise ConfigurationError(f"{name}: two variants are needed: {task.left_out}")
     # In turn, so that what the machine does besides meets all variants.
-    for _ in range(max(1, _TIMED_RUNS // len(frames))):
-        for variant, stages in task.stages.items():
-            taken = measure_stages(stages, frames, len(frames), SteadyClock())
-            task.times_ns.setdefault(variant, []).extend(taken)
+    measured = measure_in_turn([*task.stages.values()], frames, _TIMED_RUNS, SteadyClock())
+    times_ns = task.warm_up_times_ns = dict(zip(task.stages, measured, strict=True))
     known = load_profiles(
-        task.stages, task.times_ns, library=library, model=model, threads=1,
-        stages=args.stages,
-    )  # fmt: skip
+        task.stages, times_ns, library=library, model=model, threads=1, stages=args.stages
+    )
     profiles = {
-        variant: replace(profile, times_ns=np.array(task.times_ns[variant], np.int64))
+        variant: replace(profile, times_ns=np.array(times_ns[variant], np.int64))
         for variant, profile in known.items()
     }
     subject = _Subject(kind, task, profiles, [])
     for frame in frames:
         work = Work(frame)
-        variants.pipelines[task.variant].run(work)
+        task.variants.pipelines[task.default].run(work)
         assert work.result is not None
         subject.reference.append(work.result)
     return subject
@@ -289,14 +287,16 @@ class _Contestant:
             name.partition("-")[0], clocks, tables, settings, workers=1, interference=(1.0,)
         )
         self.coordinator = Coordinator(clocks, tables, policy, timer=time.perf_counter_ns)
-        self.executor = make_executor(1)
+        # Not a session: all policies run the same loaded tasks, and keep what they have learned.
+        self.executor = Executor(1)
         for precedence, (table, subject) in enumerate(zip(tables, subjects.values(), strict=True)):
             task = subject.task
-            task.period_ns, task.deadline_ns = table.period_ns, table.deadline_ns
-            variant = subject.fastest() if name == "static-fast" else task.variant
-            add_task(self.executor, task, self._observe, variant=variant, precedence=precedence)
+            add_task(
+                self.executor, task, self._observe, precedence=precedence,
+                variant=subject.fastest() if name == "static-fast" else "",
+                period_ns=table.period_ns, deadline_ns=table.deadline_ns,
+            )  # fmt: skip
         self.executor.set_selector(self.coordinator)
-        self.executor.start()
 
     def _observe(self, record: JobRecord, work: Work) -> None:
         picture, path = work.frame.sequence, _find_path(record)

@@ -17,7 +17,8 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,11 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError, busy_cores
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.tasks import (
-    add_task,
+    configure,
     drain,
     draw_frames,
-    load_task,
-    make_executor,
-    running,
+    find_cost_ns,
+    open_session,
     tick,
 )
 from jetson_dnn_rt.errors import ConfigurationError
@@ -111,29 +111,27 @@ def record(seconds: float, stages: int) -> list[JobRecord]:
     """Run both tasks for so long; the records of all their jobs."""
     records: list[JobRecord] = []
     scenes = draw_frames(_SCENES)
-    executor = make_executor(1)
-    with ExitStack() as stack:
-        tasks = [
-            load_task(stack, name, f"builtin:{name}", ["full@torch-fp32"], stages=stages)
-            for name in TASKS
-        ]
-        for task in tasks:
-            task.measure(scenes, _WARM_UP_RUNS)
-        period_ns = round(_PERIOD * sum(task.cost_ns for task in tasks))
-        before_ns = 0.0
-        for precedence, task in enumerate(tasks):
-            before_ns += task.cost_ns
-            task.period_ns, task.deadline_ns = period_ns, round(_DEADLINE * before_ns)
-            add_task(executor, task, lambda job, work: records.append(job), precedence=precedence)
-        stack.enter_context(running(executor, freeze=True))
-        stack.enter_context(busy_now_and_then())
+    tasks = [
+        configure(name, f"builtin:{name}", ["full@torch-fp32"], stages=stages,
+                  warmup_runs=_WARM_UP_RUNS)
+        for name in TASKS
+    ]  # fmt: skip
+    with open_session(tasks, scenes) as session:
+        costs_ns = [find_cost_ns(task) for task in session.tasks.values()]
+        period_ns = round(_PERIOD * sum(costs_ns))
+        for name, before_ns in zip(TASKS, accumulate(costs_ns), strict=True):
+            deadline_ns = round(_DEADLINE * before_ns)
+            session.activate(name, period_ns=period_ns, deadline_ns=deadline_ns)
+        session.observe(lambda job, result: records.append(job))
+        session.commit()
         count = round(seconds * 1e9) // period_ns
-        for index, due_ns in tick(executor.clock, period_ns, count):
-            frame = Frame(scenes[index % len(scenes)].image, "bgr8", due_ns, index)
-            executor.submit(TASKS, frame, due_ns)
-            if index % max(1, count // 6) == 0:
-                say(f"fidelity: {index} of {count} frames")
-        drain(executor, 60.0)
+        with busy_now_and_then():
+            for index, due_ns in tick(session.clock, period_ns, count):
+                frame = Frame(scenes[index % len(scenes)].image, "bgr8", due_ns, index)
+                session.submit(frame, capture_ns=due_ns)
+                if index % max(1, count // 6) == 0:
+                    say(f"fidelity: {index} of {count} frames")
+            drain(session, 60.0)
     return records
 
 

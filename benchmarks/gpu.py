@@ -26,9 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.backends.bench import MODELS, STAGES, join_notes, load
-from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, title_of
+from benchmarks.harness.networks import (
+    Chain,
+    EagerRunner,
+    Lineup,
+    Shown,
+    describe_model,
+    report_models,
+)
 from benchmarks.harness.options import BESIDE, DATA, Options
-from benchmarks.harness.tables import Report, Table, say, tabulate
+from benchmarks.harness.tables import Report, say
 from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.cuda.owners import open_cuda
@@ -157,10 +164,7 @@ def _measure(
             return row
 
         return {
-            "source": model.source.rsplit("/", 1)[-1],
-            "input": list(model.input_shape),
-            "stages": network.stages,
-            "rounds": len(next(iter(times.values()))),
+            **describe_model(model, network.stages, times),
             "reference": reference,
             "rows": [describe(name) for name in rows],
         }
@@ -220,24 +224,19 @@ def _make_runner(name: str, state: _State, engines: _Engines, part: Part) -> Run
 
 def report(result: Mapping[str, Any]) -> Report:
     """A table for each model."""
-    parts: list[str | Table] = [
+    return [
         f"{result['gpu']}, memory and streams by {result['memory']}, TensorRT: "
-        f"{result['tensorrt']}"
-    ]
-    for name, found in result["models"].items():
-        if "skipped" in found:
-            parts.append(f"{name}: left out, {found['skipped']}")
-            continue
-        parts += [
-            f"{title_of(name, found)}, {found['stages']} stages, {found['rounds']} rounds, "
-            f"against {found['reference']}",
-            tabulate(
-                found["rows"],
-                "row, p50 ms=p50_ms:.3f, p99 ms=p99_ms:.3f, x eager=times_faster_than_eager:.2f",
-                "error=relative_error:.0e, agreement:.3f, graph=cuda_graph, build s=build_s:.1f",
-                "MiB=engine_mib:.1f, staged p50=staged.p50_ms:.3f, staged p99=staged.p99_ms:.3f",
-                "overhead %=staged.overhead_percent:.1f, staged agreement=staged.agreement:.3f",
-                ("", join_notes),
+        f"{result['tensorrt']}",
+        *report_models(
+            result["models"],
+            lambda found: (
+                f", {found['stages']} stages, {found['rounds']} rounds, "
+                f"against {found['reference']}"
             ),
-        ]
-    return parts
+            "row, p50 ms=p50_ms:.3f, p99 ms=p99_ms:.3f, x eager=times_faster_than_eager:.2f",
+            "error=relative_error:.0e, agreement:.3f, graph=cuda_graph, build s=build_s:.1f",
+            "MiB=engine_mib:.1f, staged p50=staged.p50_ms:.3f, staged p99=staged.p99_ms:.3f",
+            "overhead %=staged.overhead_percent:.1f, staged agreement=staged.agreement:.3f",
+            ("", join_notes),
+        ),
+    ]

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.accuracy import METRICS, compare_accuracy
-from benchmarks.harness.networks import run_once
+from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
-from benchmarks.harness.timing import measure_rounds, quantile_ms
+from benchmarks.harness.timing import quantile_ms
 from jetson_dnn_rt.cli.progress import PhaseProgress
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
@@ -237,22 +235,22 @@ def _measure_times(
     progress: PhaseProgress,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """p50 and p99 in ms by variant and back end, all variants of a back end in turn."""
-    from jetson_dnn_rt.backends.registry import create_runner, is_installed
+    from jetson_dnn_rt.backends.registry import is_installed
     from jetson_dnn_rt.variants.measuring.sample_frames import open_frames, prepare_inputs
 
     (image,) = prepare_inputs(model, open_frames(SOURCE, 1))
     times: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in graphs}
+    parts = {
+        variant: model if variant == FULL else whole.replace_graph(graph).part(0)
+        for variant, graph in graphs.items()
+    }
     backends = [backend for backend in BACKENDS if is_installed(backend)]
     for done, backend in enumerate(backends):
         progress(f"timing on {backend}", done, len(backends))
-        runs: dict[str, Callable[[], object]] = {}
-        with ExitStack() as stack:
-            for variant, graph in graphs.items():
-                part = model if variant == FULL else whole.replace_graph(graph).part(0)
-                runner = create_runner(part, backend, "fp32", threads=args.threads)
-                stack.callback(runner.close)
-                runs[variant] = partial(run_once, runner, image)
-            taken = measure_rounds(runs, budget_s=args.seconds, least=20, most=2000, warm_up=5)
+        taken = time_parts(
+            parts, backend, args.threads, image,
+            budget_s=args.seconds, least=20, most=2000, warm_up=5,
+        )  # fmt: skip
         for variant, found in taken.items():
             times[variant][backend] = {
                 "p50": quantile_ms(found, 0.5),

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,20 +25,13 @@ import numpy as np
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.tasks import (
-    BenchTask,
-    add_task,
-    drain,
-    draw_frames,
-    load_variants,
-    make_executor,
-    make_task,
-    running,
-)
+from benchmarks.harness.tasks import configure, drain, draw_frames, open_session
 from benchmarks.harness.timing import find_quantiles
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.session import Session
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TaskState
@@ -94,53 +86,48 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         info = inspect_backend(spec.backend)
         if spec.precision not in info.precisions:
             raise ConfigurationError(f"--variants {spec}: {info.reason or 'no such precision'}")
-    with ExitStack() as stack:
-        variants = load_variants(
-            stack, args.model, names, threads=args.threads, stages=args.stages
-        )
-        for name, pipeline in variants.pipelines.items():
-            if len(pipeline.stages) != len(variants.stage_names):
+    config = configure("task", args.model, names, stages=args.stages)
+    with open_session([config], threads=args.threads) as session:
+        task = session.tasks["task"]
+        for name, stages in task.stages.items():
+            if len(stages) != len(task.stage_names):
                 raise ConfigurationError(
                     f"--variants {name} covers several stages with one run, because that is "
                     "faster: nothing to switch there; choose one on the torch back end"
                 )
-        records = _drive(make_task("task", variants), args.frames)
-        memory_bytes = variants.memory_bytes
+        records = _drive(session, task, args.frames)
     kept, switched = _sort(records)
     sides = [find_quantiles(kind.gaps, "p50 p99", 1e3) for kind in (kept, switched)]
     added_us = {name: round(sides[1][name] - value, 1) for name, value in sides[0].items()}
     return {
         "model": args.model,
         "variants": names,
-        "stages": len(variants.stage_names),
+        "stages": len(task.stage_names),
         "frames": len(records),
         "gap_us": {"kept": _describe(kept.gaps), "switched": _describe(switched.gaps)},
         "stage_ratio": _find_stage_ratio(kept, switched),
-        "memory_mb": round(memory_bytes / 1e6, 1),
+        "memory_mb": round(task.memory_bytes / 1e6, 1),
         "added_us": added_us,
         "bar_us": BAR_US,
         "passed": added_us["p99"] <= BAR_US,
     }
 
 
-def _drive(task: BenchTask, frames: int) -> list[JobRecord]:
+def _drive(session: Session, task: Task, frames: int) -> list[JobRecord]:
     records: list[JobRecord] = []
-    task.period_ns = task.deadline_ns = _DEADLINE_NS
-    executor = make_executor(1)
-    add_task(executor, task, lambda record, work: records.append(record))
+    session.observe(lambda record, result: records.append(record))
+    session.activate(task.name, period_ns=_DEADLINE_NS)
+    session.commit()
     scenes = draw_frames(8)
-    names = list(task.stages)
     generator = random.Random(0)
     total = frames + _WARM_UP_FRAMES
-    with running(executor, freeze=True):
-        for index in range(total):
-            plan = tuple(generator.choice(names) for _ in task.stage_names)
-            executor.set_selector(_PlannedSelector(plan))
-            frame = Frame(scenes[index % len(scenes)].image, "bgr8", 0, index)
-            executor.submit(task.name, frame, executor.clock.now_ns())
-            drain(executor, 60.0)
-            if (index + 1) % 100 == 0:
-                say(f"switching: {index + 1} of {total} frames")
+    for index in range(total):
+        plan = tuple(generator.choice(task.variant_names) for _ in task.stage_names)
+        session.executor.set_selector(_PlannedSelector(plan))
+        session.submit(Frame(scenes[index % len(scenes)].image, "bgr8", 0, index))
+        drain(session, 60.0)
+        if (index + 1) % 100 == 0:
+            say(f"switching: {index + 1} of {total} frames")
     return records[_WARM_UP_FRAMES:]
 
 

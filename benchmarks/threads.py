@@ -18,21 +18,12 @@ import numpy as np
 
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.tables import Report, say, tabulate
-from benchmarks.harness.tasks import (
-    BenchTask,
-    add_task,
-    drain,
-    draw_frames,
-    load_task,
-    make_executor,
-    running,
-    tick,
-)
+from benchmarks.harness.tasks import configure, drain, draw_frames, open_session, tick
 from benchmarks.harness.timing import alternate
 from jetson_dnn_rt.backends.threads import count_cores
-from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.runtime.sharing.core_split import (
     CoreSplit,
     SplitFigures,
@@ -70,9 +61,8 @@ class Side:
     """The tasks of one split, loaded, with their times in a trial and alone."""
 
     split: CoreSplit
-    tasks: Sequence[BenchTask]
+    session: Session
     trial: Mapping[str, Times]
-    slowdown: Mapping[int, float]
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -109,41 +99,41 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _load(stack: ExitStack, args: argparse.Namespace, split: CoreSplit, frame: Frame) -> Side:
-    clock = SteadyClock()
     variants = [args.variant] if args.variant else []
     tasks = [
-        load_task(stack, f"task-{index}", source, variants, threads=split.threads)
+        configure(f"task-{index}", source, variants, warmup_runs=_WARM_UP_RUNS)
         for index, source in enumerate(args.models)
     ]
-    stages = {task.name: task.stages[task.variant] for task in tasks}
+    session = stack.enter_context(
+        open_session(tasks, [frame], split.threads, workers=split.workers)
+    )
+    stages = {name: task.stages[task.default] for name, task in session.tasks.items()}
     frames = [frame] * len(tasks)
-    trial = run_side_by_side(stages, frames, split.workers, clock)
-    for task in tasks:
-        task.measure([frame], _WARM_UP_RUNS)
-    slowdown = find_slowdown(stages, frames, split.workers, clock)
+    trial = run_side_by_side(stages, frames, split.workers, session.clock)
+    session.set_slowdown(find_slowdown(stages, frames, split.workers, session.clock))
+    session.stop()  # its workers would share the cores with those of the others
     say(f"threads: {split} loaded and tried")
-    return Side(split, tasks, trial, slowdown)
+    return Side(split, session, trial)
 
 
 def _forecast(side: Side, period_ns: int) -> SplitFigures:
-    tasks = [ForecastTask(task.name, period_ns, period_ns, ()) for task in side.tasks]
+    tasks = [ForecastTask(name, period_ns, period_ns, ()) for name in side.session.tasks]
     return judge_trial(side.split, side.trial, tasks, "edf")
 
 
 def play(side: Side, frame: Frame, period_ns: int, seconds: float) -> float:
     """Share of the frames that the executor meets, one of each task every period."""
-    executor = make_executor(side.split.workers)
-    executor.set_cohort_slowdown(side.slowdown)
-    for precedence, task in enumerate(side.tasks):
-        task.period_ns = task.deadline_ns = period_ns
-        add_task(executor, task, lambda record, work: None, precedence=precedence)
-    names = tuple(task.name for task in side.tasks)
+    session = side.session
+    session.start()
+    for name in session.tasks:
+        session.activate(name, period_ns=period_ns, deadline_ns=period_ns)
+    session.commit()
     count = max(1, int(seconds * 1e9 / period_ns))
-    with running(executor):
-        for number, due_ns in tick(executor.clock, period_ns, count):
-            executor.submit(names, Frame(frame.image, "bgr8", due_ns, number), due_ns)
-        drain(executor)
-        counts = [executor.snapshot(name) for name in names]
+    for number, due_ns in tick(session.clock, period_ns, count):
+        session.submit(Frame(frame.image, "bgr8", due_ns, number), capture_ns=due_ns)
+    drain(session)
+    counts = [session.executor.snapshot(name) for name in session.tasks]
+    session.stop()
     released = sum(count.released for count in counts)
     return sum(count.outcomes[Outcome.MET] for count in counts) / released
 

@@ -29,13 +29,12 @@ import numpy as np
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, Table, say, say_verdict
-from benchmarks.harness.tasks import add_task, drain, load_task, make_executor, running, tick
+from benchmarks.harness.tasks import configure, drain, open_session, tick
 from benchmarks.harness.timing import Times, alternate, frozen_garbage
-from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.results import Result
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 from jetson_dnn_rt.traces.metadata import describe_run
-from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.traces.writer import TraceWriter
 
 P99_BAR_US = 20.0
@@ -108,31 +107,32 @@ class _Bench:
 
     def __init__(self, folder: Path, stack: ExitStack, *, sched_fifo: bool) -> None:
         self._image = np.full((48, 64, 3), 114, np.uint8)
-        self._executor = make_executor(1, realtime=RealtimeConfig(sched_fifo=sched_fifo))
         self._round = _Round()
         self._traced = False
         self._sequence = 0
-        traced = {}
-        for precedence, (name, source) in enumerate(MODELS.items()):
-            task = load_task(stack, name, source, ["full@null"])
-            task.period_ns = task.deadline_ns = 1_000_000_000
-            task.measure([Frame(self._image, "bgr8", 0, 0)], _WARM_UP_RUNS)
-            add_task(self._executor, task, self._observe, precedence=precedence)
-            traced[name] = TracedTask(model=source, stages=task.stage_names)
-        self.writer = TraceWriter(folder, describe_run("bench", traced))
-        stack.enter_context(self.writer)
-        stack.enter_context(running(self._executor))
+        tasks = [
+            configure(name, source, ["full@null"], warmup_runs=_WARM_UP_RUNS, deadline_ms=1e3)
+            for name, source in MODELS.items()
+        ]
+        frame = Frame(self._image, "bgr8", 0, 0)
+        self._session = stack.enter_context(open_session(tasks, [frame], sched_fifo=sched_fifo))
+        for name in MODELS:
+            self._session.activate(name, self._observe, period_ns=1_000_000_000)
+        self._session.commit()
+        traced = self._session.describe_tasks()
+        # Not the session's own trace: this one is written in every other round only.
+        self.writer = stack.enter_context(TraceWriter(folder, describe_run("bench", traced)))
 
     def play(self, frames: int, rate_hz: float, *, traced: bool) -> _Round:
         """Release so many frames, wait for their jobs, and for the trace of them."""
         self._round, self._traced = _Round(), traced
-        clock = self._executor.clock
+        clock = self._session.clock
         written = self.writer.written
         for _, due_ns in tick(clock, 1e9 / rate_hz, frames):
             frame = Frame(self._image, "bgr8", due_ns, self._sequence)
-            self._executor.submit(tuple(MODELS), frame, due_ns)
+            self._session.submit(frame, capture_ns=due_ns)
             self._sequence += 1
-        drain(self._executor, _IDLE_S)
+        drain(self._session, _IDLE_S)
         limit_ns = clock.now_ns() + int(_IDLE_S * 1e9)
         while traced and self.writer.written + self.writer.lost < written + 2 * frames:
             if clock.now_ns() > limit_ns:
@@ -140,7 +140,7 @@ class _Bench:
             clock.sleep_until_ns(clock.now_ns() + 10_000_000)
         return self._round
 
-    def _observe(self, record: JobRecord, work: Work) -> None:
+    def _observe(self, record: JobRecord, work: Work, result: Result | None) -> None:
         if self._traced:
             begin_ns = time.perf_counter_ns()
             self.writer.write(record, work.frame.stamp_ns)

@@ -15,19 +15,17 @@ import argparse
 import copy
 import gc
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.networks import run_once
+from benchmarks.harness.networks import time_parts
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
-from benchmarks.harness.timing import measure_rounds, quantile_ms
-from jetson_dnn_rt.backends.registry import BACKENDS, create_runner, inspect_backend
+from benchmarks.harness.timing import quantile_ms
+from jetson_dnn_rt.backends.registry import BACKENDS, inspect_backend
 from jetson_dnn_rt.models.model import make_probe_input
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants.progress import ignore_progress
@@ -35,7 +33,6 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.lab.compress.factorisation import LayerAnalysis
-    from jetson_dnn_rt.models.graph.splitting import Split
     from jetson_dnn_rt.variants.decomposition import Ranks
 
 REDUCTIONS = {"vgg16": 81.0, "resnet152": 38.6, "inception_v3": 62.8, "regnet_y_32gf": 35.8}
@@ -156,11 +153,14 @@ def _measure(name: str, backends: list[str], threads: int, seconds: float) -> di
     }
     analyses.clear()
     result["times"] = {}
+    parts = {"full_ms": full.part(0), "reduced_ms": full.replace_graph(reduced).part(0)}
     for backend in backends:
         say(f"tucker: {name}: times on {backend}")
-        result["times"][backend] = _time(
-            full, full.replace_graph(reduced), backend, threads, seconds
-        )
+        image = make_probe_input(*shape[2:])
+        times = time_parts(parts, backend, threads, image, budget_s=seconds, least=3, warm_up=1)
+        result["times"][backend] = {
+            key: round(quantile_ms(taken, 0.5), 2) for key, taken in times.items()
+        }
     return result
 
 
@@ -197,22 +197,6 @@ def _apply_ratio(analyses: Mapping[str, LayerAnalysis], ratio: float) -> dict[st
         layer: analysis.apply_ratio(ratio, multiple=1) for layer, analysis in analyses.items()
     }
     return {layer: ranks for layer, ranks in chosen.items() if ranks}
-
-
-def _time(
-    full: Split, reduced: Split, backend: str, threads: int, seconds: float
-) -> dict[str, float]:
-    """Medians of both networks on one back end, run in turn."""
-    calls: dict[str, Callable[[], object]] = {}
-    with ExitStack() as stack:
-        for name, network in (("full", full), ("reduced", reduced)):
-            runner = create_runner(network.part(0), backend, "fp32", threads=threads)
-            stack.callback(runner.close)
-            buffer = runner.allocate_input()
-            buffer[...] = make_probe_input(*buffer.shape[2:])
-            calls[name] = partial(run_once, runner, buffer)
-        times = measure_rounds(calls, budget_s=seconds, least=3, warm_up=1)
-    return {f"{name}_ms": round(quantile_ms(taken, 0.5), 2) for name, taken in times.items()}
 
 
 def _choose_backends() -> list[str]:

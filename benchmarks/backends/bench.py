@@ -28,10 +28,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.backends.opencv import OpenCvRunner, check_engine, list_engines
-from benchmarks.harness.networks import Chain, EagerRunner, Lineup, Shown, title_of
+from benchmarks.harness.networks import (
+    Chain,
+    EagerRunner,
+    Lineup,
+    Shown,
+    describe_model,
+    report_models,
+)
 from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.processes import busy_cores
-from benchmarks.harness.tables import Report, Table, say, say_verdict, tabulate
+from benchmarks.harness.tables import Report, say, say_verdict
 from benchmarks.harness.timing import Times, quantile_ms
 from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner
@@ -231,10 +238,7 @@ def _summarize(
     )
     staging = staged.get("overhead_percent")
     return {
-        "source": model.source.rsplit("/", 1)[-1],
-        "input": list(model.input_shape),
-        "stages": stages,
-        "rounds": len(next(iter(times.values()))),
+        **describe_model(model, stages, times),
         "fastest": fastest,
         **ratios,
         "torch_staging_overhead_percent": staging,
@@ -246,29 +250,23 @@ def _summarize(
 
 def report(result: Mapping[str, Any]) -> Report:
     """A table for each model."""
-    parts: list[str | Table] = []
-    for name, found in result["models"].items():
-        if "skipped" in found:
-            parts.append(f"{name}: left out, {found['skipped']}")
-            continue
-        parts += [
-            f"{title_of(name, found)}, {result['threads']} threads, {found['stages']} stages, "
-            f"{found['rounds']} rounds: fastest {found['fastest']}",
-            tabulate(
-                found["rows"],
-                "back end=backend, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
-                "x torch=times_faster_than_torch:.2f, x OpenCV=times_faster_than_opencv:.2f",
-                "error=relative_error:.0e, agreement:.3f, staged p50=staged.p50_ms:.2f",
-                "staged p99=staged.p99_ms:.2f, overhead %=staged.overhead_percent:.1f",
-                ("", join_notes),
-            ),
-        ]
     busy = f", {result['busy']} programs beside" if result["busy"] else ""
-    parts.append(
+    return [
+        *report_models(
+            result["models"],
+            lambda found: (
+                f", {result['threads']} threads, {found['stages']} stages, "
+                f"{found['rounds']} rounds: fastest {found['fastest']}"
+            ),
+            "back end=backend, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f",
+            "x torch=times_faster_than_torch:.2f, x OpenCV=times_faster_than_opencv:.2f",
+            "error=relative_error:.0e, agreement:.3f, staged p50=staged.p50_ms:.2f",
+            "staged p99=staged.p99_ms:.2f, overhead %=staged.overhead_percent:.1f",
+            ("", join_notes),
+        ),
         f"bars: >= {SPEEDUP_BAR:g} x torch and OpenCV, stages <= {STAGING_BAR_PERCENT:g} % on "
-        f"torch{busy}: {say_verdict(result['passed'])}"
-    )
-    return parts
+        f"torch{busy}: {say_verdict(result['passed'])}",
+    ]
 
 
 def join_notes(row: Mapping[str, Any]) -> str:

@@ -20,9 +20,12 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -57,18 +60,6 @@ def add_arguments(add: Options) -> None:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """Some trials of a law."""
-
-    law: int
-    first: int
-    trials: int
-    count: int
-    exceedance: float
-    seed: int
-
-
-@dataclass(frozen=True)
 class Trial:
     """One campaign, judged: the tests that flagged it, and upper bound / true quantile.
 
@@ -83,8 +74,9 @@ class Trial:
     taken_s: float
 
 
-def try_law(law: Law, number: int, count: int, exceedance: float, seed: int) -> Trial:
-    """Draw a campaign, judge it, and compare the bound with the truth."""
+def try_law(place: int, number: int, count: int, exceedance: float, seed: int) -> Trial:
+    """Draw a campaign of a law, judge it, and compare the bound with the truth."""
+    law = LAWS[place]
     random = np.random.default_rng([seed, number, *law.name.encode()])
     times = draw_times(law, random, count)
     begin = time.perf_counter()
@@ -99,34 +91,31 @@ def try_law(law: Law, number: int, count: int, exceedance: float, seed: int) -> 
     return Trial(failed, ratio, counted, claimed, taken_s)
 
 
-def _try_some(job: _Job) -> list[Trial]:
-    law = LAWS[job.law]
-    numbers = range(job.first, job.first + job.trials)
-    return [try_law(law, number, job.count, job.exceedance, job.seed) for number in numbers]
-
-
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Draw, judge, count; `ConfigurationError` when no law has such a name."""
     places = [place for place, law in enumerate(LAWS) if args.laws in law.name]
     if not places:
         names = ", ".join(law.name for law in LAWS)
         raise ConfigurationError(f"no law has {args.laws!r} in its name: {names}")
-    jobs = [
-        _Job(
-            place, first, min(_CHUNK, args.trials - first), args.count, args.exceedance, args.seed
-        )
-        for place in places
-        for first in range(0, args.trials, _CHUNK)
-    ]
-    trials: dict[int, list[Trial]] = {place: [] for place in places}
-    for done, (job, some) in enumerate(zip(jobs, _map(jobs, args.workers), strict=True)):
-        trials[job.law] += some
-        if len(trials[job.law]) == args.trials:
-            say(f"evt: {LAWS[job.law].name} done, {done + 1} of {len(jobs)}")
-    rows = [_summarize(LAWS[place], some) for place, some in trials.items()]
+    try_once = partial(try_law, count=args.count, exceedance=args.exceedance, seed=args.seed)
+    rows: list[dict[str, Any]] = []
+    taken_s: list[float] = []
+    with ExitStack() as stack:
+        run_all: Callable[..., Iterator[Trial]] = map
+        if args.workers > 1:
+            context = multiprocessing.get_context("spawn")
+            stack.enter_context(safe_spawning())
+            pool = ProcessPoolExecutor(args.workers, mp_context=context)
+            run_all = partial(stack.enter_context(pool).map, chunksize=_CHUNK)
+        pairs = product(places, range(args.trials))
+        trials = run_all(try_once, *zip(*pairs, strict=True))
+        for place in places:
+            some = list(islice(trials, args.trials))
+            rows.append(_summarize(LAWS[place], some))
+            taken_s += [trial.taken_s for trial in some]
+            say(f"evt: {LAWS[place].name} done, {len(rows)} of {len(places)}")
     agreement = measure_agreement(args.seed, args.count, args.exceedance)
     agrees = all(one["largest"] <= AGREEMENT_BAR for one in agreement)
-    taken_s = [trial.taken_s for some in trials.values() for trial in some]
     return {
         **echo(args, "trials count exceedance"),
         "laws": rows,
@@ -141,15 +130,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         },
         "passed": agrees and all(row["passed"] for row in rows),
     }
-
-
-def _map(jobs: list[_Job], workers: int) -> Iterator[list[Trial]]:
-    if workers == 1:
-        yield from map(_try_some, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with safe_spawning(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(_try_some, jobs)
 
 
 def _summarize(law: Law, trials: Sequence[Trial]) -> dict[str, Any]:

@@ -14,8 +14,10 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.harness.numerics import find_error
+from benchmarks.harness.tables import Report, Table, tabulate
 from benchmarks.harness.timing import Times, find_overhead_percent, measure_rounds, quantile_ms
 from jetson_dnn_rt.backends.base import Array, HostArrays, Runner
+from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
@@ -87,9 +89,27 @@ class EagerRunner(Runner):
         self._module = None
 
 
-def run_once(runner: Runner, image: npt.NDArray[np.float32]) -> object:
-    """Run a network on an image; the list is made anew, for a runner may empty it."""
-    return runner.run([image])
+def time_parts(
+    parts: Mapping[str, Part],
+    backend: str,
+    threads: int,
+    image: npt.NDArray[np.float32],
+    **rounds: Any,
+) -> dict[str, Times]:
+    """Times of networks in fp32 on a back end, in turn; `rounds` are those of `measure_rounds`."""
+
+    def run_once(runner: Runner, buffer: npt.NDArray[np.float32]) -> object:
+        return runner.run([buffer])  # a list made anew, for a runner may empty it
+
+    runs: dict[str, Callable[[], object]] = {}
+    with ExitStack() as stack:
+        for name, part in parts.items():
+            runner = create_runner(part, backend, "fp32", threads=threads)
+            stack.callback(runner.close)
+            buffer = runner.allocate_input()
+            np.copyto(buffer, image)
+            runs[name] = partial(run_once, runner, buffer)
+        return measure_rounds(runs, **rounds)
 
 
 @dataclass(frozen=True)
@@ -215,9 +235,28 @@ class Lineup:
         return row
 
 
-def title_of(name: str, found: Mapping[str, Any]) -> str:
-    """A network and the size of its input, for the head of its table."""
-    return f"{name} ({'x'.join(map(str, found['input'][2:]))})"
+def report_models(
+    models: Mapping[str, Mapping[str, Any]], describe: Callable[[Any], str], *columns: Any
+) -> Report:
+    """For each network its name, input and what `describe` says of it, and a table of its rows."""
+    parts: list[str | Table] = []
+    for name, found in models.items():
+        if "skipped" in found:
+            parts.append(f"{name}: left out, {found['skipped']}")
+            continue
+        size = "x".join(map(str, found["input"][2:]))
+        parts += [f"{name} ({size}){describe(found)}", tabulate(found["rows"], *columns)]
+    return parts
+
+
+def describe_model(model: Model, stages: int, times: Mapping[str, Times]) -> dict[str, Any]:
+    """What stands above the rows of a network."""
+    return {
+        "source": model.source.rsplit("/", 1)[-1],
+        "input": list(model.input_shape),
+        "stages": stages,
+        "rounds": len(next(iter(times.values()))),
+    }
 
 
 def describe_error(error: Exception) -> str:

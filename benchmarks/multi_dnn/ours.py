@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.harness.tasks import BenchTask, add_task, make_executor, running
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
 from benchmarks.multi_dnn.networks import NetworkSpec, Prepared
 from benchmarks.multi_dnn.processes import LEAST_RUNS, Outputs
@@ -28,7 +27,8 @@ from jetson_dnn_rt.backends.base import Runner
 from jetson_dnn_rt.backends.registry import create_runner, inspect_backend
 from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, TaskParameters, Work
 
 BACKENDS = {"cpu": ("openvino", "onnxruntime", "torch"), "cuda": ("torch",)}
 """What is tried unless asked otherwise; TensorRT takes minutes to build these networks."""
@@ -141,7 +141,8 @@ def measure_scheduled(
     Times are from handing in a frame to its result, by network; `MissedError` when a frame was not
     met.
     """
-    executor = make_executor(workers, "edf")
+    # Not a session: a task here is one call of a runner, and torch and numpy are all there is.
+    executor = Executor(workers)
     times: dict[str, list[int]] = {network.name: [] for network in networks}
     start_ns: dict[str, int] = {}
     missed: list[str] = []
@@ -168,19 +169,23 @@ def measure_scheduled(
     total_ns = round(sum(network.variant.alone_ms for network in networks) * 1e6)
     deadline_ns = max(_LEAST_DEADLINE_NS, DEADLINES * total_ns)
     for network in networks:
-        stages = {network.variant.name: (Stage("inference", network.run, device=network.device),)}
-        task = BenchTask(network.name, ("inference",), stages, {}, max(1, total_ns), deadline_ns)
-        add_task(executor, task, take)
+        variant = network.variant.name
+        parameters = TaskParameters(
+            network.name, deadline_ns, max(1, total_ns), ("inference",), (variant,), variant
+        )
+        stage = Stage("inference", network.run, device=network.device)
+        executor.add_task(parameters, {variant: (stage,)}, take)
     was_enabled = gc.isenabled()
+    executor.start()
     try:
-        with running(executor):
-            end_ns = time.perf_counter_ns() + round(seconds * 1e9)
-            for name in times:
-                submit(name)
-            for _ in times:
-                if not done.acquire(timeout=_WAIT_S + seconds):
-                    raise MissedError(f"the executor did not end in {_WAIT_S + seconds:g} s")
+        end_ns = time.perf_counter_ns() + round(seconds * 1e9)
+        for name in times:
+            submit(name)
+        for _ in times:
+            if not done.acquire(timeout=_WAIT_S + seconds):
+                raise MissedError(f"the executor did not end in {_WAIT_S + seconds:g} s")
     finally:
+        executor.stop()
         if was_enabled:
             gc.enable()
     if missed:

@@ -10,16 +10,17 @@ thread of the network first; and weights are not written to, so nothing is locke
 from __future__ import annotations
 
 import queue
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.timing import Times
 from benchmarks.multi_dnn.processes import LEAST_RUNS, Outputs
 from jetson_dnn_rt.models.graph.splitting import Split, StagePart
@@ -60,14 +61,6 @@ class QueuedNetwork:
             self._values = {}
 
 
-@dataclass(eq=False)
-class _Entry:
-    network: QueuedNetwork
-    job: int = 0
-    start_ns: int = 0
-    times: list[int] = field(default_factory=list)
-
-
 class JobQueue:
     """A FIFO queue with at most one job of each network, and the pool that empties it.
 
@@ -77,71 +70,57 @@ class JobQueue:
     def __init__(
         self, networks: Sequence[QueuedNetwork], device: str, pool: int, threads: int
     ) -> None:
-        self._entries = [_Entry(network) for network in networks]
-        self._device, self._intra = device, threads
-        self._jobs: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._end_ns = 0
-        self._least = 0
-        self._error: Exception | None = None
-        self._threads = [
-            threading.Thread(target=self._work, name=f"pool-{index}", daemon=True)
-            for index in range(pool)
+        self._networks = [
+            [partial(network.issue, job) for job in range(network.jobs)] for network in networks
         ]
-        for thread in self._threads:
-            thread.start()
+        self._queue = FifoQueue(pool, around=partial(_use_stream, device, threads))
+        self._idle: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self.close = self._queue.stop
         self._run(0.0, _WARM_UP_RUNS)
 
     def measure(self, seconds: float) -> list[Times]:
         """Run all networks side by side: times of single inferences in ns, by network."""
-        self._run(seconds, LEAST_RUNS)
-        return [np.array(entry.times, np.int64) for entry in self._entries]
+        return [np.array(times, np.int64) for times in self._run(seconds, LEAST_RUNS)]
 
-    def _run(self, seconds: float, least: int) -> None:
-        now_ns = time.perf_counter_ns()
-        self._end_ns, self._least = now_ns + round(seconds * 1e9), least
-        for entry in self._entries:
-            entry.times.clear()
-            entry.job, entry.start_ns = 0, time.perf_counter_ns()
-            self._jobs.put(entry)
-        for _ in self._entries:
-            self._idle.acquire()
-        if self._error is not None:
-            raise self._error
+    def _run(self, seconds: float, least: int) -> list[list[int]]:
+        end_ns = time.perf_counter_ns() + round(seconds * 1e9)
+        taken: list[list[int]] = [[] for _ in self._networks]
 
-    def _work(self) -> None:
-        cuda = self._device == "cuda"
-        torch.set_num_threads(self._intra)
-        stream: Any = torch.cuda.Stream() if cuda else None  # type: ignore[no-untyped-call]
-        done: Any = torch.cuda.Event(blocking=True) if cuda else None  # type: ignore[no-untyped-call]
-        with torch.inference_mode(), torch.cuda.stream(stream):
-            while (entry := self._jobs.get()) is not None:
-                try:
-                    entry.network.issue(entry.job)
-                    if cuda:
-                        done.record(stream)
-                        done.synchronize()
-                except Exception as error:  # raised where the round waits
-                    self._error = error
-                    self._idle.release()
-                    continue
-                self._go_on(entry)
+        def begin(index: int) -> None:
+            start_ns = time.perf_counter_ns()
+            go_on = partial(end, index, start_ns)
+            self._queue.submit(str(index), self._networks[index], go_on)
 
-    def _go_on(self, entry: _Entry) -> None:
-        entry.job += 1
-        if entry.job == entry.network.jobs:
+        def end(index: int, start_ns: int, error: Exception | None) -> None:
             now_ns = time.perf_counter_ns()
-            entry.times.append(now_ns - entry.start_ns)
-            if now_ns >= self._end_ns and len(entry.times) >= self._least:
-                self._idle.release()
-                return
-            entry.job, entry.start_ns = 0, now_ns
-        self._jobs.put(entry)
+            taken[index].append(now_ns - start_ns)
+            if error is None and (now_ns < end_ns or len(taken[index]) < least):
+                begin(index)
+            else:
+                self._idle.put(error)
 
-    def close(self) -> None:
-        """End the threads and give the networks back."""
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._entries = []
+        for index in range(len(taken)):
+            begin(index)
+        errors = [self._idle.get() for _ in taken]
+        for error in filter(None, errors):
+            raise error
+        return taken
+
+
+@contextmanager
+def _use_stream(device: str, threads: int) -> Iterator[Callable[[], object]]:
+    """A thread of the pool: with a stream of its own, whose work it sleeps until the end of."""
+    torch.set_num_threads(threads)
+    if device != "cuda":
+        with torch.inference_mode():
+            yield lambda: None
+        return
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    def settle() -> None:
+        done.record(stream)
+        done.synchronize()
+
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        yield settle

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,14 @@ import numpy as np
 from benchmarks.harness.options import Options, echo
 from benchmarks.harness.processes import Child
 from benchmarks.harness.tables import Report, say, tabulate
-from benchmarks.harness.tasks import SIZE, TaskSpec, write_frames
+from benchmarks.harness.tasks import SIZE, configure, find_cost_ns, load_task, write_frames
 from benchmarks.harness.timing import alternate
 from benchmarks.overload.log import NODES, ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
-from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.task import open_model
 from jetson_dnn_rt.safety.children import python_command
 from jetson_dnn_rt.traces.summary import order_statistic
-from jetson_dnn_rt.variants.measuring.timing import measure_stages
 
 ADMITTED_BAR = 0.95
 SIDES = ("ours", "naive")
@@ -134,23 +135,24 @@ def add_arguments(add: Options) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure both sides at every load; `BenchmarkError` when one of the processes fails."""
     # Random weights where the source asks for any: only time counts here.
-    size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else None
-    tasks: tuple[TaskSpec, ...] = (
-        TaskSpec("detector", "detection", args.detector, args.variant),
-        TaskSpec("segmenter", "segmentation", args.segmenter, args.variant, input_size=size),
+    size = tuple(args.segmenter_size) if args.segmenter.startswith("torchvision:") else ()
+    variants = [args.variant] if args.variant else []
+    tasks = (
+        configure("detector", args.detector, variants, kind="detection"),
+        configure("segmenter", args.segmenter, variants, kind="segmentation", input_size=size),
     )
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         frames = write_frames(folder / "frames")
         say("overload: models are exported once, so that every process starts quickly")
-        tasks = tuple(_export(task, folder) for task in tasks)
-        costs_ms = {task.name: _measure_alone(task, args.threads, frames) for task in tasks}
+        exported = tuple(_export(task, folder) for task in tasks)
+        costs_ms = {task.name: _measure_alone(task, args.threads, frames) for task in exported}
         total_ms = sum(costs_ms.values())
         deadline_ms = args.deadline_factor * total_ms
         say(f"overload: alone: {costs_ms}, deadline {deadline_ms:.1f} ms")
         height, width = SIZE
         spec = ConsumerSpec(
-            tasks, TOPIC, width, height, args.threads, deadline_ms - args.margin_ms,
+            exported, TOPIC, width, height, args.threads, deadline_ms - args.margin_ms,
             folder / "log", args.workers,
         )  # fmt: skip
         loads = [
@@ -200,28 +202,25 @@ def report(result: Mapping[str, Any]) -> Report:
     ]
 
 
-def _export(task: TaskSpec, folder: Path) -> TaskSpec:
+def _export(task: TaskConfig, folder: Path) -> TaskConfig:
     """The same network as an ONNX file; one that has no ONNX form stays as it is."""
     scheme = task.model.partition(":")[0]
     if scheme in ("onnx", "null"):
         return task
     path = folder / f"{task.name}.onnx"
-    path.write_bytes(task.load().onnx_model())
-    return replace(task, model=f"onnx:{path}", input_size=None)
+    path.write_bytes(open_model(task).onnx_model())
+    return replace(task, model=f"onnx:{path}", input_size=())
 
 
-def _measure_alone(task: TaskSpec, threads: int, frames: Path) -> float:
+def _measure_alone(config: TaskConfig, threads: int, frames: Path) -> float:
     """Median execution time of a whole job in milliseconds, nothing else running."""
     import cv2
 
     image = cv2.imread(str(next(iter(sorted(frames.iterdir())))))
     frame = Frame(np.asarray(image, np.uint8), "bgr8", 0, 0)
-    pipeline = task.build_pipeline(threads)
-    try:
-        times_ns = measure_stages(pipeline.stages, [frame], ALONE_RUNS, SteadyClock())
-    finally:
-        pipeline.close()
-    return order_statistic(sorted(map(sum, times_ns)), 0.5) / 1e6
+    with ExitStack() as stack:
+        timed = replace(config, warmup_runs=ALONE_RUNS)
+        return find_cost_ns(load_task(stack, timed, [frame], threads=threads)) / 1e6
 
 
 def _measure_load(

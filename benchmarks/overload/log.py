@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from benchmarks.harness.tasks import TaskSpec
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.tasks import Work
 
 NODES = "benchmarks.overload.nodes"
@@ -29,7 +29,7 @@ class ConsumerSpec:
     callback.
     """
 
-    tasks: tuple[TaskSpec, ...]
+    tasks: tuple[TaskConfig, ...]
     topic: str
     width: int
     height: int
@@ -48,8 +48,11 @@ class ConsumerSpec:
         fields = json.loads(text)
         tasks = []
         for task in fields.pop("tasks"):
-            size = task.pop("input_size")
-            tasks.append(TaskSpec(**task, input_size=tuple(size) if size else None))
+            values: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in task.items()
+            }
+            tasks.append(TaskConfig(**values))
         output = Path(fields.pop("output"))
         return ConsumerSpec(**fields, tasks=tuple(tasks), output=output)
 

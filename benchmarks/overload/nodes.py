@@ -17,8 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import rclpy
@@ -30,7 +32,7 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
 from benchmarks.harness.processes import announce_ready, stop_on_term
-from benchmarks.harness.tasks import TaskSpec
+from benchmarks.harness.tasks import load_task
 from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, published_ns
 from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
@@ -42,10 +44,8 @@ from jetson_dnn_rt.nodes.process.running import run_node
 from jetson_dnn_rt.nodes.tasks.conversion import DetectionsWriter, ImageWriter
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.runtime.realtime import Realtime
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, Work
-
-if TYPE_CHECKING:
-    from jetson_dnn_rt.variants.running.pipeline import Pipeline
 
 WARM_UP_RUNS = 5
 TOPICS = {"detections": Detection2DArray, "class_mask": Image}
@@ -130,11 +130,12 @@ def run_listener(path: str) -> int:
 class NaiveNode(Node):  # type: ignore[misc]  # rclpy has no complete types
     """Takes an image, infers, publishes, takes the next one."""
 
-    def __init__(self, task: TaskSpec, pipeline: Pipeline, topic: str, log: FrameLog) -> None:
+    def __init__(self, task: Task, topic: str, log: FrameLog) -> None:
         super().__init__(f"naive_{task.name}")
-        self._name, self._pipeline, self._log = task.name, pipeline, log
+        self._name, self._log = task.name, log
+        self._pipeline = task.variants.pipelines[task.default]
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        if task.kind == "detection":
+        if task.config.kind == "detection":
             self._detections = DetectionsWriter()
             self._results = self.create_publisher(Detection2DArray, "detections", reliable)
         else:
@@ -170,15 +171,15 @@ def run_naive(text: str) -> int:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = MultiThreadedExecutor()
     grey = Frame(np.full((spec.height, spec.width, 3), 128, np.uint8), "bgr8", 0, 0)
-    for task in spec.tasks:
-        pipeline = task.build_pipeline(spec.threads)
-        for _ in range(WARM_UP_RUNS):
-            pipeline.run(Work(grey))
-        executor.add_node(NaiveNode(task, pipeline, spec.topic, log))
-    realtime.freeze()
-    while not stop.is_set():
-        executor.spin_once(timeout_sec=0.1)
-    executor.shutdown(timeout_sec=1.0)
+    with ExitStack() as stack:
+        for config in spec.tasks:
+            timed = replace(config, warmup_runs=WARM_UP_RUNS)
+            task = load_task(stack, timed, [grey], threads=spec.threads)
+            executor.add_node(NaiveNode(task, spec.topic, log))
+        realtime.freeze()
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=0.1)
+        executor.shutdown(timeout_sec=1.0)
     log.write(spec.output)
     return 0
 
@@ -201,10 +202,9 @@ def make_overrides(spec: ConsumerSpec) -> dict[str, dict[str, object]]:
             "image_width": spec.width,
             "image_height": spec.height,
         }
-        if task.variant:
-            values["variants"] = [task.variant]
-        if task.input_size is not None:
-            values["input_size"] = list(task.input_size)
+        for name in ("variants", "input_size"):
+            if getattr(task, name):
+                values[name] = list(getattr(task, name))
         overrides[task.name] = values
     return overrides
 

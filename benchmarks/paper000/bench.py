@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness.options import BESIDE, DATA, VIDEO, YOLOX, Options, echo
 from benchmarks.harness.tables import Report, flatten, say, tabulate
-from benchmarks.harness.tasks import load_variants
+from benchmarks.harness.tasks import configure, load_task
 from benchmarks.paper000 import figures
 from benchmarks.paper000.hub_checkout import export_yolov5
 from jetson_dnn_rt.clock import SteadyClock
@@ -37,7 +37,6 @@ from jetson_dnn_rt.lab.profile.layer_chain import make_layer_chain, run_layers
 from jetson_dnn_rt.lab.profile.report import describe_times
 from jetson_dnn_rt.lab.wcet.evt import judge
 from jetson_dnn_rt.lab.wcet.statement import Campaign
-from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.measuring.sample_frames import open_frames
 from jetson_dnn_rt.variants.measuring.timing import TimedRun, run_in_turn
@@ -154,9 +153,12 @@ def _measure(
     )
     say(f"paper000: {network.name}: {args.cold} fresh processes")
     cold = [start_cold(spec, frames) for _ in range(args.cold)]
-    model = load_model(network.source, weights=weights, input_size=network.input_size)
+    config = configure(
+        network.name, network.source, [VARIANT], weights=weights,
+        input_size=network.input_size or (),
+    )  # fmt: skip
     with ExitStack() as stack:
-        variants = load_variants(stack, model, [VARIANT], threads=args.threads, clock=clock)
+        variants = load_task(stack, config, threads=args.threads).variants
         stages = variants.pipelines[VARIANT].stages
         chain = make_layer_chain(variants, VARIANT, threads=args.threads, clock=clock)
         whole, layered = _in_chunks(
@@ -182,7 +184,7 @@ def _measure(
         "source": network.source,
         "note": network.note,
         "paper": PAPER.get(network.name, ""),
-        "input": list(model.input_size),
+        "input": list(variants.model.input_size),
         "variant": VARIANT,
         "time_ms": describe_times(total_ns / 1e6),
         "spread": float(total_ns.max() / total_ns.min()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.harness.networks import report_models
 from benchmarks.harness.tables import Report, Table, flatten, say_verdict, tabulate
 from jetson_dnn_rt.cli.text import format_figure
 
@@ -99,17 +100,14 @@ def report(result: Mapping[str, Any]) -> Report:
             ("", lambda row: row.get("note", "")),
         ),
     ]
-    for name, found in result["models"].items():
-        parts += [
-            f"{name} ({'x'.join(map(str, found['input'][2:]))})",
-            tabulate(
-                found["rows"],
-                "row, mean ms=mean_ms:.2f, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, runs",
-                "x default=times_faster_than_default:.2f, x OpenCV=times_faster_than_opencv:.2f",
-                "error=relative_error:.0e, agreement:.3f",
-                ("", lambda row: "; ".join(filter(None, (row["note"], row["fault"])))),
-            ),
-        ]
+    parts += report_models(
+        result["models"],
+        lambda found: "",
+        "row, mean ms=mean_ms:.2f, p50 ms=p50_ms:.2f, p99 ms=p99_ms:.2f, runs",
+        "x default=times_faster_than_default:.2f, x OpenCV=times_faster_than_opencv:.2f",
+        "error=relative_error:.0e, agreement:.3f",
+        ("", lambda row: "; ".join(filter(None, (row["note"], row["fault"])))),
+    )
     if result["models"]:
         parts += [f"the paper's: {result['paper']['where']}", _compare_paper(result)]
     if result["accuracy"]:

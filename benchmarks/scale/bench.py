@@ -227,7 +227,7 @@ def _measure_nets(args: argparse.Namespace) -> dict[str, Any]:
                 for side in alternate(SIDES, number):
                     bench.play(count, side, args.net_seconds)
             say(f"scale: nets: round {number + 1} of {args.rounds}")
-    costs_ns = {task.name: task.cost_ns for task in bench.tasks}
+    costs_ns = bench.costs_ns
     loads = {count: bench.load_of(count) for count in args.tasks}
     rows: list[dict[str, Any]] = [
         {
@@ -245,7 +245,7 @@ def _measure_nets(args: argparse.Namespace) -> dict[str, Any]:
         collapsed[side] = any(step["below_best"] > 1.0 - COLLAPSED for step in steps[side])
     return {
         "models": args.models,
-        "variants": sorted({task.variant for task in bench.tasks}),
+        "variants": sorted({task.default for task in bench.tasks}),
         "threads": args.threads,
         "seconds_per_round": args.net_seconds,
         **echo(args, "share deadline_factor"),

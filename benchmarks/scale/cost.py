@@ -23,15 +23,17 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness.tasks import (
-    BenchTask,
     add_task,
+    configure,
     drain,
+    find_cost_ns,
     load_task,
-    make_executor,
     running,
     tick,
 )
 from jetson_dnn_rt.frames import Frame
+from jetson_dnn_rt.runtime.executor import Executor
+from jetson_dnn_rt.runtime.task import Task
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
 
 VARIANT = "full@null"
@@ -119,38 +121,37 @@ class CostBench:
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         self._workers = workers
         self._image = np.full((*_SIZE, 3), 114, np.uint8)
-        self._executor = make_executor(workers, discipline, max_inflight=max_inflight)
+        # Not a session: it would run the stages as they are, without the stopwatch around them.
+        self._executor = Executor(workers, discipline, max_inflight=max_inflight)
         self._runs: list[tuple[int, str, int, int, int, int, int]] = []
         self._released_ns: dict[tuple[str, int], int] = {}
         self._sequence = 0
         script = f"null:preprocess=0.2;inference={{}};decode=0.1{',spin' if spin else ''}"
         sources = [script.format(SCRIPTS_MS[i % len(SCRIPTS_MS)]) for i in range(tasks)]
-        self._tasks = [
-            load_task(stack, f"task-{index}", source, [VARIANT])
-            for index, source in enumerate(sources)
+        frame = Frame(self._image, "bgr8", 0, 0)
+        configs = [
+            configure(f"task-{i}", source, [VARIANT], warmup_runs=_WARM_UP_RUNS, priority=i)
+            for i, source in enumerate(sources)
         ]
-        for task in self._tasks:
-            task.measure([Frame(self._image, "bgr8", 0, 0)], _WARM_UP_RUNS)
-        self.mean_ns = float(np.mean([task.cost_ns for task in self._tasks]))
+        self._tasks = [load_task(stack, config, [frame]) for config in configs]
+        self.mean_ns = float(np.mean([find_cost_ns(task) for task in self._tasks]))
         for index, task in enumerate(self._tasks):
             self._add(index, task, batches=batches)
         if batches:
             self._seed_batches()
         stack.enter_context(running(self._executor))
 
-    def _add(self, index: int, task: BenchTask, *, batches: bool) -> None:
-        task.deadline_ns = round(DEADLINE_FACTOR * self.mean_ns)
-        task.period_ns = round(len(self._tasks) * self.mean_ns)
-        stages = task.stages[VARIANT]
-        task.stages = {VARIANT: [self._watch(one, task.name, batches=batches) for one in stages]}
-        group = "all" if batches else ""
+    def _add(self, index: int, task: Task, *, batches: bool) -> None:
+        watched = [self._watch(one, task.name, batches=batches) for one in task.stages[VARIANT]]
         add_task(
-            self._executor, task, self._observe, precedence=index, priority=index,
-            batch_group=group,
+            self._executor, task, self._observe, stages={VARIANT: watched}, precedence=index,
+            period_ns=round(len(self._tasks) * self.mean_ns),
+            deadline_ns=round(DEADLINE_FACTOR * self.mean_ns),
+            batch_group="all" if batches else "",
         )  # fmt: skip
 
     def _seed_batches(self) -> None:
-        inference_ns = [row[1] for task in self._tasks for row in task.times_ns[VARIANT]]
+        inference_ns = [row[1] for task in self._tasks for row in task.warm_up_times_ns[VARIANT]]
         for size in range(2, len(self._tasks) + 1):
             self._executor.seed_batch_budgets("task-0", VARIANT, "inference", size, inference_ns)
 

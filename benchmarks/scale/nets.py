@@ -3,47 +3,40 @@
 Every task has a network, buffers and a camera of its own; the cameras are out of step. Each task
 alone takes the same share of a core, so that the work that arrives grows with every task. Two
 sides run the same stages on as many workers, in turn: this package's executor, and one queue
-without deadlines (`PlainQueue`). Both are judged alike: a frame is met when
-its last stage is over within the task's relative deadline after it came. On one worker the gaps
-between stages are taken from the executor's own records (`find_costs`).
+without deadlines (`FifoQueue`). Both are judged alike: a frame is met when its last stage is over
+within the task's relative deadline after it came. On one worker the gaps between stages are taken
+from the executor's own records (`find_costs`).
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import threading
-from collections import Counter, deque
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.processes import BenchmarkError
-from benchmarks.harness.tasks import (
-    BenchTask,
-    add_task,
-    drain,
-    draw_frames,
-    load_task,
-    make_executor,
-    running,
-)
+from benchmarks.harness.queue import FifoQueue
+from benchmarks.harness.tasks import configure, drain, draw_frames, find_cost_ns, open_session
 from benchmarks.scale.cost import Run, find_costs
 from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.tasks import JobRecord, Outcome, Stage, Work
+from jetson_dnn_rt.runtime.task import Task
+from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 SIDES = ("executor", "plain queue")
 GOLDEN = 0.6180339887498949
 """Phases at multiples of it are spread evenly, however many there are."""
 
 _SCENES = 4
-_WARM_UP_RUNS = 20
 
 Submit = Callable[[str, Frame], None]
 
@@ -88,43 +81,53 @@ class NetBench:
     """So many tasks, loaded once; each number of them is measured on both sides."""
 
     def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
-        self._stack, self._workers = stack, args.workers
+        self._workers = args.workers
         self._frames = draw_frames(_SCENES)
-        self._executors: dict[int, Executor] = {}
         self._sequence = 0
         self._records: list[JobRecord] = []
         self.tallies: dict[tuple[int, str], Tally] = {}
-        self.tasks: list[BenchTask] = []
-        sources = [args.models[i % len(args.models)] for i in range(args.tasks[-1])]
         variants = [args.variant] if args.variant else []
-        for index, source in enumerate(sources):
-            task = load_task(stack, f"task-{index}", source, variants, threads=args.threads)
-            task.measure(self._frames, _WARM_UP_RUNS)
-            self.tasks.append(task)
-        for task, source in zip(self.tasks, sources, strict=True):
+        configs = [
+            configure(f"task-{i}", args.models[i % len(args.models)], variants)
+            for i in range(args.tasks[-1])
+        ]
+        self._session = stack.enter_context(
+            open_session(configs, self._frames, args.threads, workers=args.workers)
+        )
+        self._session.observe(lambda record, result: self._records.append(record))
+        self.tasks = list(self._session.tasks.values())
+        self.costs_ns = {task.name: find_cost_ns(task) for task in self.tasks}
+        self._periods_ns: dict[str, int] = {}
+        self._deadlines_ns: dict[str, int] = {}
+        for one in configs:
             # The same period for all of one network, from the runs of them all.
-            alike = zip(self.tasks, sources, strict=True)
-            cost_ns = float(np.median([one.cost_ns for one, other in alike if other == source]))
-            task.period_ns = round(cost_ns / args.share)
-            task.deadline_ns = round(args.deadline_factor * task.period_ns)
+            alike = [self.costs_ns[other.name] for other in configs if other.model == one.model]
+            period_ns = self._periods_ns[one.name] = round(float(np.median(alike)) / args.share)
+            self._deadlines_ns[one.name] = round(args.deadline_factor * period_ns)
 
     def load_of(self, count: int) -> float:
         """Work per second that the first `count` tasks bring to a worker, in seconds."""
-        work = sum(task.cost_ns / task.period_ns for task in self.tasks[:count])
+        names = [task.name for task in self.tasks[:count]]
+        work = sum(self.costs_ns[name] / self._periods_ns[name] for name in names)
         return work / int(self._workers)
 
     def play(self, count: int, side: str, seconds: float) -> None:
         """One round of the first `count` tasks on a side."""
         tasks = self.tasks[:count]
         tally = self.tallies.setdefault((count, side), Tally())
-        deadlines_ns = {task.name: task.deadline_ns for task in tasks}
         if side == SIDES[0]:
-            executor = self._executor(count)
+            session = self._session
             self._records.clear()
-            frames = self._release(
-                tasks, lambda n, f: executor.submit(n, f, executor.clock.now_ns()), seconds
-            )
-            drain(executor)
+            for task in tasks:
+                session.activate(
+                    task.name, period_ns=self._periods_ns[task.name],
+                    deadline_ns=self._deadlines_ns[task.name],
+                )  # fmt: skip
+            session.commit()
+            frames = self._release(tasks, lambda n, f: session.submit(f, [n]), seconds)
+            drain(session)
+            for task in tasks:
+                session.deactivate(task.name)
             records = list(self._records)
             tally.outcomes.update(record.outcome.value for record in records)
             failed = [r.reason for r in records if r.outcome is Outcome.FAILED]
@@ -134,33 +137,35 @@ class NetBench:
             if self._workers == 1:
                 tally.gaps_ns.append(_find_gaps_ns(records))
         else:
-            stages = {task.name: task.stages[task.variant] for task in tasks}
-            queue = PlainQueue(stages, self._workers)
-            queue.start()
-            frames = self._release(tasks, queue.submit, seconds)
+            stages = {task.name: task.stages[task.default] for task in tasks}
+            queue = FifoQueue(self._workers)
+            done: list[tuple[str, int, Exception | None]] = []
+
+            def submit(name: str, frame: Frame) -> None:
+                work, begin_ns = Work(frame), time.monotonic_ns()
+                queue.submit(
+                    name,
+                    [partial(stage.run, work) for stage in stages[name]],
+                    lambda error: done.append((name, time.monotonic_ns() - begin_ns, error)),
+                )
+
+            frames = self._release(tasks, submit, seconds)
             queue.stop()
-            if queue.errors:
-                raise BenchmarkError(str(queue.errors[0])) from queue.errors[0]
-            late = [done.completed_ns - done.released_ns for done in queue.done]
-            in_time = [
-                done.task
-                for done, age_ns in zip(queue.done, late, strict=True)
-                if age_ns <= deadlines_ns[done.task]
-            ]
-            met = Counter(in_time)
+            for _, _, error in done:
+                if error is not None:
+                    raise BenchmarkError(str(error)) from error
+            met = Counter(name for name, age_ns, _ in done if age_ns <= self._deadlines_ns[name])
             tally.outcomes.update(
-                met=met.total(),
-                late=len(queue.done) - met.total(),
-                dropped=frames - len(queue.done),
+                met=met.total(), late=len(done) - met.total(), dropped=frames - len(done)
             )
         tally.add(seconds, frames, met)
 
-    def _release(self, tasks: Sequence[BenchTask], submit: Submit, seconds: float) -> int:
+    def _release(self, tasks: Sequence[Task], submit: Submit, seconds: float) -> int:
         """Bring the frames of all tasks, each at its own rate; how many there were."""
         clock = SteadyClock()
         begin_ns = clock.now_ns()
         due = [
-            (round(task.period_ns * (index * GOLDEN % 1.0)), index)
+            (round(self._periods_ns[task.name] * (index * GOLDEN % 1.0)), index)
             for index, task in enumerate(tasks)
         ]
         heapq.heapify(due)
@@ -172,20 +177,9 @@ class NetBench:
             submit(tasks[index].name, Frame(image, "bgr8", 0, self._sequence))
             self._sequence += 1
             count += 1
-            heapq.heapreplace(due, (offset_ns + tasks[index].period_ns, index))
+            heapq.heapreplace(due, (offset_ns + self._periods_ns[tasks[index].name], index))
         clock.sleep_until_ns(begin_ns + round(seconds * 1e9))
         return count
-
-    def _executor(self, count: int) -> Executor:
-        if count not in self._executors:
-            executor = make_executor(self._workers)
-            for task in self.tasks[:count]:
-                add_task(executor, task, self._observe)
-            self._executors[count] = self._stack.enter_context(running(executor))
-        return self._executors[count]
-
-    def _observe(self, record: JobRecord, work: Work) -> None:
-        self._records.append(record)
 
 
 def _find_gaps_ns(records: Sequence[JobRecord]) -> list[int]:
@@ -220,102 +214,3 @@ def judge(met_per_s: Mapping[int, float], loads: Mapping[int, float]) -> list[di
             }
         )
     return rows
-
-
-# -- the plain queue -----------------------------------------------------------------------------
-
-DEPTH = 10
-"""``KeepLast(10)`` is the history of ROS 2's default profile."""
-
-
-class Done(NamedTuple):
-    """A frame that went through its task."""
-
-    task: str
-    released_ns: int
-    completed_ns: int
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    task: str
-    work: Work
-    released_ns: int
-    next_stage: int = 0
-
-
-class PlainQueue:
-    """Worker threads and one queue of stages, first in first out, without deadlines.
-
-    What a job queue does by itself (the queue of paper 001): every frame that was taken is run to
-    its end, however old it is. Frames that come meanwhile wait in a queue per task, as deep as
-    ROS's default; when that is full the oldest is dropped. A task runs one frame at a time, since
-    its stages share their buffers.
-    """
-
-    def __init__(
-        self, stages: Mapping[str, Sequence[Stage]], workers: int = 1, depth: int = DEPTH
-    ) -> None:
-        self.done: list[Done] = []
-        self.errors: list[Exception] = []
-        self._clock = SteadyClock()
-        self._stages = stages
-        self._backlogs: dict[str, deque[_Item]] = {task: deque(maxlen=depth) for task in stages}
-        self._busy: set[str] = set()
-        self._ready: deque[_Item] = deque()
-        self._condition = threading.Condition()
-        self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"plain-{i}", daemon=True)
-            for i in range(workers)
-        ]
-
-    def start(self) -> None:
-        """Start the workers."""
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, task: str, frame: Frame) -> None:
-        """Take a frame."""
-        with self._condition:
-            item = _Item(task, Work(frame), self._clock.now_ns())
-            self._backlogs[task].append(item)
-            if task not in self._busy:
-                self._take_next(task)
-                self._condition.notify()
-
-    def stop(self) -> None:
-        """End the workers; frames that are not done yet are lost."""
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
-        for thread in self._threads:
-            thread.join()
-
-    def _take_next(self, task: str) -> None:
-        self._busy.discard(task)
-        if self._backlogs[task]:
-            self._busy.add(task)
-            self._ready.append(self._backlogs[task].popleft())
-
-    def _work(self) -> None:
-        while True:
-            with self._condition:
-                while not self._ready and not self._stopping:
-                    self._condition.wait()
-                if self._stopping:
-                    return
-                item = self._ready.popleft()
-            try:
-                self._stages[item.task][item.next_stage].run(item.work)
-            except Exception as error:
-                self.errors.append(error)
-                item.next_stage = len(self._stages[item.task])
-            item.next_stage += 1
-            with self._condition:
-                if item.next_stage < len(self._stages[item.task]):
-                    self._ready.append(item)
-                    continue
-                if item.next_stage == len(self._stages[item.task]):
-                    self.done.append(Done(item.task, item.released_ns, self._clock.now_ns()))
-                self._take_next(item.task)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.harness.options import Options, read_size
 from benchmarks.harness.processes import BenchmarkError
 from benchmarks.harness.tables import Report, say, tabulate
-from benchmarks.harness.tasks import TaskSpec
+from benchmarks.harness.tasks import configure, load_task
 from benchmarks.harness.timing import Times, measure_rounds, quantile_ms
 from benchmarks.zero_copy.ways import (
     AS_WRITTEN,
@@ -79,18 +79,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """
     devices, missing = _find_devices()
     rows: list[dict[str, Any]] = []
-    with _use_threads(args.threads):
-        spec = TaskSpec("task", args.kind, args.model)
-        model = spec.load()
-        pipeline = spec.build_pipeline(args.threads, model)
-        try:
-            for height, width in args.sizes:
-                for encoding in args.encodings:
-                    say(f"zero-copy: {width}x{height} {encoding}")
-                    picture = (height, width, encoding)
-                    rows += _measure(model, pipeline, picture, devices, args.seconds)
-        finally:
-            pipeline.close()
+    with _use_threads(args.threads), ExitStack() as stack:
+        config = configure("task", args.model, kind=args.kind)
+        task = load_task(stack, config, threads=args.threads)
+        model, pipeline = task.model, task.variants.pipelines[task.default]
+        for height, width in args.sizes:
+            for encoding in args.encodings:
+                say(f"zero-copy: {width}x{height} {encoding}")
+                picture = (height, width, encoding)
+                rows += _measure(model, pipeline, picture, devices, args.seconds)
     against = {
         row["way"]: row["ratio"]
         for row in rows

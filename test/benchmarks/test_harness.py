@@ -2,9 +2,12 @@
 
 import argparse
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import benches
@@ -15,6 +18,7 @@ import pytest
 from benchmarks.harness import main as harness
 from benchmarks.harness.options import Options, read_names, read_size
 from benchmarks.harness.processes import BenchmarkError, Child, Phases, busy_cores
+from benchmarks.harness.queue import FifoQueue
 from benchmarks.harness.tables import Table, tabulate, to_markdown, to_text
 from benchmarks.harness.timing import alternate, measure_rounds, quantile_ms, rotate
 
@@ -223,3 +227,39 @@ def test_a_load_ends_with_the_benchmark_however_that_ends():
     process.wait(TIMEOUT_S)
     process.stdout.close()
     wait(lambda: not is_alive(pid))
+
+
+def test_a_queue_runs_steps_in_the_order_in_which_they_were_ready():
+    order, ended = [], []
+    gate, finished = threading.Event(), threading.Event()
+
+    def end(job, error):
+        ended.append((job, error))
+        if len(ended) == 4:
+            finished.set()
+
+    fifo = FifoQueue(depth=1)
+    fifo.submit("gate", [gate.wait], lambda error: None)
+    for job in ("a0", "b1", "a2", "a3", "b4"):
+        steps = [partial(order.append, f"{job}-{step}") for step in range(2)]
+        fifo.submit(job[0], steps, partial(end, job))
+    gate.set()
+    assert finished.wait(10.0)
+    fifo.stop()
+    # a2 was dropped for a3: one waits, the newest.
+    assert order == ["a0-0", "b1-0", "a0-1", "b1-1", "a3-0", "b4-0", "a3-1", "b4-1"]
+    assert ended == [(job, None) for job in ("a0", "b1", "a3", "b4")]
+
+
+def test_a_job_that_fails_in_a_queue_runs_no_further_step():
+    def fail():
+        raise ValueError("no frame of mine")
+
+    ended = queue.SimpleQueue()
+    fifo = FifoQueue()
+    fifo.submit("a", [fail, fail], ended.put)
+    assert str(ended.get(timeout=10.0)) == "no frame of mine"
+    fifo.submit("a", [lambda: None], ended.put)
+    assert ended.get(timeout=10.0) is None
+    fifo.stop()
+    assert ended.empty()

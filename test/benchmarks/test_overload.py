@@ -6,7 +6,7 @@ import benches
 import pytest
 
 from benchmarks import overhead
-from benchmarks.harness.tasks import TaskSpec
+from benchmarks.harness.tasks import configure
 from benchmarks.overload import bench as overload
 from benchmarks.overload.log import ConsumerSpec, FrameLog, FrameRow, read_stamps_ns
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
@@ -76,8 +76,8 @@ def test_rounds_are_added():
 
 def test_specification_and_log_survive_their_texts(tmp_path):
     tasks = (
-        TaskSpec("detector", "detection", "null:1"),
-        TaskSpec("segmenter", "segmentation", "onnx:x", "full@openvino-fp32", "none", (3, 4)),
+        configure("detector", "null:1", kind="detection"),
+        configure("segmenter", "onnx:x", ["full@openvino-fp32"], input_size=(3, 4)),
     )
     spec = ConsumerSpec(tasks, "/image_raw", 640, 480, 2, 12.5, tmp_path / "log")
     assert ConsumerSpec.from_json(spec.to_json()) == spec

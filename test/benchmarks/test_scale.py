@@ -1,17 +1,13 @@
 """`scale`: what lies between stages is sorted out, and the verdicts are those of figures."""
 
 import math
-import threading
 
 import benches
-import numpy as np
 import pytest
 
 from benchmarks.scale import bench as scale
 from benchmarks.scale.cost import Run, find_costs
-from benchmarks.scale.nets import SIDES, PlainQueue, judge
-from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.tasks import Stage
+from benchmarks.scale.nets import SIDES, judge
 
 
 def make_run(thread, task, sequence, begin_ns, end_ns):
@@ -73,51 +69,6 @@ def test_steps_begin_beyond_saturation():
     assert [step["tasks"] for step in steps] == [4, 8, 16]
     assert [step["below_best"] for step in steps] == pytest.approx([-0.25, 0.04, 0.6])
     assert [step["change"] for step in steps] == pytest.approx([0.25, -0.04, -14 / 24])
-
-
-def test_plain_queue_runs_stages_in_the_order_in_which_they_were_ready():
-    order = []
-    gate, finished = threading.Event(), threading.Event()
-
-    def make_stage(task, index):
-        def run(work):
-            gate.wait()
-            order.append((f"{task}{index}", work.frame.sequence))
-            if len(order) == 8:
-                finished.set()
-
-        return Stage(f"stage-{index}", run)
-
-    queue = PlainQueue({t: [make_stage(t, i) for i in range(2)] for t in "ab"}, depth=1)
-    queue.start()
-    image = np.zeros((2, 2, 3), np.uint8)
-    for task, sequence in (("a", 0), ("b", 1), ("a", 2), ("a", 3), ("b", 4)):
-        queue.submit(task, Frame(image, "bgr8", 0, sequence))
-    gate.set()
-    assert finished.wait(10.0)
-    queue.stop()
-    # Frame 2 was dropped for frame 3: one waits, the newest.
-    assert order == [
-        *(("a0", 0), ("b0", 1), ("a1", 0), ("b1", 1)),
-        *(("a0", 3), ("b0", 4), ("a1", 3), ("b1", 4)),
-    ]
-    assert [done.task for done in queue.done] == list("abab")
-    assert all(done.completed_ns >= done.released_ns for done in queue.done)
-
-
-def test_plain_queue_keeps_an_error():
-    def fail(work):
-        failed.set()
-        raise ValueError("no frame of mine")
-
-    failed = threading.Event()
-    queue = PlainQueue({"a": [Stage("one", fail), Stage("two", fail)]})
-    queue.start()
-    queue.submit("a", Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", 0, 0))
-    assert failed.wait(10.0)
-    queue.stop()
-    assert [str(error) for error in queue.errors] == ["no frame of mine"]
-    assert queue.done == []
 
 
 def measure(options):
