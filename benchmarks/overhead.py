@@ -117,7 +117,7 @@ def _measure_composed(args: argparse.Namespace, source: str) -> dict[str, Any]:
         times.add(record, work, record.capture_ns)
 
     camera = {"source": source, "rate": RATE_HZ}
-    _run_session({"camera": camera}, args, observe)
+    _run_graph({"camera": camera}, args, observe)
     return times.to_dict()
 
 
@@ -135,7 +135,7 @@ def _measure_two_processes(
 
     camera = python_command(NODES, "camera", source, repr(RATE_HZ), str(stamps_file))
     with Child(camera):
-        _run_session({"perception": {"cameras": [""]}}, args, observe)
+        _run_graph({"perception": {"cameras": [""]}}, args, observe)
     sent = count_sent(read_stamps_ns(stamps_file), arrived)
     return {**times.to_dict(), "sent": sent, "lost": sent - len(arrived)}
 
@@ -147,14 +147,14 @@ def count_sent(stamps_ns: list[int], arrived: set[int]) -> int:
     return sum(min(arrived) <= stamp_ns <= max(arrived) for stamp_ns in stamps_ns)
 
 
-def _run_session(
+def _run_graph(
     overrides: dict[str, dict[str, object]],
     args: argparse.Namespace,
     observe: Callable[[JobRecord, Work], None],
 ) -> None:
-    from jetson_dnn_rt.nodes.process.session import run_session
+    from jetson_dnn_rt.nodes.process.graph import run_graph
 
     given: dict[str, dict[str, object]] = {t: {"model": model} for t, model in MODELS.items()}
     given |= overrides
     given.setdefault("perception", {})["realtime.sched_fifo"] = args.sched_fifo
-    run_session(None, given, frames=None, seconds=args.seconds, observer=observe)
+    run_graph(None, given, frames=None, seconds=args.seconds, observer=observe)

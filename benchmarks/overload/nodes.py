@@ -36,9 +36,9 @@ from jetson_dnn_rt.cameras.image_messages import view_image
 from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.cameras.camera import CameraNode
+from jetson_dnn_rt.nodes.process.graph import run_graph
 from jetson_dnn_rt.nodes.process.lifecycle import overrides_to_parameters
 from jetson_dnn_rt.nodes.process.running import run_node
-from jetson_dnn_rt.nodes.process.session import run_session
 from jetson_dnn_rt.nodes.tasks.conversion import DetectionsWriter, ImageWriter
 from jetson_dnn_rt.results import Detections, Segmentation
 from jetson_dnn_rt.runtime.realtime import Realtime
@@ -225,7 +225,7 @@ def run_ours(text: str) -> int:
     stop = threading.Event()
     stop_on_term(stop)
     log = FrameLog(on_first=announce_ready)
-    run_session(
+    run_graph(
         None,
         make_overrides(spec),
         frames=None,

@@ -32,7 +32,7 @@ from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.cli.recorder import Recorder
-    from jetson_dnn_rt.nodes.process.session import SessionInfo, SessionReport
+    from jetson_dnn_rt.nodes.process.graph import GraphInfo, GraphReport
 
 HELP = "run the graph on a camera, a video or the synthetic drive, and report"
 PARAMETERS = "config/perception.param.yaml"
@@ -121,11 +121,11 @@ def make_overrides(args: argparse.Namespace, params: Path) -> dict[str, dict[str
     return overrides
 
 
-def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport, Recorder]:
+def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[GraphReport, Recorder]:
     from jetson_dnn_rt.cli.recorder import Recorder
     from jetson_dnn_rt.cli.run_report import TRACE
+    from jetson_dnn_rt.nodes.process.graph import run_graph
     from jetson_dnn_rt.nodes.process.running import stop_on_signals
-    from jetson_dnn_rt.nodes.process.session import run_session
 
     params = args.params or find_shared_file(PARAMETERS)
     if params is None:
@@ -147,17 +147,17 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     with stop_on_signals(stop), recorder, Progress() as progress:
 
-        def on_ready(info: SessionInfo) -> None:
+        def on_ready(info: GraphInfo) -> None:
             _introduce(recorder, info, traced=trace is not None)
             ready.set()
             _announce(info)
             progress.start(recorder.summary)
 
-        outcome: queue.SimpleQueue[SessionReport | BaseException] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[GraphReport | BaseException] = queue.SimpleQueue()
 
         def run() -> None:
             try:
-                report = run_session(
+                report = run_graph(
                     params,
                     overrides,
                     frames=args.frames,
@@ -178,7 +178,7 @@ def _run(args: argparse.Namespace, stop: threading.Event) -> tuple[SessionReport
     return ended, recorder
 
 
-def _introduce(recorder: Recorder, info: SessionInfo, *, traced: bool) -> None:
+def _introduce(recorder: Recorder, info: GraphInfo, *, traced: bool) -> None:
     from jetson_dnn_rt.cli.recorder import TaskLabels
 
     labels = {name: TaskLabels(task.kind, task.labels) for name, task in info.tasks.items()}
@@ -186,29 +186,17 @@ def _introduce(recorder: Recorder, info: SessionInfo, *, traced: bool) -> None:
         recorder.introduce(labels)
         return
     from jetson_dnn_rt.traces.metadata import describe_run
-    from jetson_dnn_rt.traces.schema import TracedTask
 
-    tasks = {
-        name: TracedTask(
-            camera=task.camera,
-            model=task.model,
-            model_hash=task.model_hash,
-            variants=task.variants,
-            stages=task.stages,
-            deadline_ns=int(task.deadline_ms * 1e6),
-            period_ns=int(1e9 / task.frequency_hz),
-        )
-        for name, task in info.tasks.items()
-    }
+    tasks = {name: task.traced for name, task in info.tasks.items()}
     metadata = describe_run("run", tasks, settings=info.settings, parameters=info.parameters)
     recorder.introduce(labels, metadata, info.clocks_at)
 
 
 def _wait(
-    outcome: queue.SimpleQueue[SessionReport | BaseException],
+    outcome: queue.SimpleQueue[GraphReport | BaseException],
     stop: threading.Event,
     ready: threading.Event,
-) -> SessionReport | BaseException:
+) -> GraphReport | BaseException:
     """Wait for the end; a signal before the first frame ends the process here."""
     while True:
         try:
@@ -219,18 +207,19 @@ def _wait(
                 os._exit(0)
 
 
-def _announce(info: SessionInfo) -> None:
+def _announce(info: GraphInfo) -> None:
     for camera in info.cameras.values():
         size = f"{camera.width}x{camera.height}"
         logger.info("%s: %s, %s at %g Hz", camera.name, camera.source, size, camera.rate_hz)
-    for task in info.tasks.values():
+    for name, task in info.tasks.items():
+        deadline_ms = task.traced.deadline_ns / 1e6
         logger.info(
-            "%s: %s, %s, deadline %g ms", task.name, task.model, task.variant, task.deadline_ms
+            "%s: %s, %s, deadline %g ms", name, task.traced.model, task.variant, deadline_ms
         )
     logger.info("%s", info.verdict)
 
 
-def _check(report: SessionReport, recorder: Recorder, *, interrupted: bool) -> None:
+def _check(report: GraphReport, recorder: Recorder, *, interrupted: bool) -> None:
     """Fail a run whose results, trace or counts are incomplete."""
     lost = recorder.lost - recorder.removed  # jobs removed to make room are as configured
     if recorder.error is not None or lost:

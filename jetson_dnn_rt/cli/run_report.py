@@ -24,7 +24,7 @@ from jetson_dnn_rt.traces.reader import Trace, open_trace
 from jetson_dnn_rt.traces.summary import RunSummary, TaskSummary, order_statistic, summarize_ms
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.process.session import SessionReport
+    from jetson_dnn_rt.nodes.process.graph import GraphReport
 
 PICTURE, PLOT, TRACE, SUMMARY = "annotated.png", "latency.png", "trace", "summary.json"
 
@@ -47,7 +47,7 @@ _COLUMNS = ("release_ns", "completion_ns", "absolute_deadline_ns")
 Integers = npt.NDArray[np.int64]
 
 
-def to_dict(report: SessionReport, summary: RunSummary) -> dict[str, object]:
+def to_dict(report: GraphReport, summary: RunSummary) -> dict[str, object]:
     """The JSON of ``run --json``."""
     return {
         "frames": _count_frames(report),
@@ -56,14 +56,14 @@ def to_dict(report: SessionReport, summary: RunSummary) -> dict[str, object]:
     }
 
 
-def _count_frames(report: SessionReport) -> int:
+def _count_frames(report: GraphReport) -> int:
     """Frames of the cameras of this process; without one, of the task that got most."""
     if report.cameras:
         return sum(camera.frames for camera in report.cameras.values())
     return max((task.released for task in report.counts.values()), default=0)
 
 
-def format_table(report: SessionReport, summary: RunSummary) -> str:
+def format_table(report: GraphReport, summary: RunSummary) -> str:
     """For each task: frames, outcomes, response, deadline, variant."""
     outcomes = [outcome.value for outcome in Outcome]
     header = ["task", "frames", *outcomes, "p50 ms", "p99 ms", "max ms", "deadline ms", "variant"]
@@ -72,7 +72,9 @@ def format_table(report: SessionReport, summary: RunSummary) -> str:
         if task.reasons:
             reasons = ", ".join(f"{why} {count}" for why, count in task.reasons.most_common(4))
             lines.append(f"{name}: {reasons}")
-    lines.append(f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.verdict}")
+    lines.append(
+        f"{_count_frames(report)} frames in {report.seconds:.1f} s; {report.info.verdict}"
+    )
     return "\n".join(lines)
 
 
@@ -92,7 +94,7 @@ def _row(name: str, task: TaskSummary) -> list[Cell]:
     ]
 
 
-def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> list[Path]:
+def write_output(folder: Path, report: GraphReport, recorder: Recorder) -> list[Path]:
     """Write picture, plot and summary; the trace is there already.
 
     Returns the files of the folder; there is no picture when no task met a single frame.
@@ -100,25 +102,31 @@ def write_output(folder: Path, report: SessionReport, recorder: Recorder) -> lis
     files = [folder / TRACE]
     sight, summary = recorder.best, recorder.summary
     if sight is not None:
-        results = [(r, report.tasks[task].labels) for task, r in sight.results.items()]
+        results = [(r, report.info.tasks[task].labels) for task, r in sight.results.items()]
         cv2.imwrite(str(folder / PICTURE), draw_results(sight.frame, results))
         files.append(folder / PICTURE)
     sources = ", ".join(
         f"{c.source} {c.width}x{c.height} at {c.rate_hz:g} Hz" for c in report.cameras.values()
     )
-    jobs = read_jobs(open_trace(folder / TRACE), report.tasks)
+    jobs = read_jobs(open_trace(folder / TRACE), report.info.tasks)
     plot_latency(jobs, folder / PLOT, sources)
     content = {
         **to_dict(report, summary),
         "reasons": {name: dict(task.reasons) for name, task in summary.tasks.items()},
         "models": {
-            name: {"model": task.model, "kind": task.kind, "variants": list(task.variants)}
-            for name, task in report.tasks.items()
+            name: {
+                "model": task.traced.model,
+                "kind": task.kind,
+                "variants": list(task.traced.variants),
+            }
+            for name, task in report.info.tasks.items()
         },
         "budgets_ms": {name: counts.budgets_ms for name, counts in report.counts.items()},
         "cameras": {name: asdict(camera) for name, camera in report.cameras.items()},
-        "schedulability": {**asdict(report.verdict), "text": str(report.verdict)},
-        "realtime": {s.name: {"applied": s.applied, "detail": s.detail} for s in report.settings},
+        "schedulability": {**asdict(report.info.verdict), "text": str(report.info.verdict)},
+        "realtime": {
+            s.name: {"applied": s.applied, "detail": s.detail} for s in report.info.settings
+        },
         "machine": describe_machine(),
     }
     (folder / SUMMARY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

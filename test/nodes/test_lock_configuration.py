@@ -30,7 +30,7 @@ from jetson_dnn_rt.nodes.cameras.camera import (
 )
 from jetson_dnn_rt.nodes.coordinator.coordinator_node import CoordinatorNode
 from jetson_dnn_rt.nodes.perception import PerceptionNode, PerceptionNodeConfig
-from jetson_dnn_rt.nodes.process.session import run_session
+from jetson_dnn_rt.nodes.process.graph import run_graph
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode
 from jetson_dnn_rt.safety.faults import FAULTS
 
@@ -209,7 +209,7 @@ def test_the_lock_of_a_process_is_that_of_all_its_nodes(ros: Ros) -> None:
 
 def test_a_locked_session_runs_so_many_frames() -> None:
     """EDGES 22: `jetson-dnn-rt run --frames` needs no change of a parameter that is locked."""
-    report = run_session(
+    report = run_graph(
         None,
         {
             "perception": {"tasks": ["detector"], **LOCK},

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from networks import calibrate, make_model
+from planned_selector import PlannedSelector
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.results import Segmentation
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
@@ -51,7 +51,7 @@ class Task:
             info = inspect_backend(backend)
             if precision not in info.precisions:
                 pytest.skip(f"{name}: {info.reason}")
-        self.variants = VariantSet(model, names, DecoderSettings(), threads=1, stages=stages)
+        self.variants = VariantSet(TaskConfig(variants=tuple(names), stages=stages), model)
         self.executor = Executor(1, "edf", PLAIN)
         self.ended: list[tuple[JobRecord, Work]] = []
         pipelines = self.variants.pipelines

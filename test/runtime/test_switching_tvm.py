@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
+from planned_selector import PlannedSelector
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
 from jetson_dnn_rt.config.process import RealtimeConfig
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
@@ -46,14 +46,7 @@ class Task:
 
     def __init__(self, model: Model, library: Library) -> None:
         self.variants = VariantSet(
-            model,
-            list(NAMES),
-            DecoderSettings(),
-            threads=1,
-            stages=2,
-            library=library,
-            build=False,
-            finest=True,
+            TaskConfig(variants=tuple(NAMES), stages=2, finest_stages=True), model, library=library
         )
         self.executor = Executor(1, "edf", PLAIN)
         self.ended: list[tuple[JobRecord, Work]] = []

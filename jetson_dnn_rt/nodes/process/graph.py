@@ -17,6 +17,7 @@ from jetson_dnn_rt.runtime.executor import TaskSnapshot
 from jetson_dnn_rt.runtime.realtime import Setting
 from jetson_dnn_rt.scheduling.analysis import Verdict
 from jetson_dnn_rt.tasks import JobRecord, Work
+from jetson_dnn_rt.traces.schema import TracedTask
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -32,17 +33,10 @@ DRAIN_TIMEOUT_S = 10.0
 class TaskInfo:
     """A task as it starts."""
 
-    name: str
+    traced: TracedTask
     kind: Kind
-    model: str  # its source
     labels: tuple[str, ...]
-    deadline_ms: float
-    frequency_hz: float  # expected
-    variants: tuple[str, ...]  # those that are ready
     variant: str  # the one that runs first
-    camera: str  # of this process; empty where frames come from a topic
-    model_hash: str
-    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ class CameraReport:
 
 
 @dataclass(frozen=True)
-class SessionInfo:
+class GraphInfo:
     """The graph when everything is active and the first frame is about to come."""
 
     tasks: dict[str, TaskInfo]
@@ -71,27 +65,25 @@ class SessionInfo:
 
 
 @dataclass(frozen=True)
-class SessionReport:
+class GraphReport:
     """The graph at its end; every released frame is among the outcomes in `counts`."""
 
-    tasks: dict[str, TaskInfo]
+    info: GraphInfo
     cameras: dict[str, CameraReport]
     counts: dict[str, TaskSnapshot]
-    verdict: Verdict
-    settings: tuple[Setting, ...]
     seconds: float  # from the first frame's release to the last job's end
 
 
-def run_session(
+def run_graph(
     params_file: Path | None,
     overrides: Overrides,
     *,
     frames: int | None,
     seconds: float | None,
     observer: Callable[[JobRecord, Work], None],
-    on_ready: Callable[[SessionInfo], None] | None = None,
+    on_ready: Callable[[GraphInfo], None] | None = None,
     stop: threading.Event | None = None,
-) -> SessionReport:
+) -> GraphReport:
     """Run the nodes of ``perception`` in this process until every frame is accounted for.
 
     Parameters
@@ -174,11 +166,11 @@ def _run(
     node: PerceptionNode,
     spinner: Spinner,
     seconds: float | None,
-    on_ready: Callable[[SessionInfo], None] | None,
+    on_ready: Callable[[GraphInfo], None] | None,
     stop: threading.Event,
     wake: threading.Event,
-) -> SessionReport:
-    info: list[SessionInfo] = []
+) -> GraphReport:
+    info: list[GraphInfo] = []
 
     def announce() -> None:
         info.append(_describe(node))
@@ -209,36 +201,24 @@ def _run(
         node.host.disconnect(task)
     executor = node.host.session.executor
     executor.wait_idle(DRAIN_TIMEOUT_S)
-    return SessionReport(
-        tasks=info[0].tasks,
+    return GraphReport(
+        info=info[0],
         cameras={name: _describe_camera(name, camera) for name, camera in node.cameras.items()},
         counts={task: executor.snapshot(task) for task in node.tasks},
-        verdict=info[0].verdict,
-        settings=info[0].settings,
         seconds=(time.monotonic_ns() - begin_ns) / 1e9,
     )
 
 
-def _describe(node: PerceptionNode) -> SessionInfo:
+def _describe(node: PerceptionNode) -> GraphInfo:
     from jetson_dnn_rt.nodes.process.parameters import read_parameters
 
     session = node.host.session
     assert session.verdict is not None
-    tasks = {}
-    for name, task in session.tasks.items():
-        tasks[name] = TaskInfo(
-            name=name,
-            kind=task.model.kind,
-            model=task.config.model,
-            labels=task.model.labels,
-            deadline_ms=node.tasks[name].deadline_ns / 1e6,
-            frequency_hz=node.tasks[name].frequency_hz,
-            variants=task.variant_names,
-            variant=task.default,
-            camera=task.config.camera,
-            model_hash=task.model.model_hash,
-            stages=task.stage_names,
-        )
+    tasks = {
+        name: TaskInfo(traced, task.model.kind, task.model.labels, task.default)
+        for name, traced in session.describe_tasks().items()
+        for task in [session.tasks[name]]
+    }
     cameras = {name: _describe_camera(name, camera) for name, camera in node.cameras.items()}
     nodes: dict[str, Node] = {node.get_name(): node, **node.cameras, **node.tasks}
     if node.coordinator is not None:
@@ -246,7 +226,7 @@ def _describe(node: PerceptionNode) -> SessionInfo:
     parameters = {name: read_parameters(one) for name, one in nodes.items()}
     # As they are, where a trial has decided.
     parameters[node.get_name()]["workers"] = session.split.workers
-    return SessionInfo(
+    return GraphInfo(
         tasks,
         cameras,
         session.verdict,

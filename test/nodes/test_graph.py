@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed: the nodes need ROS 2")
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.nodes.process.session import SessionInfo, SessionReport, run_session
+from jetson_dnn_rt.nodes.process.graph import GraphInfo, GraphReport, run_graph
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 
 OVERRIDES: dict[str, dict[str, object]] = {
@@ -21,7 +21,7 @@ OVERRIDES: dict[str, dict[str, object]] = {
 }
 
 
-def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[SessionReport, list]:
+def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[GraphReport, list]:
     records: list[JobRecord] = []
 
     def observe(record: JobRecord, work: Work) -> None:
@@ -29,10 +29,10 @@ def run(overrides: dict[str, Any] | None = None, **options: Any) -> tuple[Sessio
 
     arguments: dict[str, Any] = {"frames": None, "seconds": None, "observer": observe, **options}
     file = arguments.pop("params_file", None)
-    return run_session(file, {**OVERRIDES, **(overrides or {})}, **arguments), records
+    return run_graph(file, {**OVERRIDES, **(overrides or {})}, **arguments), records
 
 
-def check_counts(report: SessionReport, records: list[JobRecord]) -> None:
+def check_counts(report: GraphReport, records: list[JobRecord]) -> None:
     for task, counts in report.counts.items():
         assert counts.released == sum(counts.outcomes.values())
         assert counts.released == report.cameras["camera"].frames
@@ -41,14 +41,16 @@ def check_counts(report: SessionReport, records: list[JobRecord]) -> None:
 
 
 def test_so_many_frames_are_run_and_accounted_for() -> None:
-    infos: list[SessionInfo] = []
+    infos: list[GraphInfo] = []
     report, records = run(frames=40, on_ready=infos.append)
     assert report.cameras["camera"].frames == 40
     check_counts(report, records)
     task = infos[0].tasks["detector"]
-    assert (task.deadline_ms, task.frequency_hz, task.variant) == (10.0, 100.0, "full@null")
+    traced = task.traced
+    assert (traced.deadline_ns, traced.period_ns) == (10_000_000, 10_000_000)
+    assert task.variant == "full@null"
     assert infos[0].cameras["camera"].frames == 0
-    assert report.verdict == infos[0].verdict
+    assert report.info.verdict == infos[0].verdict
 
 
 def test_an_overloaded_run_accounts_for_every_frame_too() -> None:
@@ -96,11 +98,11 @@ def test_a_parameter_file_counts_below_the_overrides(tmp_path: Path) -> None:
     )
     overrides = {k: v for k, v in OVERRIDES.items() if k != "segmenter"}
     observed: list[JobRecord] = []
-    report = run_session(
+    report = run_graph(
         file, overrides, frames=3, seconds=None, observer=lambda r, w: observed.append(r)
     )
-    assert report.tasks["detector"].deadline_ms == 77.0
-    assert list(report.tasks) == ["detector"]
+    assert report.info.tasks["detector"].traced.deadline_ns == 77_000_000
+    assert list(report.info.tasks) == ["detector"]
     assert len(observed) == 3
 
 
