@@ -27,11 +27,6 @@ from jetson_dnn_rt.variants.library.entry import (
 from jetson_dnn_rt.variants.library.library import Library, Listing, default_root
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "cache")
-
-
 def test_what_is_stored_is_found(library, caplog):
     stored = library.store(make_key(), FILES, FACTS, model="builtin:detector")
     for each in (library, Library(library.root)):
