@@ -60,10 +60,7 @@ from lifecycle_msgs.srv import ChangeState
 from std_srvs.srv import SetBool
 
 from jetson_dnn_rt.config.declaration import describe
-from jetson_dnn_rt.config.nodes import (
-    CoordinatorConfig,
-    CoordinatorProcessConfig,
-)
+from jetson_dnn_rt.config.nodes import CoordinatorConfig, CoordinatorProcessConfig
 from jetson_dnn_rt.config.process import ProcessConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError
@@ -316,10 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def attack(
-    node: Node,
-    strangers: dict[Any, Node],
-    processes: dict[str, Process],
-    args: argparse.Namespace,
+    node: Node, strangers: dict[Any, Node], processes: dict[str, Process], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Measure without and with the rogue."""
     counts = Counts(node)

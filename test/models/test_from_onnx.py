@@ -12,10 +12,7 @@ from onnx_parts import OnnxPart, make_classifier, make_part, node
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.batched_part import BatchedPart, set_batch
-from jetson_dnn_rt.models.graph.from_onnx import (
-    bypass_copies,
-    convert_to_torch,
-)
+from jetson_dnn_rt.models.graph.from_onnx import bypass_copies, convert_to_torch
 from jetson_dnn_rt.models.sources.onnx import OnnxOrigin
 from jetson_dnn_rt.models.sources.torch import export_onnx
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_parts import make_part, node
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.models.graph.mixed_precision import (
@@ -33,25 +35,10 @@ from jetson_dnn_rt.models.sources.registry import load_model
 SHAPE = (1, 4, 8, 8)
 
 
-def make_net(
-    nodes: list[onnx.NodeProto],
-    constants: dict[str, np.ndarray],
-    outputs: tuple[str, ...] = ("y",),
-) -> bytes:
+def make_net(nodes: Any, constants: dict[str, np.ndarray], outputs: Any = ("y",)) -> bytes:
     """Nodes from ``x`` [1, 4, 8, 8] to outputs of any shape."""
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return onnx.shape_inference.infer_shapes(model, strict_mode=True).SerializeToString()
-
-
-def node(kind: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(kind, inputs.split(), [output], name=f"{kind}_{output}", **attributes)
+    kinds = dict.fromkeys(outputs, TensorProto.FLOAT)
+    return make_part(nodes, constants, {"x": SHAPE}, kinds).data
 
 
 def weight(*shape: int, seed: int = 0) -> np.ndarray:
@@ -437,37 +424,20 @@ def test_the_text_for_keys_says_what_is_computed():
     assert moved.text not in ("", fewer.text)
 
 
-def make_sum() -> bytes:
-    shape = (1, 2, 4, 4)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
-        helper.make_node("Relu", ["a"], ["b"], name="relu"),
-        helper.make_node("Exp", ["b"], ["y"], name="exp"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(np.full((2, 2, 1, 1), 0.5, np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return onnx.ModelProto.SerializeToString(model)
-
-
 @pytest.mark.parametrize(
     ("allow", "follow", "fp16"),
     [
-        ("Conv", "Relu", ("conv", "relu")),
-        ("Conv", "", ("conv",)),
+        ("Conv", "Relu", ("Conv_a", "Relu_b")),
+        ("Conv", "", ("Conv_a",)),
         ("", "Conv Relu", ()),  # nothing is FP16 that could be followed
-        ("Conv Exp", "Relu", ("conv", "relu", "exp")),
-        ("Exp", "Relu", ("exp",)),
+        ("Conv Exp", "Relu", ("Conv_a", "Relu_b", "Exp_y")),
+        ("Exp", "Relu", ("Exp_y",)),
     ],
 )
 def test_networks_are_converted_by_the_colours(allow, follow, fp16):
     colours = Colours(frozenset(allow.split()), frozenset(follow.split()), frozenset())
-    mixed = convert_to_fp16(make_sum(), colours)
+    nodes = [node("Conv", "x w", "a"), node("Relu", "a", "b"), node("Exp", "b", "y")]
+    mixed = convert_to_fp16(make_net(nodes, {"w": weight(4, 4, 1, 1)}), colours)
     assert mixed.fp16 == fp16
-    assert set(mixed.fp32) == {"conv", "relu", "exp"} - set(fp16)
+    assert set(mixed.fp32) == {"Conv_a", "Relu_b", "Exp_y"} - set(fp16)
     onnx.checker.check_model(onnx.load_model_from_string(mixed.onnx), full_check=True)

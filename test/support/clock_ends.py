@@ -21,12 +21,10 @@ from jetson_dnn_rt.platforms.files import WRITABLE
 from jetson_dnn_rt.safety.children import ROOT
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
-
+# From the signal until the clocks are back, from the end of the process until nothing is left.
 LIMIT_S = 2.0
-"""After the signal: the clocks are back; after the end of the process: nothing of it is left."""
-
+# A process or a change of clocks that takes longer is reported as it is then.
 GIVE_UP_S = 20.0
-"""A process or a change of clocks that takes longer is reported as it is then."""
 
 PLAIN = """
 import random, sys
@@ -144,16 +142,7 @@ class Board:
 
 
 class Writer:
-    """A process that changes the clocks of a board.
-
-    Parameters
-    ----------
-    board : Board
-    program : str
-        Python source.
-    arguments : str
-        Further ones, after the board's root.
-    """
+    """A process that changes the clocks of a board: Python source, run with the board's root."""
 
     def __init__(self, board: Board, program: str, *arguments: object) -> None:
         self.board = board
@@ -186,11 +175,8 @@ class Writer:
     def end(self, number: signal.Signals) -> tuple[float, float]:
         """Send a signal and wait until the clocks are back and no process is left.
 
-        Returns
-        -------
-        tuple of float
-            Seconds from the signal to the last look at which some clock was changed, and from the
-            end of the process to the last look at which another one, its guardian, was there.
+        Returns the seconds from the signal to the last look at which some clock was changed, and
+        from the end of the process to the last look at which its guardian was still there.
         """
         begin_s = time.monotonic()
         self.process.send_signal(number)
@@ -262,16 +248,9 @@ class Ending:
 
 
 def end_many(count: int, seed: int, *, node_share: float) -> Iterator[Ending]:
-    """End processes at random moments, with every signal equally often.
+    """End `count` processes at random moments, with every signal equally often.
 
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        Of all that is random here; how far a process comes in a given time is not.
-    node_share : float
-        Of the ends, that of real nodes; in half of them the ROS thread is busy for 5 s.
+    `node_share` of them are real nodes, half of which keep their ROS thread busy for 5 s.
     """
     numbers = random.Random(seed)
     nodes_wanted = [index < round(count * node_share) for index in range(count)]

@@ -60,16 +60,10 @@ def make_table(
 ) -> TaskTable:
     """A task of V variants and K stages.
 
-    Parameters
-    ----------
-    times_ms : [V, K]
-        At the fastest clocks; the median frame's when `frames` has 1.0 in its middle.
-    frames : [S]
-        A factor on all times for each profiled frame.
-    speeds, powers_w : [C], or [K, C]
-        Of each clock configuration, for all stages or by stage; the same in all variants.
-    loss : [V, K], optional
-        0.01 more a stage from variant to variant by default.
+    `times_ms` [V, K] are those at the fastest clocks, the median frame's when `frames` [S], a
+    factor on all times for each profiled frame, has 1.0 in its middle. `speeds` and `powers_w`
+    are [C] or [K, C], the same in all variants. `loss` [V, K] grows by 0.01 from variant to
+    variant unless given.
     """
     base = np.asarray(times_ms, float)
     v, k = base.shape

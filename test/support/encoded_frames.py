@@ -10,20 +10,7 @@ Image = npt.NDArray[np.uint8]
 
 
 def encode_picture(picture: Image, encoding: str) -> Image:
-    """Encode a picture, sides even.
-
-    Parameters
-    ----------
-    picture : ndarray of uint8, [H, W, 3]
-        Blue first.
-    encoding : str
-        Of YUV or Bayer.
-
-    Returns
-    -------
-    ndarray of uint8
-        As a message with this encoding has it.
-    """
+    """Encode a picture [H, W, 3], blue first, sides even, in an encoding of YUV or Bayer."""
     height, width = picture.shape[:2]
     if encoding.startswith("bayer_"):
         mosaic = np.empty((height, width), np.uint8)

@@ -21,14 +21,8 @@ IDLE_SHARE = 0.4
 class FakeBoard(Platform):
     """Writable; `now_ns` and `sleep_until_ns` make it a clock as well.
 
-    Parameters
-    ----------
-    space : ClockSpace
-        Its clocks.
-    unreachable : dict of int to int
-        Configurations that it does not give, and what it gives instead.
-    meter : str
-        ``energy`` (a counter), ``power`` (readings) or ``none``.
+    `unreachable` maps configurations that it does not give to what it gives instead; `meter` is
+    ``energy`` (a counter), ``power`` (readings) or ``none``.
     """
 
     name = "fake"

@@ -9,13 +9,7 @@ from typing import Any
 
 
 class FakeDriver:
-    """Functions return a status, and write what they give through the pointers they get.
-
-    Parameters
-    ----------
-    attributes : dict of int to int
-        Of the device.
-    """
+    """Functions return a status, and write what they give through the pointers they get."""
 
     def __init__(self, attributes: dict[int, int] | None = None) -> None:
         self.attributes = attributes or {18: 1, 19: 1, 75: 8, 76: 7}

@@ -28,36 +28,18 @@ _QUEUE = 10
 
 @dataclass(frozen=True)
 class StormResult:
-    """What became of the images.
+    """What became of the images."""
 
-    Attributes
-    ----------
-    sent : int
-        Images, hostile and good.
-    good, answered : int
-        Good images, each sent behind a hostile one, and how many had a result of their own.
-    outcomes, reasons : dict of str to int
-        As the node's diagnostics count them in the end.
-    base_mib, peak_mib : int
-        Largest resident memory of the process after its first image, and in the end.
-    slowest_s : float
-        Longest time from a hostile image to the answer to the good one behind it.
-    code : int
-        With which the process ended, when it was told to.
-    lines : list of str
-        What it said.
-    """
-
-    sent: int
-    good: int
-    answered: int
-    outcomes: dict[str, int]
+    sent: int  # hostile and good ones
+    good: int  # each sent behind a hostile one
+    answered: int  # good ones with a result of their own
+    outcomes: dict[str, int]  # as the node's last diagnostics count them
     reasons: dict[str, int]
-    base_mib: int
-    peak_mib: int
-    slowest_s: float
-    code: int
-    lines: list[str]
+    base_mib: int  # largest resident memory of the process after its first image
+    peak_mib: int  # ... and in the end
+    slowest_s: float  # longest time from a hostile image to the answer to the good one behind it
+    code: int  # exit code of the process
+    lines: list[str]  # its output
 
     @property
     def faults(self) -> list[str]:
@@ -76,14 +58,7 @@ class StormResult:
 def storm_detector(ros: Ros, transport: str, count: int, seed: int) -> StormResult:
     """Send `count` hostile images, a good one behind each, and wait for its answer.
 
-    Parameters
-    ----------
-    ros : Ros
-        Sends and listens.
-    transport : str
-        ``raw`` or ``compressed``.
-    count, seed : int
-        Hostile images are those of `seed` to ``seed + count - 1``.
+    `transport` is ``raw`` or ``compressed``; the images are those of `seed` and the next seeds.
     """
     name = f"storm_{transport}_{os.getpid()}"
     values = {

@@ -62,15 +62,7 @@ def reseal(folder: Path, content: object) -> None:
 
 
 def spoil(value: Any, draw: Callable[[int], int]) -> Any:
-    """A copy of JSON with one place of it changed.
-
-    Parameters
-    ----------
-    value : object
-        What `json.loads` gives.
-    draw : callable
-        Chooses a number below another one: of a seeded generator, or of hypothesis.
-    """
+    """A copy of JSON with one place changed; `draw` chooses a number below another one."""
     parent: Any = {"": value}
     root, key = parent, ""
     while draw(4) and isinstance(parent[key], dict | list) and parent[key]:

@@ -20,12 +20,7 @@ class Malicious:
 
 _CALLS = {
     "x86_64": ("leaq 2f(%rip), %rdi", "movl $420, %esi", "jmp creat@PLT"),
-    "aarch64": (
-        "adrp x0, 2f",
-        "add x0, x0, :lo12:2f",
-        "mov w1, #420",
-        "b creat",
-    ),
+    "aarch64": ("adrp x0, 2f", "add x0, x0, :lo12:2f", "mov w1, #420", "b creat"),
 }
 
 

@@ -29,7 +29,5 @@ def tables() -> st.SearchStrategy[TaskTable]:
         )
 
     return st.builds(
-        build,
-        st.lists(stage, min_size=1, max_size=4),
-        st.lists(st.floats(0.9, 1.2), max_size=6),
+        build, st.lists(stage, min_size=1, max_size=4), st.lists(st.floats(0.9, 1.2), max_size=6)
     )

@@ -12,16 +12,9 @@ class InjectedError(Exception):
 
 
 class Saboteur:
-    """Makes methods raise before or after their work, each call with a probability.
+    """Makes methods raise before or after their work, in a share of the calls, up to a limit.
 
-    Parameters
-    ----------
-    seed : int
-        The same one raises at the same calls.
-    share : float
-        Of the calls that raise.
-    limit : int
-        Exceptions in all.
+    The same seed raises at the same calls.
     """
 
     def __init__(self, seed: int, share: float, limit: int) -> None:
@@ -52,32 +45,13 @@ class Saboteur:
         raise InjectedError(name)
 
 
-ENGINE_METHODS = (
-    "release",
-    "next",
-    "boundary",
-    "fail",
-    "_refusal",
-    "_pass",
-    "_form_batch",
-    "_start",
-    "_begin",
-    "_make_ready",
-    "_can_go_on",
-    "_put_aside",
-    "_take_spare",
-    "_hold",
-    "_put_back",
-    "_stop_running",
-    "_end_hopeless",
-    "_end",
-)
-"""The engine's, as its driver and as it itself calls them."""
-
-
 def spoil_engine(engine: Any, saboteur: Saboteur) -> None:
-    """Let an engine raise anywhere inside its calls."""
-    saboteur.spoil(engine, ENGINE_METHODS)
+    """Let an engine raise anywhere inside its calls: its driver's and its own."""
+    names = (
+        "release next boundary fail _refusal _pass _form_batch _start _begin _make_ready "
+        "_can_go_on _put_aside _take_spare _hold _put_back _stop_running _end_hopeless _end"
+    )
+    saboteur.spoil(engine, names.split())
     saboteur.spoil(engine._queue, ("push", "pop", "put_back"))
     saboteur.spoil(engine._spare, ("push", "pop", "pop_overdue"))
     saboteur.spoil(engine._probes, ("allow", "begin", "end"))

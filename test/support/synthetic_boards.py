@@ -14,30 +14,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SyntheticBoard:
-    """Times and power by laws that the models may or may not know.
-
-    Parameters
-    ----------
-    space : ClockSpace
-        Its clocks.
-    stages : int
-        How many it has, each of another mix of CPU, GPU and memory.
-    overlap : float
-        0: a stage waits for CPU, GPU and memory one after the other, as the model has it. 1: GPU
-        and memory work at the same time, so that only the slower one counts.
-    big_core_speed : float
-        Of a core of the domain ``big``.
-    noise : float
-        Standard deviation of what is measured, relative.
-    seed : int
-        Of the mixes and of the noise.
-    """
+    """Times and power by laws that the models may or may not know."""
 
     space: ClockSpace
-    stages: int = 6
+    stages: int = 6  # each of another mix of CPU, GPU and memory
+    # 0: a stage waits for CPU, GPU and memory one after the other, as the model has it.
+    # 1: GPU and memory work at the same time, so that only the slower one counts.
     overlap: float = 0.0
-    big_core_speed: float = 1.4
-    noise: float = 0.0
+    big_core_speed: float = 1.4  # of a core of the domain `big`
+    noise: float = 0.0  # relative standard deviation of what is measured
     seed: int = 0
     emc_slowness: tuple[float, ...] = (4.0, 1.9, 1.25, 1.0)
     mixes: Floats = field(init=False)

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from jetson_dnn_rt.platforms import boards
@@ -42,10 +42,15 @@ class Tree:
     modes: str
     iio: bool = False
     cpu_least_khz: int = 0
-    gpu_driver_folder: str = field(default="")
 
 
 _ORIN_CHIP = "nvidia,tegra234"
+
+
+def _list_cores(*cores: int) -> str:
+    lines = [f"CORE_{core} /sys/devices/system/cpu/cpu{core}/online\n" for core in cores]
+    return "".join(["\n< PARAM TYPE=FILE NAME=CPU_ONLINE >\n", *lines])
+
 
 TX2 = Tree(
     name="tx2",
@@ -64,15 +69,8 @@ TX2 = Tree(
         (("VDD_IN", 19072, 277), ("VDD_SYS_CPU", 19072, 100), ("VDD_SYS_DDR", 19072, 65)),
     ),
     iio=True,
-    modes="""
-< PARAM TYPE=FILE NAME=CPU_ONLINE >
-CORE_0 /sys/devices/system/cpu/cpu0/online
-CORE_1 /sys/devices/system/cpu/cpu1/online
-CORE_2 /sys/devices/system/cpu/cpu2/online
-CORE_3 /sys/devices/system/cpu/cpu3/online
-CORE_4 /sys/devices/system/cpu/cpu4/online
-CORE_5 /sys/devices/system/cpu/cpu5/online
-
+    modes=_list_cores(0, 1, 2, 3, 4, 5)
+    + """
 < PARAM TYPE=CLOCK NAME=CPU_A57 >
 FREQ_TABLE /sys/devices/system/cpu/cpu0/cpufreq/scaling_available_frequencies
 MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
@@ -126,14 +124,8 @@ XAVIER = Tree(
         (("GPU", 19048, 80), ("CPU", 19048, 120), ("SOC", 19048, 110)),
         (("CV", 19048, 10), ("VDDRQ", 19048, 40), ("SYS5V", 19048, 150)),
     ),
-    modes="""
-< PARAM TYPE=FILE NAME=CPU_ONLINE >
-CORE_0 /sys/devices/system/cpu/cpu0/online
-CORE_4 /sys/devices/system/cpu/cpu4/online
-CORE_5 /sys/devices/system/cpu/cpu5/online
-CORE_6 /sys/devices/system/cpu/cpu6/online
-CORE_7 /sys/devices/system/cpu/cpu7/online
-< PARAM TYPE=FILE NAME=TPC_POWER_GATING >
+    modes=_list_cores(0, 4, 5, 6, 7)
+    + """< PARAM TYPE=FILE NAME=TPC_POWER_GATING >
 TPC_PG_MASK /sys/devices/gpu.0/tpc_pg_mask
 < PARAM TYPE=CLOCK NAME=CPU_DENVER_0 >
 MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
@@ -324,15 +316,8 @@ class FakeKernel(SystemFiles):
 
     Limits are kept apart (least <= greatest, else EINVAL), the clock follows its limits, cores
     that are off take their policy with them and come back with its full range, a rate of the
-    memory that is not locked is changed back.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-    round_value : callable, optional
-        What the kernel makes of a limit or rate, in the unit of its file.
-    refuse : str
-        Pattern of paths below the root that may not be written to: EBUSY.
+    memory that is not locked is changed back. `round_value` is what the kernel makes of a limit
+    or rate, `refuse` a pattern of paths below the root that may not be written to (EBUSY).
     """
 
     def __init__(

@@ -1,5 +1,15 @@
-"""One thread of torch: on a busy machine its threads mostly wait for each other."""
+"""One thread of torch, for on a busy machine its threads mostly wait; and an empty library."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
+from jetson_dnn_rt.variants.library.library import Library
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "cache")

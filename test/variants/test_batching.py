@@ -184,7 +184,7 @@ def equal(one: object, other: object) -> None:
     np.testing.assert_array_equal(one.mask, other.mask)
 
 
-def test_every_size_is_found(cameras: Cameras, name: str) -> None:
+def test_every_size_is_found(cameras, name):
     assert [(r.variant, r.size, r.used) for r in cameras.group.reports] == [
         (name, 2, True),
         (name, 3, True),
@@ -196,9 +196,7 @@ def test_every_size_is_found(cameras: Cameras, name: str) -> None:
 
 
 @pytest.mark.parametrize("slots", [(0, 1, 2), (2, 0, 1), (0, 1), (2, 1), (2, 0)])
-def test_results_are_those_of_each_alone(
-    cameras: Cameras, name: str, slots: tuple[int, ...]
-) -> None:
+def test_results_are_those_of_each_alone(cameras, name, slots):
     """Whoever leads and whoever is missing."""
     expected = {slot: cameras.run_alone(slot, name) for slot in slots}
     works = [cameras.work(slot, name) for slot in slots]
@@ -216,11 +214,11 @@ def copied(cameras: Cameras, name: str, slots: tuple[int, ...]) -> list[int]:
     return [work.copied_bytes - one for work, one in zip(works, before, strict=True)]
 
 
-def test_a_full_batch_copies_nothing(cameras: Cameras, name: str) -> None:
+def test_a_full_batch_copies_nothing(cameras, name):
     assert copied(cameras, name, (1, 0, 2)) == [0, 0, 0]
 
 
-def test_copies_of_partial_batches_are_counted(cameras: Cameras, name: str) -> None:
+def test_copies_of_partial_batches_are_counted(cameras, name):
     """Inputs that lie apart; outputs of runners that would write over them."""
     image, logits = 4 * 3 * SIZE[0] * SIZE[1], 4 * 4 * (SIZE[0] // 2) * (SIZE[1] // 2)
     outputs = 0 if name == TORCH else logits  # torch gives new arrays each time
@@ -229,9 +227,7 @@ def test_copies_of_partial_batches_are_counted(cameras: Cameras, name: str) -> N
     assert copied(cameras, name, (0, 2)) == [image + outputs] * 2
 
 
-def test_a_member_may_decode_after_the_next_batch_of_that_size(
-    cameras: Cameras, name: str
-) -> None:
+def test_a_member_may_decode_after_the_next_batch_of_that_size(cameras, name):
     """Task 1 is late: tasks 0 and 2 have gone on to their next frames together."""
     late = cameras.run_alone(1, name)
     works = [cameras.work(slot, name) for slot in (0, 1)]
@@ -243,9 +239,7 @@ def test_a_member_may_decode_after_the_next_batch_of_that_size(
 
 @pytest.mark.parametrize("batched", [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("slots", [(0, 1, 2), (2, 0)])
-def test_stages_run_together_or_alone_in_any_order(
-    staged: Cameras, name: str, slots: tuple[int, ...], batched: tuple[bool, bool]
-) -> None:
+def test_stages_run_together_or_alone_in_any_order(staged, name, slots, batched):
     """A value that skips a stage, members that part and meet again."""
     assert len(staged.stages(0, name)) == 4
     expected = {slot: staged.run_alone(slot, name) for slot in slots}
@@ -264,9 +258,7 @@ def test_stages_run_together_or_alone_in_any_order(
 
 
 @pytest.mark.parametrize("slots", [(0, 1, 2), (1, 2)])
-def test_what_an_early_stage_returns_reaches_the_end(
-    early: Cameras, name: str, slots: tuple[int, ...]
-) -> None:
+def test_what_an_early_stage_returns_reaches_the_end(early, name, slots):
     last = early.sets["camera_0"].pipelines[name].segments[-1].piece
     assert set(last.results) - set(last.outputs)  # the boxes
     expected = [early.run_alone(slot, name) for slot in slots]
@@ -281,7 +273,7 @@ def test_what_an_early_stage_returns_reaches_the_end(
         np.testing.assert_allclose(result.scores, alone.scores, rtol=1e-4)
 
 
-def test_what_is_not_faster_is_not_used(model: Model) -> None:
+def test_what_is_not_faster_is_not_used(model):
     """Nor are larger ones tried after two in a row."""
     with closing(Cameras(model, [TORCH], 4, max_share=0.001)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
@@ -290,7 +282,7 @@ def test_what_is_not_faster_is_not_used(model: Model) -> None:
         assert cameras.group.memory_bytes == 0
 
 
-def test_a_report_says_what_was_measured() -> None:
+def test_a_report_says_what_was_measured():
     used = BatchReport(TORCH, 2, "", 15e6, 20e6, ((15_000_000,),), 3_000_000)
     assert str(used) == (
         "batches of 2 in full@torch-fp32: 15.00 ms, one by one 20.00 ms (-25%), 3 MB"
@@ -307,7 +299,7 @@ def test_a_report_says_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("name", [TORCH, ONNX])
-def test_a_network_that_mixes_its_images_is_refused(name: str) -> None:
+def test_a_network_that_mixes_its_images_is_refused(name):
     with closing(Cameras(make_model(Mixer(), SIZE), [name], 2)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1)
         assert "its outputs differ by" in report.refusal
@@ -315,7 +307,7 @@ def test_a_network_that_mixes_its_images_is_refused(name: str) -> None:
         assert cameras.run_alone(0, name) is not None  # alone it goes on
 
 
-def test_lists_of_boxes_are_refused() -> None:
+def test_lists_of_boxes_are_refused():
     origin = TorchOrigin.of_module("test lists", BrightColumns(), SIZE)
     head = Head("torchvision", 0, "lists")
     model = Model("test:lists", head, Preprocessing(*SIZE), ("a",) * 48, "0" * 64, origin)
@@ -325,19 +317,19 @@ def test_lists_of_boxes_are_refused() -> None:
         assert isinstance(cameras.run_alone(0, TORCH), Detections)
 
 
-def test_memory_that_is_not_there_is_not_taken(model: Model) -> None:
+def test_memory_that_is_not_there_is_not_taken(model):
     with closing(Cameras(model, [ONNX], 2)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1, room_bytes=-1)
         assert "0 MB are left (memory_limit_mb)" in report.refusal
 
 
-def test_without_measured_runs_there_are_no_batches(model: Model) -> None:
+def test_without_measured_runs_there_are_no_batches(model):
     with closing(Cameras(model, [TORCH], 2)) as cameras:
         assert cameras.group.prepare(FRAME, 0) == []
         assert cameras.stages(0, TORCH)[1].run_batch is None
 
 
-def test_tasks_that_are_cut_at_different_places_run_alone(model: Model) -> None:
+def test_tasks_that_are_cut_at_different_places_run_alone(model):
     sets = {
         name: VariantSet(TaskConfig(variants=(TORCH,), stages=stages), model)
         for name, stages in (("a", 1), ("b", 2))
@@ -350,12 +342,12 @@ def test_tasks_that_are_cut_at_different_places_run_alone(model: Model) -> None:
         variants.close()
 
 
-def test_one_task_is_no_group(model: Model) -> None:
+def test_one_task_is_no_group(model):
     with pytest.raises(ValueError, match="needs two tasks"):
         Cameras(model, [TORCH], 1)
 
 
-def test_nan_is_found_in_a_batch_once_it_was_seen(model: Model) -> None:
+def test_nan_is_found_in_a_batch_once_it_was_seen(model):
     """Each task's own decoder finds it first; from then on the stage to blame is named."""
     with closing(Cameras(model, [TORCH], 2)) as cameras:
         cameras.group.prepare(FRAME, 1)

@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,7 @@ def cameras(model: Model) -> Iterator[Cameras]:
 
 
 @pytest.mark.parametrize("slots", [(0, 1, 2), (2, 1, 0), (1, 2), (2, 0)])
-def test_results_are_those_of_each_alone(cameras: Cameras, slots: tuple[int, ...]) -> None:
+def test_results_are_those_of_each_alone(cameras, slots):
     assert [(report.size, report.used) for report in cameras.group.reports] == [
         (2, True),
         (3, True),
@@ -117,9 +116,7 @@ def test_results_are_those_of_each_alone(cameras: Cameras, slots: tuple[int, ...
 
 
 @pytest.mark.parametrize(("slots", "copied"), [((0, 1, 2), 0), ((1, 2), 1), ((2, 0), 1)])
-def test_of_mapped_memory_a_full_batch_copies_nothing(
-    model: Model, monkeypatch: pytest.MonkeyPatch, slots: tuple[int, ...], copied: int
-) -> None:
+def test_of_mapped_memory_a_full_batch_copies_nothing(model, monkeypatch, slots, copied):
     """An integrated GPU reads the buffer of all slots in place."""
     for name in ("backends.tensorrt.runner", "backends.cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
@@ -136,13 +133,11 @@ def test_of_mapped_memory_a_full_batch_copies_nothing(
             np.testing.assert_array_equal(work.result.class_ids, one.result.class_ids)
 
 
-def test_stages_are_on_their_device(model: Model, cameras: Cameras) -> None:
+def test_stages_are_on_their_device(model, cameras):
     assert [stage.device for stage in cameras.stages(0)] == ["cpu", "cuda", "cpu"]
 
 
-def test_engines_of_batches_are_built_once_and_never_by_a_node(
-    model: Model, trt: Any, tmp_path: Path
-) -> None:
+def test_engines_of_batches_are_built_once_and_never_by_a_node(model, trt, tmp_path):
     library = Library(tmp_path)
     with closing(VariantSet(TaskConfig(variants=(NAME,)), model, library=library, build=True)):
         assert len(trt.builds) == 1
@@ -158,20 +153,14 @@ def test_engines_of_batches_are_built_once_and_never_by_a_node(
     assert len(trt.builds) == 2
 
 
-def test_of_several_stages_only_full_batches_are_formed(model: Model) -> None:
+def test_of_several_stages_only_full_batches_are_formed(model):
     """Values between stages stay on the device, where the next batch would write over them."""
     with closing(Cameras(model, 3, stages=2)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
         assert [(report.size, report.refusal) for report in reports] == [(3, "")]
 
 
-def test_build_makes_the_engines_of_batches(
-    model: Model,
-    trt: Any,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_build_makes_the_engines_of_batches(model, trt, tmp_path, caplog, monkeypatch):
     """As many as tasks that may run as one batch; one that cannot be built is no failure."""
     # No other back end to compare with, whose import takes seconds.
     monkeypatch.setattr(building, "choose_default", lambda model: VariantSpec.parse(NAME))

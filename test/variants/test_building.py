@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -19,12 +18,7 @@ from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.variants import building
-from jetson_dnn_rt.variants.building import (
-    BuildReport,
-    BuildSettings,
-    TaskBuilder,
-    TaskPlan,
-)
+from jetson_dnn_rt.variants.building import BuildReport, BuildSettings, TaskBuilder, TaskPlan
 from jetson_dnn_rt.variants.decomposition import load_reduced
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
@@ -50,11 +44,6 @@ def model() -> Model:
     return make_model(Classifier().eval(), (32, 48))
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "cache")
-
-
 @pytest.fixture(autouse=True)
 def torch_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "choose_default", lambda model: VariantSpec.parse(TORCH))
@@ -77,9 +66,7 @@ def states(reports: dict[str, BuildReport]) -> dict[str, tuple[str, bool]]:
     return {name: (report.state, report.fresh) for name, report in reports.items()}
 
 
-def test_full_networks_come_first_and_references_are_added(
-    model: Model, library: Library, frames: str
-) -> None:
+def test_full_networks_come_first_and_references_are_added(model, library, frames):
     names = ("tucker-0.50@onnxruntime-fp32", "full@openvino-bf16", "full@openvino-fp32")
     builder = make_builder(model, library, frames, *names)
     assert [str(spec) for spec in builder.plan.references] == [TORCH, ONNX]
@@ -88,9 +75,7 @@ def test_full_networks_come_first_and_references_are_added(
     assert alone.plan.references == ()
 
 
-def test_what_was_built_is_found(
-    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_built_is_found(model, library, frames, monkeypatch):
     pytest.importorskip("onnxruntime")
     builder = make_builder(model, library, frames, ONNX, stages=2)
     assert [str(spec) for spec in builder.list_missing()] == [TORCH, ONNX]
@@ -98,11 +83,9 @@ def test_what_was_built_is_found(
     assert states(first) == {TORCH: ("built", True), ONNX: ("built", True)}
     for report in first.values():
         measurement = report.measurement
-        assert measurement is not None
         assert measurement.total.count == 5
         assert measurement.stages[0].name == "preprocess"
         assert measurement.stages[-1].name == "decode"
-        assert measurement.agreement is not None
         assert measurement.agreement.value == 1.0
         assert measurement.agreement.frames == 4
         assert measurement.agreement.reference == TORCH
@@ -126,8 +109,8 @@ def test_what_was_built_is_found(
 
 
 def test_without_the_lab_a_decomposed_variant_fails_with_what_to_do(
-    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, library, frames, monkeypatch
+):
     monkeypatch.setattr(building, "collect", lambda table: {})
     builder = make_builder(model, library, frames, "tucker-0.50@torch-fp32")
     report = builder.build(builder.plan.variants[0])
@@ -136,9 +119,7 @@ def test_without_the_lab_a_decomposed_variant_fails_with_what_to_do(
     assert "jetson-dnn-rt library import" in report.reason
 
 
-def test_a_decomposed_variant_is_compressed_once(
-    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decomposed_variant_is_compressed_once(model, library, frames, monkeypatch):
     pytest.importorskip("onnxruntime")
     compressed = []
     compress = compression.compress
@@ -154,11 +135,8 @@ def test_a_decomposed_variant_is_compressed_once(
     for name in names:
         assert reports[name].state in ("built", "refused")
         measurement = reports[name].measurement
-        assert measurement is not None
-        assert measurement.agreement is not None
         assert measurement.agreement.reference == TORCH
         full = reports[TORCH].measurement
-        assert full is not None
         assert (measurement.macs or 0) < (full.macs or 0)
     spec = DecompositionSpec.parse("tucker-ratio-0.50")
     assert load_reduced(model, spec, library) is not None
@@ -178,9 +156,7 @@ def test_a_decomposed_variant_is_compressed_once(
     assert fewer.list_missing() == ()
 
 
-def test_a_refused_variant_stays_listed_with_its_figures(
-    model: Model, library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_variant_stays_listed_with_its_figures(model, library, frames, monkeypatch):
     asked = []
 
     def refuse(candidate: Any, reference: Any) -> str:
@@ -196,7 +172,6 @@ def test_a_refused_variant_stays_listed_with_its_figures(
     for reports, fresh in ((first, True), (second, False)):
         report = reports[TUCKER]
         assert (report.state, report.reason, report.fresh) == ("refused", "of no use", fresh)
-        assert report.measurement is not None
         assert report.measurement.refused == "of no use"
         assert report.measurement.total.p50_ns > 0
     assert {listing.header.key.variant for listing in library.entries() if listing.header} >= {
@@ -205,12 +180,8 @@ def test_a_refused_variant_stays_listed_with_its_figures(
 
 
 def test_what_cannot_be_built_is_said_and_the_others_go_on(
-    model: Model,
-    library: Library,
-    frames: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model, library, frames, caplog, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "tvm", None)
     builder = make_builder(model, library, frames, "full@tvm-fp32", TORCH)
     assert "full@tvm-fp32" in map(str, builder.list_missing())
@@ -223,12 +194,8 @@ def test_what_cannot_be_built_is_said_and_the_others_go_on(
 
 
 def test_where_the_default_fails_another_full_network_is_the_measure(
-    model: Model,
-    library: Library,
-    frames: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    model, library, frames, monkeypatch, caplog
+):
     pytest.importorskip("onnxruntime")
     build = building.build_pipeline
 
@@ -241,12 +208,10 @@ def test_where_the_default_fails_another_full_network_is_the_measure(
     reports = build_all(make_builder(model, library, frames, ONNX))
     assert reports[TORCH].reason == "no memory"
     measurement = reports[ONNX].measurement
-    assert measurement is not None
-    assert measurement.agreement is not None
     assert measurement.agreement.reference == ONNX
 
 
-def test_again_measures_what_is_there(model: Model, library: Library, frames: str) -> None:
+def test_again_measures_what_is_there(model, library, frames):
     build_all(make_builder(model, library, frames, TORCH))
     again = make_builder(model, library, frames, TORCH, again=True)
     assert [str(spec) for spec in again.list_missing()] == [TORCH]
@@ -255,8 +220,8 @@ def test_again_measures_what_is_there(model: Model, library: Library, frames: st
 
 
 def test_other_frames_are_another_measurement_only_where_they_were_named(
-    model: Model, library: Library, frames: str, tmp_path: Path
-) -> None:
+    model, library, frames, tmp_path
+):
     build_all(make_builder(model, library, frames, TORCH))
     folder = tmp_path / "others"
     folder.mkdir()
@@ -266,17 +231,12 @@ def test_other_frames_are_another_measurement_only_where_they_were_named(
     named = make_builder(model, library, others, TORCH, any_frames=False)
     report = build_all(named)[TORCH]
     assert report.fresh
-    assert report.measurement is not None
-    assert report.measurement.agreement is not None
     assert report.measurement.agreement.frames == 1
 
 
-def test_a_measurement_that_cannot_be_read_is_made_anew(
-    model: Model, library: Library, frames: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_measurement_that_cannot_be_read_is_made_anew(model, library, frames, caplog):
     build_all(make_builder(model, library, frames, TORCH))
     (listing,) = library.entries()
-    assert listing.header is not None
     library.store(listing.header.key, {}, {**listing.header.facts, "threads": "two"})
     caplog.set_level(logging.WARNING)
     builder = make_builder(model, library, frames, TORCH)
@@ -285,26 +245,23 @@ def test_a_measurement_that_cannot_be_read_is_made_anew(
     assert build_all(builder)[TORCH].fresh
 
 
-def test_no_frame_is_no_measurement(model: Model, library: Library, tmp_path: Path) -> None:
+def test_no_frame_is_no_measurement(model, library, tmp_path):
     reports = build_all(make_builder(model, library, f"images:{tmp_path / 'none'}", TORCH))
     assert reports[TORCH].state == "failed"
     assert "none" in reports[TORCH].reason
 
 
-def test_progress_names_what_is_done(model: Model, library: Library, frames: str) -> None:
+def test_progress_names_what_is_done(model, library, frames):
     phases = []
     builder = make_builder(model, library, frames, TORCH)
     builder.build(builder.order[0], lambda phase, done, total: phases.append(phase))
     assert {"reading frames", "measuring"} <= set(phases)
 
 
-def test_a_null_model_is_built_too(
-    library: Library, frames: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_null_model_is_built_too(library, frames, monkeypatch):
     null = VariantSpec("full", "null")
     monkeypatch.setattr(building, "choose_default", lambda model: null)
     report = build_all(make_builder(load_model("null:0.1"), library, frames, str(null)))[str(null)]
     assert report.state == "built"
-    assert report.measurement is not None
     assert report.measurement.macs is None
     assert report.measurement.total.p50_ns >= 100_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,11 +28,6 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("tensorrt.runner", "cuda.owners"):
         monkeypatch.setattr(f"jetson_dnn_rt.backends.{name}.open_cuda", FakeCuda)
     return module
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +58,25 @@ def find_engine(library: Library) -> Any:
     return key
 
 
-def test_built_once(trt: Any, library: Library, model: Model) -> None:
+def test_built_once(trt, library, model):
     first = run(make(model, library, make_classifier()))
     assert len(trt.builds) == 1
     again = run(make(model, Library(library.root), make_classifier()))
     assert len(trt.builds) == 1
     np.testing.assert_array_equal(again, first)
     entry = library.load(find_engine(library))
-    assert entry is not None
     assert entry.facts["engine_bytes"] == len(entry.files["engine.plan"])
     assert entry.facts["build_ms"] > 0
 
 
-def test_without_a_library_every_time(trt: Any, model: Model) -> None:
+def test_without_a_library_every_time(trt, model):
     for count in (1, 2):
         make(model, None, make_classifier())
         assert len(trt.builds) == count
 
 
 @pytest.mark.parametrize("change", ["part", "decomposition", "precision", "version", "dla"])
-def test_whatever_decides_an_engine_makes_another(
-    trt: Any, library: Library, model: Model, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_decides_an_engine_makes_another(trt, library, model, change, monkeypatch):
     make(model, library, make_classifier())
     part, variant = make_classifier(), "full@tensorrt-fp16"
     if change == "part":
@@ -109,9 +100,7 @@ def test_whatever_decides_an_engine_makes_another(
     assert again.backend == ("tensorrt_dla0" if change == "dla" else "tensorrt")
 
 
-def test_an_engine_that_does_not_load_is_built_again(
-    trt: Any, library: Library, model: Model, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_engine_that_does_not_load_is_built_again(trt, library, model, caplog):
     """The key fits; TensorRT refuses it all the same, say after a change of the driver."""
     make(model, library, make_classifier())
     foreign = build_engine(make_classifier(), "fp16", module=make_tensorrt("10.3.0")).engine
@@ -124,9 +113,7 @@ def test_an_engine_that_does_not_load_is_built_again(
     assert len(trt.builds) == 2
 
 
-def test_times_of_kernels_are_kept_for_the_next_build(
-    trt: Any, library: Library, model: Model
-) -> None:
+def test_times_of_kernels_are_kept_for_the_next_build(trt, library, model):
     make(model, library, make_classifier())
     make(model, library, make_exponential(), "full@tensorrt-fp32")
     (_, first), (_, second) = trt.builds
@@ -134,15 +121,13 @@ def test_times_of_kernels_are_kept_for_the_next_build(
     assert second.cache.data == first.cache.data
 
 
-def test_without_tensorrt_it_is_said(
-    library: Library, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_tensorrt_it_is_said(library, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     with pytest.raises(BackendUnavailableError, match=r"cannot be imported.*python3-libnvinfer"):
         make(model, library, make_classifier())
 
 
-def test_other_back_ends_need_no_engine(library: Library, model: Model) -> None:
+def test_other_back_ends_need_no_engine(library, model):
     runner = make(model, library, make_classifier(), "full@onnxruntime-fp32", build=False)
     assert runner.backend == "onnxruntime"
     assert not library.entries()

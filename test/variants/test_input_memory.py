@@ -84,9 +84,7 @@ def borrow(pool: FramePool, seed: int = 0) -> Frame:
     return Frame(loan.buffer, "bgr8", 0, 0, owner=loan, device_address=loan.device_address)
 
 
-def test_every_way_gives_the_same_to_the_bit(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_every_way_gives_the_same_to_the_bit(load, kernel):
     plain = Frame(make_pixels(), "bgr8", 0, 0)
     reference, work = run(load("pageable"), plain)
     copied = {"pageable": work.copied_bytes}
@@ -112,26 +110,18 @@ def test_every_way_gives_the_same_to_the_bit(
     }
 
 
-def test_frames_out_of_reach_are_the_cpus(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_frames_out_of_reach_are_the_cpus(load, kernel):
     variants = load("mapped")
     assert variants.read_frames_on_device() is not None
     run(variants, Frame(make_pixels(), "bgr8", 0, 0))
     assert not kernel.launches
 
 
-def test_in_pageable_memory_the_device_reads_no_frames(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_in_pageable_memory_the_device_reads_no_frames(load, kernel):
     assert load("pageable").read_frames_on_device() is None
 
 
-def test_without_a_kernel_the_cpu_converts_and_it_is_said(
-    load: Callable[..., VariantSet],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_a_kernel_the_cpu_converts_and_it_is_said(load, monkeypatch, caplog):
     def fail() -> Any:
         raise BackendUnavailableError("NVRTC cannot be used")
 
@@ -142,11 +132,8 @@ def test_without_a_kernel_the_cpu_converts_and_it_is_said(
 
 
 def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu(
-    load: Callable[..., VariantSet],
-    kernel: HostKernel,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    load, kernel, monkeypatch, caplog
+):
     def refuse(*arguments: object) -> Any:
         raise RuntimeError("the pointer is not registered")
 
@@ -160,9 +147,7 @@ def test_mapped_memory_that_the_device_does_not_see_leaves_the_frames_to_the_cpu
     run(variants, Frame(make_pixels(), "bgr8", 0, 0))
 
 
-def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(
-    load: Callable[..., VariantSet], kernel: HostKernel, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(load, kernel, caplog):
     variants = load("mapped")
     assert variants.describe_input() == "in mapped memory, frames are converted by the CPU"
     allocate = variants.read_frames_on_device()
@@ -180,9 +165,7 @@ def test_a_device_that_fails_is_said_once_and_the_cpu_goes_on(
     assert kernel.launches == 1
 
 
-def test_the_cpu_pads_anew_after_the_device(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_the_cpu_pads_anew_after_the_device(load, kernel):
     variants = load("mapped")
     allocate = variants.read_frames_on_device()
     assert allocate is not None
@@ -194,9 +177,7 @@ def test_the_cpu_pads_anew_after_the_device(
         run(variants, frame)
 
 
-def test_a_bad_frame_is_the_frames_fault(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_a_bad_frame_is_the_frames_fault(load, kernel):
     variants = load("mapped")
     variants.read_frames_on_device()
     bad = Frame(make_pixels(), "mono8", 0, 0, device_address=1)
@@ -208,7 +189,7 @@ def test_a_bad_frame_is_the_frames_fault(
     assert kernel.launches == 1
 
 
-def test_all_variants_read_one_input_in_place(load: Callable[..., VariantSet]) -> None:
+def test_all_variants_read_one_input_in_place(load):
     variants = load("mapped", VARIANTS)
     frame = Frame(make_pixels(), "bgr8", 0, 0)
     for name in VARIANTS:
@@ -217,9 +198,7 @@ def test_all_variants_read_one_input_in_place(load: Callable[..., VariantSet]) -
         assert work.copied_bytes == INPUT_BYTES + sum(output.nbytes for output in outputs)
 
 
-def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(
-    load: Callable[..., VariantSet], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(load, caplog):
     variants, late = load("mapped"), VARIANTS[1]
     frame = Frame(make_pixels(), "bgr8", 0, 0)
     run(variants, frame)
@@ -239,9 +218,7 @@ def test_a_variant_that_comes_later_reads_it_in_place_after_its_rehearsal(
 
 
 @pytest.mark.parametrize("memory", ["mapped", "pinned"])
-def test_a_slot_of_a_group_is_written_by_the_device_too(
-    load: Callable[..., VariantSet], kernel: HostKernel, memory: str
-) -> None:
+def test_a_slot_of_a_group_is_written_by_the_device_too(load, kernel, memory):
     variants = load(memory)
     allocate = variants.read_frames_on_device()
     assert allocate is not None
@@ -257,9 +234,7 @@ def test_a_slot_of_a_group_is_written_by_the_device_too(
     assert bool(cast("dict[str, Any]", work.scratch[ROWS])) == (memory == "mapped")
 
 
-def test_frames_are_found_by_their_addresses(
-    load: Callable[..., VariantSet], kernel: HostKernel
-) -> None:
+def test_frames_are_found_by_their_addresses(load, kernel):
     variants = load("mapped")
     allocate = variants.read_frames_on_device()
     assert allocate is not None
@@ -270,12 +245,12 @@ def test_frames_are_found_by_their_addresses(
     assert allocate(FRAME)[1]  # a camera may outlive the task
 
 
-def test_a_kind_that_is_none(load: Callable[..., VariantSet]) -> None:
+def test_a_kind_that_is_none(load):
     with pytest.raises(ConfigurationError, match="memory must be one of auto, mapped"):
         load("managed")
 
 
-def test_without_a_cuda_device_there_is_nothing_to_choose(model: Model) -> None:
+def test_without_a_cuda_device_there_is_nothing_to_choose(model):
     variants = VariantSet(TaskConfig(variants=("full@onnxruntime-fp32",)), model)
     assert variants.memory == ""
     assert variants.describe_input() == "in the CPU's memory"

@@ -27,16 +27,10 @@ from jetson_dnn_rt.variants.library.entry import (
 from jetson_dnn_rt.variants.library.library import Library, Listing, default_root
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "cache")
-
-
-def test_what_is_stored_is_found(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_stored_is_found(library, caplog):
     stored = library.store(make_key(), FILES, FACTS, model="builtin:detector")
     for each in (library, Library(library.root)):
         entry = each.load(make_key())
-        assert entry is not None
         assert dict(entry.files) == FILES
         assert entry.facts == FACTS
         assert entry.key == make_key()
@@ -45,7 +39,7 @@ def test_what_is_stored_is_found(library: Library, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_a_person_finds_it_too(library: Library) -> None:
+def test_a_person_finds_it_too(library):
     path = store(library)
     relative = path.relative_to(library.root).parts
     assert relative == (
@@ -71,24 +65,19 @@ def test_a_person_finds_it_too(library: Library) -> None:
         ("../../../etc", "etc-aaaaaaaaaaaa"),
     ],
 )
-def test_whatever_a_model_is_called_it_is_one_folder(
-    library: Library, model: str, folder: str
-) -> None:
+def test_whatever_a_model_is_called_it_is_one_folder(library, model, folder):
     entry = library.store(make_key(), {}, {}, model=model)
-    assert entry.path is not None
     assert entry.path.relative_to(library.root).parts[0] == folder
     assert library.load(make_key()) is not None
 
 
-def test_another_name_of_the_same_model_is_the_same_model(library: Library) -> None:
+def test_another_name_of_the_same_model_is_the_same_model(library):
     first = library.store(make_key(), FILES, {}, model="onnx:a.onnx")
     second = library.store(make_key(kind="measurement"), {}, {}, model="onnx:b.onnx")
-    assert first.path is not None
-    assert second.path is not None
     assert first.path.parents[1] == second.path.parents[1]
 
 
-def test_nothing_is_made_before_something_is_stored(library: Library) -> None:
+def test_nothing_is_made_before_something_is_stored(library):
     assert library.load(make_key()) is None
     assert library.entries() == []
     assert library.size_bytes() == 0
@@ -96,11 +85,10 @@ def test_nothing_is_made_before_something_is_stored(library: Library) -> None:
     assert not library.root.exists()
 
 
-def test_a_new_entry_takes_the_place_of_the_old_one(library: Library) -> None:
+def test_a_new_entry_takes_the_place_of_the_old_one(library):
     store(library)
     library.store(make_key(), {"engine.plan": b"new"}, {"n": 2})
     entry = library.load(make_key())
-    assert entry is not None
     assert dict(entry.files) == {"engine.plan": b"new"}
     assert entry.facts == {"n": 2}
     assert len(library.entries()) == 1
@@ -120,17 +108,13 @@ def test_a_new_entry_takes_the_place_of_the_old_one(library: Library) -> None:
         ({}, {"value": "x" * (4 << 20)}, "must fit"),
     ],
 )
-def test_what_cannot_be_an_entry_is_refused(
-    library: Library, files: dict[str, bytes], facts: dict[str, Any], text: str
-) -> None:
+def test_what_cannot_be_an_entry_is_refused(library, files, facts, text):
     with pytest.raises(ValueError, match=text):
         library.store(make_key(), files, facts)
     assert library.entries() == []
 
 
-def test_a_file_that_is_too_large_is_refused(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_too_large_is_refused(library, monkeypatch):
     monkeypatch.setattr(library_module, "MAX_FILE_BYTES", 3)
     with pytest.raises(ValueError, match="has 4 bytes, at most 3"):
         library.store(make_key(), {"a": b"1234"}, {})
@@ -156,7 +140,7 @@ for index in range(int(sys.argv[4])):
 """
 
 
-def test_two_processes_that_store_the_same_at_once(library: Library) -> None:
+def test_two_processes_that_store_the_same_at_once(library):
     key = json.dumps(dataclasses.asdict(make_key()))
     processes = [
         subprocess.Popen(
@@ -177,11 +161,9 @@ def test_two_processes_that_store_the_same_at_once(library: Library) -> None:
         for n in range(2)
     ]
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     # `communicate` would start one after the other.
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
@@ -189,15 +171,12 @@ def test_two_processes_that_store_the_same_at_once(library: Library) -> None:
         # Nothing is reported either: no half entry was seen, and every store found its place.
         assert (process.returncode, errors) == (0, "")
     entry = library.load(make_key())
-    assert entry is not None
     assert entry.files["a"].endswith(f" {_ROUNDS - 1}".encode())
     assert [listing.problem for listing in library.entries()] == [""]
     assert list((library.root / ".tmp").iterdir()) == []
 
 
-def test_a_reader_that_is_overtaken_reads_the_new_entry(
-    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reader_that_is_overtaken_reads_the_new_entry(library, monkeypatch, caplog):
     store(library)
     read = library_module.read_entry
     overtaken = []
@@ -210,7 +189,6 @@ def test_a_reader_that_is_overtaken_reads_the_new_entry(
 
     monkeypatch.setattr(library_module, "read_entry", overtake)
     entry = library.load(make_key())
-    assert entry is not None
     assert dict(entry.files) == {"engine.plan": b"new"}
     assert not caplog.records
 
@@ -303,9 +281,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_reported_once_not_used_and_replaced(
-    library: Library, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_entry_is_reported_once_not_used_and_replaced(library, damage, caplog):
     path = store(library)
     other = store(library, precision="fp32")
     spoil, text = DAMAGES[damage]
@@ -318,13 +294,12 @@ def test_a_damaged_entry_is_reported_once_not_used_and_replaced(
     assert os.fspath(path) in caplog.text
     assert store(library) == path
     entry = library.load(make_key())
-    assert entry is not None
     assert dict(entry.files) == FILES
     assert library.load(make_key(precision="fp32")) is not None
     assert {listing.path for listing in library.entries() if not listing.problem} == {path, other}
 
 
-def test_a_link_is_not_followed_when_its_entry_goes(library: Library) -> None:
+def test_a_link_is_not_followed_when_its_entry_goes(library):
     path = store(library)
     replace_by_link(path)
     outside = path.parents[3] / "outside.plan"
@@ -334,9 +309,7 @@ def test_a_link_is_not_followed_when_its_entry_goes(library: Library) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_link_on_the_way_is_not_followed(
-    library: Library, level: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_link_on_the_way_is_not_followed(library, level, tmp_path, caplog):
     path = store(library)
     victim = (path, path.parent, path.parents[1])[level]
     shutil.move(victim, tmp_path / "elsewhere")
@@ -353,9 +326,7 @@ def test_a_link_on_the_way_is_not_followed(
     assert ("cannot be written" in caplog.text) is (level > 0)
 
 
-def test_what_is_not_the_library_s_is_moved_aside_not_removed(
-    library: Library, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_the_library_s_is_moved_aside_not_removed(library, caplog):
     path = store(library)
     (path / "thesis").mkdir()
     (path / "thesis" / "chapter1").write_text("years of work")
@@ -372,9 +343,7 @@ def test_what_is_not_the_library_s_is_moved_aside_not_removed(
 @pytest.mark.parametrize(
     "changes", [{"backend_version": "10.0.1"}, {"device": "NVIDIA H200, 9.0"}]
 )
-def test_an_entry_of_another_version_or_device_is_reported_once(
-    library: Library, changes: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_entry_of_another_version_or_device_is_reported_once(library, changes, caplog):
     path = store(library)
     store(library, graph_hash="c" * 64)
     for _ in range(2):
@@ -389,9 +358,7 @@ def test_an_entry_of_another_version_or_device_is_reported_once(
     assert len(caplog.records) == 1
 
 
-def test_another_graph_or_shape_is_no_news(
-    library: Library, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_graph_or_shape_is_no_news(library, caplog):
     store(library)
     assert library.load(make_key(graph_hash="c" * 64)) is None
     assert library.load(make_key(shapes=((1,),))) is None
@@ -400,8 +367,8 @@ def test_another_graph_or_shape_is_no_news(
 
 
 def test_an_entry_that_is_just_replaced_is_not_taken_for_a_damaged_one(
-    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    library, monkeypatch, caplog
+):
     """Its files vanish under whoever looks at it; what is there now is what counts."""
     path = store(library)
     describe = library_module.describe_entry
@@ -423,7 +390,7 @@ def test_an_entry_that_is_just_replaced_is_not_taken_for_a_damaged_one(
     assert not caplog.records
 
 
-def test_default_folder_honours_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_folder_honours_xdg(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path))
     assert default_root() == tmp_path / "jetson_dnn_rt"
     monkeypatch.setenv("HOME", "/home/me")
@@ -432,7 +399,7 @@ def test_default_folder_honours_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert default_root() == Path("/home/me/.cache/jetson_dnn_rt")
 
 
-def test_a_user_without_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_home_is_told_what_to_set(monkeypatch):
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -442,7 +409,7 @@ def test_a_user_without_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch
         default_root()
 
 
-def test_a_file_in_the_place_of_the_library_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_library_is_refused(tmp_path):
     (tmp_path / "cache").write_text("")
     with pytest.raises(ConfigurationError, match="not a folder"):
         Library(tmp_path / "cache")
@@ -450,7 +417,7 @@ def test_a_file_in_the_place_of_the_library_is_refused(tmp_path: Path) -> None:
         Library(tmp_path / "cache" / "inner")
 
 
-def test_the_library_itself_may_be_a_link(tmp_path: Path) -> None:
+def test_the_library_itself_may_be_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     library = Library(tmp_path / "link")
@@ -458,9 +425,7 @@ def test_the_library_itself_may_be_a_link(tmp_path: Path) -> None:
     assert Library(tmp_path / "disk").load(make_key()) is not None
 
 
-def test_what_cannot_be_kept_is_used_and_said_once(
-    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_kept_is_used_and_said_once(library, monkeypatch, caplog):
     # As for root the mode of a folder is no obstacle, the write itself fails.
     def fail(folder: int, name: str, data: bytes) -> None:
         raise OSError(30, "Read-only file system")
@@ -477,7 +442,7 @@ def test_what_cannot_be_kept_is_used_and_said_once(
     assert list((library.root / ".tmp").iterdir()) == []
 
 
-def test_a_folder_without_the_right_to_write(library: Library) -> None:
+def test_a_folder_without_the_right_to_write(library):
     store(library)
     folders = [library.root, *(p for p in library.root.rglob("*") if p.is_dir())]
     for folder in folders:
@@ -496,12 +461,12 @@ def test_a_folder_without_the_right_to_write(library: Library) -> None:
             folder.chmod(0o755)
 
 
-def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point() -> None:
+def test_a_place_that_cannot_be_written_is_refused_where_that_is_the_point():
     with pytest.raises(ConfigurationError, match="cannot be written"):
         Library(Path("/proc/jetson_dnn_rt")).check_writable()
 
 
-def test_a_place_that_can_be_written_leaves_nothing_behind(library: Library) -> None:
+def test_a_place_that_can_be_written_leaves_nothing_behind(library):
     library.check_writable()
     left_by_a_dead_process = library.root / ".tmp" / "1-dead"
     left_by_a_dead_process.mkdir()
@@ -515,7 +480,7 @@ def age(path: Path, days: float) -> None:
     os.utime(path / "entry.json", (then, then))
 
 
-def test_entries_are_listed_with_their_sizes(library: Library) -> None:
+def test_entries_are_listed_with_their_sizes(library):
     paths = {store(library), store(library, precision="fp32"), store(library, model_hash="e" * 64)}
     listings = library.entries()
     assert {listing.path for listing in listings} == paths
@@ -527,7 +492,7 @@ def test_entries_are_listed_with_their_sizes(library: Library) -> None:
     assert library.size_bytes() == sum(listing.size_bytes for listing in listings)
 
 
-def test_a_truncated_entry_is_listed_with_its_problem(library: Library) -> None:
+def test_a_truncated_entry_is_listed_with_its_problem(library):
     path = store(library)
     os.truncate(path / "engine.plan", 1)
     (listing,) = library.entries()
@@ -535,7 +500,7 @@ def test_a_truncated_entry_is_listed_with_its_problem(library: Library) -> None:
     assert not listing.foreign
 
 
-def test_prune_by_age_keeps_what_is_used(library: Library) -> None:
+def test_prune_by_age_keeps_what_is_used(library):
     old, used, young = (store(library, options=name) for name in ("old", "used", "young"))
     for path, days in ((old, 40), (used, 40), (young, 10)):
         age(path, days)
@@ -549,7 +514,7 @@ def test_prune_by_age_keeps_what_is_used(library: Library) -> None:
     assert library.load(make_key(options="young")) is not None
 
 
-def test_prune_by_size_takes_the_oldest_first(library: Library) -> None:
+def test_prune_by_size_takes_the_oldest_first(library):
     paths = [store(library, options=f"{days} days") for days in (1, 3, 2)]
     for path, days in zip(paths, (1, 3, 2), strict=True):
         age(path, days)
@@ -561,7 +526,7 @@ def test_prune_by_size_takes_the_oldest_first(library: Library) -> None:
     assert library.entries() == []
 
 
-def test_prune_of_stale_ones_takes_damaged_ones_too(library: Library) -> None:
+def test_prune_of_stale_ones_takes_damaged_ones_too(library):
     good = store(library)
     stale = store(library, backend_version="7.0")
     damaged = store(library, options="damaged")
@@ -576,7 +541,7 @@ def test_prune_of_stale_ones_takes_damaged_ones_too(library: Library) -> None:
     assert good.exists()
 
 
-def test_prune_leaves_what_the_library_did_not_write(library: Library, tmp_path: Path) -> None:
+def test_prune_leaves_what_the_library_did_not_write(library, tmp_path):
     path = store(library)
     strangers = [
         library.root / "notes.txt",
@@ -609,7 +574,7 @@ def test_prune_leaves_what_the_library_did_not_write(library: Library, tmp_path:
     assert foreign[with_folder.name] == "folder is no regular file"
 
 
-def test_prune_removes_empty_folders_and_what_a_dead_process_left(library: Library) -> None:
+def test_prune_removes_empty_folders_and_what_a_dead_process_left(library):
     path = store(library)
     temporary = library.root / ".tmp"
     for name, days in (("1-dead", 2.0), ("2-alive", 0.0)):

@@ -42,7 +42,7 @@ keys = st.builds(
 
 @settings(deadline=None)
 @given(keys)
-def test_key_comes_back_from_json(key: EntryKey) -> None:
+def test_key_comes_back_from_json(key):
     again = read_record(EntryKey, json.loads(json.dumps(dataclasses.asdict(key))))
     assert again == key
     assert again.digest == key.digest
@@ -50,18 +50,18 @@ def test_key_comes_back_from_json(key: EntryKey) -> None:
 
 @settings(deadline=None)
 @given(keys, keys)
-def test_digests_differ_where_keys_do(one: EntryKey, other: EntryKey) -> None:
+def test_digests_differ_where_keys_do(one, other):
     assert (one.digest == other.digest) is (one == other)
     assert bool(one.differences(other)) is (one != other)
 
 
-def test_digest_is_the_same_in_every_release() -> None:
+def test_digest_is_the_same_in_every_release():
     # Entries of users are found by it.
     assert make_key().digest.startswith("5442f3a3ae70e6f8")
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(EntryKey)])
-def test_every_field_is_in_the_digest(field: str) -> None:
+def test_every_field_is_in_the_digest(field):
     others = {"model_hash": "c" * 64, "graph_hash": "d" * 64, "kind": "weights", "shapes": ((1,),)}
     assert make_key(**{field: others.get(field, "other")}).digest != make_key().digest
 
@@ -88,13 +88,13 @@ def test_every_field_is_in_the_digest(field: str) -> None:
         ("shapes", ((1 << 31,),)),
     ],
 )
-def test_a_key_that_cannot_be_is_refused(field: str, value: object) -> None:
+def test_a_key_that_cannot_be_is_refused(field, value):
     with pytest.raises(ValueError, match=field):
         make_key(**{field: value})
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"model_hash": "a" * 64}, "text"])
-def test_json_that_is_no_key_is_refused(value: object) -> None:
+def test_json_that_is_no_key_is_refused(value):
     with pytest.raises(ValueError, match=r"names with values|is missing"):
         read_record(EntryKey, value)
 
@@ -106,7 +106,7 @@ def make_header() -> Header:
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 255))
-def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position: int, change: int) -> None:
+def test_a_header_with_one_wrong_byte_is_refused_or_the_same(position, change):
     text = bytearray(make_header().encode())
     text[position % len(text)] ^= change
     try:

@@ -60,7 +60,6 @@ def use(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     opened = Library(library.root)
     opened.load(MEASURED)
     entry = opened.load(GOOD)
-    assert entry is not None
     assert dict(entry.files) == FILES
     assert GOOD in [listing.header.key for listing in opened.entries() if listing.header]
     opened.prune(find_stale=lambda key: "", unused_days=1e6, limit_bytes=1 << 40, dry_run=True)
@@ -76,13 +75,7 @@ def use(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
 
 @given(data=st.data())
 @settings(**RUNS, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_content_with_the_hash_that_fits(
-    library: Library,
-    bad: Path,
-    content: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
-    data: st.DataObject,
-) -> None:
+def test_any_content_with_the_hash_that_fits(library, bad, content, capsys, data):
     """EDGES 13: wrong types, missing keys, dates beyond the calendar, numbers beyond floats."""
 
     def draw(below: int) -> int:
@@ -104,7 +97,7 @@ JSON = st.recursive(
 
 @given(value=JSON | st.binary(), wrap=st.booleans())
 @settings(**RUNS)
-def test_any_text_is_a_header_or_a_damaged_one(value: Any, wrap: bool) -> None:
+def test_any_text_is_a_header_or_a_damaged_one(value, wrap):
     """EDGES 13: JSON of any form, and what is no JSON."""
     if wrap:
         value = {"schema": 1, "sha256": "", "content": None if value == b"" else value}
@@ -177,9 +170,7 @@ def spoilt(
 
 
 @pytest.mark.parametrize("spoilt", DAMAGES, indirect=True)
-def test_a_bad_entry_is_named_once_and_passed_over(
-    spoilt: Library, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_entry_is_named_once_and_passed_over(spoilt, capsys, caplog):
     """EDGES 13: it is reported, and the others are listed, loaded and pruned."""
     use(spoilt, capsys)
     caplog.clear()

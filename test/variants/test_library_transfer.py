@@ -26,11 +26,6 @@ def want_all(listing: Listing) -> bool:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "library")
-
-
-@pytest.fixture
 def file(library: Library, tmp_path: Path) -> Path:
     """A file of one entry with three files."""
     library.store(TUNING, FILES, FACTS, model="builtin:detector")
@@ -43,7 +38,6 @@ def read(file: Path) -> Members:
         members = []
         for member in archive:
             stream = archive.extractfile(member)
-            assert stream is not None
             members.append((member, stream.read()))
         return members
 
@@ -54,7 +48,7 @@ def write(file: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-def test_entries_come_back_as_they_were(library: Library, tmp_path: Path) -> None:
+def test_entries_come_back_as_they_were(library, tmp_path):
     keys = [TUNING, make_key(kind="weights", backend=""), make_key(kind="measurement")]
     for key in keys[:2]:
         library.store(key, FILES, FACTS, model="builtin:detector")
@@ -69,14 +63,12 @@ def test_entries_come_back_as_they_were(library: Library, tmp_path: Path) -> Non
     assert {transfer.header.key for transfer in taken} == set(keys)
     for key in keys:
         here, there = library.load(key), other.load(key)
-        assert here is not None
-        assert there is not None
         assert there.files == here.files
         assert there.facts == here.facts
         assert there.header.model == here.header.model
 
 
-def test_only_what_is_wanted_goes(library: Library, tmp_path: Path) -> None:
+def test_only_what_is_wanted_goes(library, tmp_path):
     library.store(TUNING, FILES, FACTS)
     library.store(make_key(kind="weights"), FILES, FACTS)
     file = tmp_path / "some.tar"
@@ -90,9 +82,7 @@ def test_only_what_is_wanted_goes(library: Library, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "tensorrt_dla0", "tvm"])
-def test_machine_code_neither_goes_nor_comes(
-    library: Library, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_code_neither_goes_nor_comes(library, tmp_path, backend, monkeypatch):
     """A hash says that a file is what its sender made, not that he means well."""
     library.store(make_key(kind="artefact", backend=backend), FILES, FACTS)
     file = tmp_path / "engine.tar"
@@ -109,7 +99,7 @@ def test_machine_code_neither_goes_nor_comes(
     assert other.entries() == []
 
 
-def test_an_exported_network_is_data(library: Library, tmp_path: Path) -> None:
+def test_an_exported_network_is_data(library, tmp_path):
     key = make_key(kind="artefact", backend="onnx", backend_version="torch 2.9.0")
     library.store(key, FILES, FACTS)
     export_entries(library, tmp_path / "onnx.tar", want_all)
@@ -119,23 +109,19 @@ def test_an_exported_network_is_data(library: Library, tmp_path: Path) -> None:
     assert other.load(key) is not None
 
 
-def test_what_is_there_stays_unless_it_is_to_be_replaced(
-    library: Library, file: Path, tmp_path: Path
-) -> None:
+def test_what_is_there_stays_unless_it_is_to_be_replaced(library, file, tmp_path):
     library.store(TUNING, {"records.json": b"newer"}, {})
     (kept,) = import_entries(library, file)
     assert "the library has it" in kept.reason
     entry = library.load(TUNING)
-    assert entry is not None
     assert entry.files == {"records.json": b"newer"}
     (taken,) = import_entries(library, file, replace=True)
     assert taken.reason == ""
     entry = library.load(TUNING)
-    assert entry is not None
     assert entry.files == FILES
 
 
-def test_a_damaged_entry_is_left_out(library: Library, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_left_out(library, tmp_path):
     path = library.store(TUNING, FILES, FACTS).path
     assert path is not None
     (path / "engine.plan").write_bytes(b"x" * len(FILES["engine.plan"]))
@@ -223,9 +209,7 @@ def move(members: Members) -> Members:
         (lambda members: [*members[:2], members[1], *members[2:]], "is not of the entry before"),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused(
-    file: Path, tmp_path: Path, change: Callable[[Members], Members], words: str
-) -> None:
+def test_a_file_that_is_not_ours_is_refused(file, tmp_path, change, words):
     write(file, change(read(file)))
     folder = tmp_path / "inner"
     folder.mkdir()
@@ -238,7 +222,7 @@ def test_a_file_that_is_not_ours_is_refused(
     assert after == before
 
 
-def test_what_is_no_archive_is_refused(library: Library, tmp_path: Path) -> None:
+def test_what_is_no_archive_is_refused(library, tmp_path):
     file = tmp_path / "no.tar"
     with pytest.raises(ConfigurationError, match="No such file"):
         import_entries(library, file)
@@ -247,7 +231,7 @@ def test_what_is_no_archive_is_refused(library: Library, tmp_path: Path) -> None
         import_entries(library, file)
 
 
-def test_a_compressed_file_is_refused(library: Library, file: Path, tmp_path: Path) -> None:
+def test_a_compressed_file_is_refused(library, file, tmp_path):
     """A few kilobytes could be as many gigabytes."""
     squeezed = tmp_path / "one.tar.gz"
     with tarfile.open(squeezed, "w:gz") as archive:
@@ -257,7 +241,7 @@ def test_a_compressed_file_is_refused(library: Library, file: Path, tmp_path: Pa
         import_entries(library, squeezed)
 
 
-def test_a_folder_that_cannot_be_written(library: Library, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(library, tmp_path):
     library.store(TUNING, FILES, FACTS)
     with pytest.raises(ConfigurationError, match="cannot be written: No such file"):
         export_entries(library, tmp_path / "no" / "one.tar", want_all)

@@ -12,19 +12,15 @@ from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.platforms.machine import describe_cpu, describe_gpu
 from jetson_dnn_rt.variants.library.library import EntryKey
 from jetson_dnn_rt.variants.measuring import machine
-from jetson_dnn_rt.variants.measuring.machine import (
-    describe_device,
-    device_of,
-    find_stale,
-)
+from jetson_dnn_rt.variants.measuring.machine import describe_device, device_of, find_stale
 
 
-def test_device_by_its_name() -> None:
+def test_device_by_its_name():
     assert describe_device("cuda") == describe_gpu()
     assert describe_device("cpu") == describe_cpu()
 
 
-def test_devices_of_back_ends() -> None:
+def test_devices_of_back_ends():
     assert device_of("openvino") == device_of("onnxruntime") == device_of("null") == "cpu"
     assert device_of("tensorrt") == "cuda"
     assert device_of("torch") == ("cuda" if describe_gpu() else "cpu")
@@ -38,9 +34,7 @@ def forget() -> Iterator[None]:
     machine._find_version.cache_clear()
 
 
-def test_stale_is_what_another_version_or_device_made(
-    forget: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_is_what_another_version_or_device_made(forget, monkeypatch):
     version = inspect_backend("onnxruntime").version
     if not version:
         pytest.skip("ONNX Runtime is not installed")
@@ -59,7 +53,7 @@ def test_stale_is_what_another_version_or_device_made(
     assert find_stale(missing) == ""
 
 
-def test_kernels_of_tvm_run_where_its_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_tvm_run_where_its_library_can(monkeypatch):
     """The wheel of PyPI is built without CUDA: it uses no GPU, where there is one or not."""
     tvm = pytest.importorskip("tvm")
     assert device_of("tvm") == ("cuda" if tvm.runtime.enabled("cuda") else "cpu")
@@ -67,7 +61,7 @@ def test_kernels_of_tvm_run_where_its_library_can(monkeypatch: pytest.MonkeyPatc
     assert device_of("tvm") == "cpu"
 
 
-def test_a_database_for_another_board_is_not_stale() -> None:
+def test_a_database_for_another_board_is_not_stale():
     """A workstation keeps it for the robot; it is found by its target, not by a device."""
     version = inspect_backend("tvm").version
     target = "llvm aarch64-linux-gnu cortex-a78ae threads=1"
@@ -77,7 +71,7 @@ def test_a_database_for_another_board_is_not_stale() -> None:
     assert find_stale(key) == ""
 
 
-def test_stale_export_of_another_torch() -> None:
+def test_stale_export_of_another_torch():
     torch = pytest.importorskip("torch")
     key = EntryKey("a" * 64, "b" * 64, "full", "artefact", "onnx", f"torch {torch.__version__}")
     assert find_stale(key) == ""

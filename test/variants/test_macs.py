@@ -19,7 +19,7 @@ def make_graph(module: nn.Module) -> fx.GraphModule:
     ("name", "gmacs", "parameters"),
     [("resnet18", 1.814, 11_689_512), ("mobilenet_v3_small", 0.0565, 2_542_856)],
 )
-def test_published_figures(name: str, gmacs: float, parameters: int) -> None:
+def test_published_figures(name, gmacs, parameters):
     """torchvision states GFLOPS that are multiply-accumulates, and parameters."""
     costs = count(make_graph(torchvision.models.get_model(name, weights=None)), (1, 3, 224, 224))
     assert costs.macs * 1e-9 == pytest.approx(gmacs, rel=2e-3)
@@ -28,7 +28,7 @@ def test_published_figures(name: str, gmacs: float, parameters: int) -> None:
     assert costs.macs == sum(layer.macs for layer in costs.layers.values())
 
 
-def test_layers_that_are_called_twice_count_twice() -> None:
+def test_layers_that_are_called_twice_count_twice():
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -46,7 +46,7 @@ def test_layers_that_are_called_twice_count_twice() -> None:
     assert (layer.positions_in, layer.positions_out) == (80, 80)
 
 
-def test_functions_and_transposed_convolutions_count_too() -> None:
+def test_functions_and_transposed_convolutions_count_too():
     class Functions(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -67,7 +67,7 @@ def test_functions_and_transposed_convolutions_count_too() -> None:
     assert costs.macs == convolution + up + linear + products
 
 
-def test_attention_counts() -> None:
+def test_attention_counts():
     class Attention(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.functional.scaled_dot_product_attention(x, x, x)
@@ -75,7 +75,7 @@ def test_attention_counts() -> None:
     assert count(make_graph(Attention()), (1, 2, 10, 8)).macs == 2 * (2 * 10 * 10 * 8)
 
 
-def test_strided_and_linear_positions() -> None:
+def test_strided_and_linear_positions():
     net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.Flatten(2), nn.Linear(49, 5))
     costs = count(make_graph(net), (1, 3, 15, 15))
     assert (costs.layers["0"].positions_in, costs.layers["0"].positions_out) == (225, 49)
@@ -83,6 +83,6 @@ def test_strided_and_linear_positions() -> None:
     assert costs.macs == 49 * 8 * 27 + 8 * 49 * 5
 
 
-def test_wrong_input_is_a_model_error() -> None:
+def test_wrong_input_is_a_model_error():
     with pytest.raises(ModelError, match=r"\[1, 4, 8, 8\]"):
         count(make_graph(nn.Sequential(nn.Conv2d(3, 8, 3))), (1, 4, 8, 8))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +57,7 @@ def make(
 # -- distribution ------------------------------------------------------------------------------
 
 
-def test_quantiles_are_times_that_occurred() -> None:
+def test_quantiles_are_times_that_occurred():
     times = TimeDistribution.of("stage", list(range(100, 0, -1)))
     assert (times.count, times.mean_ns) == (100, 51)
     assert (times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns) == (50, 90, 99, 100)
@@ -67,20 +66,20 @@ def test_quantiles_are_times_that_occurred() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
-def test_quantiles_are_in_order(times_ns: list[int]) -> None:
+def test_quantiles_are_in_order(times_ns):
     times = TimeDistribution.of("stage", times_ns)
     assert times.p50_ns <= times.p90_ns <= times.p99_ns <= times.max_ns == max(times_ns)
     assert {times.p50_ns, times.p90_ns, times.p99_ns} <= set(times_ns)
     assert min(times_ns) <= times.mean_ns <= times.max_ns
 
 
-def test_the_last_times_are_kept_and_the_quantiles_are_of_all() -> None:
+def test_the_last_times_are_kept_and_the_quantiles_are_of_all():
     times = TimeDistribution.of("stage", [1] * KEPT_TIMES + [2])
     assert times.times_ns == (*[1] * (KEPT_TIMES - 1), 2)
     assert (times.count, times.max_ns) == (KEPT_TIMES + 1, 2)
 
 
-def test_no_time_is_no_distribution() -> None:
+def test_no_time_is_no_distribution():
     with pytest.raises(ValueError, match="at least one"):
         TimeDistribution.of("stage", [])
 
@@ -118,7 +117,7 @@ class Fake:
         self.memory = np.zeros(0, np.uint8)
 
 
-def test_a_trial_gives_every_frame_s_result_and_the_times() -> None:
+def test_a_trial_gives_every_frame_s_result_and_the_times():
     clock = SteppingClock()
     frames = make_frames(3)
     runs: list[int] = []
@@ -136,7 +135,7 @@ def test_a_trial_gives_every_frame_s_result_and_the_times() -> None:
     assert trial.stages[1].max_ns == 0
 
 
-def test_memory_is_what_closing_gives_back() -> None:
+def test_memory_is_what_closing_gives_back():
     clock = SteadyClock()
     size = 64 * MIB
     trial = try_variant(lambda: Fake(lambda work: None, size), make_frames(1), runs=1, clock=clock)
@@ -146,7 +145,7 @@ def test_memory_is_what_closing_gives_back() -> None:
 
 
 @pytest.mark.parametrize("fault", ["raises", "no result"])
-def test_a_variant_that_fails_is_closed_and_said(fault: str) -> None:
+def test_a_variant_that_fails_is_closed_and_said(fault):
     fakes: list[Fake] = []
 
     def run(work: Work) -> None:
@@ -165,7 +164,7 @@ def test_a_variant_that_fails_is_closed_and_said(fault: str) -> None:
     assert fakes[0].closed == 1
 
 
-def test_a_rival_is_timed_in_turn_and_stays_open() -> None:
+def test_a_rival_is_timed_in_turn_and_stays_open():
     clock = SteppingClock()
     ran: list[str] = []
 
@@ -178,13 +177,12 @@ def test_a_rival_is_timed_in_turn_and_stays_open() -> None:
 
     rival = make("rival", 7)
     trial = try_variant(lambda: make("it", 5), make_frames(1), runs=4, clock=clock, rival=rival)
-    assert trial.rival is not None
     assert (trial.total.times_ns, trial.rival.times_ns) == ((5,) * 4, (7,) * 4)
     assert ran[1:5] == ["it", "rival", "rival", "it"]
     assert rival.closed == 0
 
 
-def test_a_variant_that_fails_while_it_is_timed_is_closed() -> None:
+def test_a_variant_that_fails_while_it_is_timed_is_closed():
     fakes: list[Fake] = []
     runs: list[int] = []
 
@@ -202,7 +200,7 @@ def test_a_variant_that_fails_while_it_is_timed_is_closed() -> None:
     assert fakes[0].closed == 1
 
 
-def test_a_trial_needs_frames_and_runs() -> None:
+def test_a_trial_needs_frames_and_runs():
     for frames, runs in (([], 1), (make_frames(1), 0)):
         with pytest.raises(ValueError, match="at least one"):
             try_variant(lambda: Fake(found), frames, runs=runs, clock=VirtualClock())
@@ -224,9 +222,7 @@ def test_a_trial_needs_frames_and_runs() -> None:
         (4.95, 99 * 10**5, False),
     ],
 )
-def test_what_is_neither_faster_nor_lighter_is_refused(
-    time_ms: float, memory: int, accepted: bool
-) -> None:
+def test_what_is_neither_faster_nor_lighter_is_refused(time_ms, memory, accepted):
     reason = decide(make(TUCKER, time_ms, memory), make(FULL))
     assert (reason == "") is accepted
     if not accepted:
@@ -236,7 +232,7 @@ def test_what_is_neither_faster_nor_lighter_is_refused(
         )
 
 
-def test_memory_of_the_device_counts() -> None:
+def test_memory_of_the_device_counts():
     full = make(FULL, device=10**9)
     assert decide(make(TUCKER, 5.0, 10**7, 5 * 10**8), full) == ""
     assert decide(make(TUCKER, 5.0, 5 * 10**6, 10**9), full) != ""
@@ -254,7 +250,7 @@ def test_memory_of_the_device_counts() -> None:
         ("full@null", False),
     ],
 )
-def test_only_what_approximates_can_be_refused(name: str, refusable: bool) -> None:
+def test_only_what_approximates_can_be_refused(name, refusable):
     spec = VariantSpec.parse(name)
     reference = reference_of(spec)
     # A DLA core computes in fp16 only.
@@ -268,7 +264,7 @@ def test_only_what_approximates_can_be_refused(name: str, refusable: bool) -> No
 
 
 @pytest.mark.parametrize("refused", ["", "neither faster nor lighter"])
-def test_a_measurement_comes_back_from_json(refused: str) -> None:
+def test_a_measurement_comes_back_from_json(refused):
     measurement = make(TUCKER).refuse(refused)
     for each in (measurement, dataclasses.replace(measurement, agreement=None, macs=None)):
         assert Measurement.from_json(json.loads(json.dumps(each.to_json()))) == each
@@ -302,34 +298,34 @@ def test_a_measurement_comes_back_from_json(refused: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_measurement_is_refused(change: dict[str, Any]) -> None:
+def test_what_is_no_measurement_is_refused(change):
     value = {**json.loads(json.dumps(make(TUCKER).to_json())), **change}
     with pytest.raises(ValueError, match=r"\w"):
         Measurement.from_json(value)
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(TimeDistribution)])
-def test_times_that_cannot_be_are_refused(field: str) -> None:
+def test_times_that_cannot_be_are_refused(field):
     value = json.loads(json.dumps(make(TUCKER).to_json()))
     value["total"][field] = [-1] if field == "times_ns" else -1
     with pytest.raises(ValueError, match=r"\w"):
         Measurement.from_json(value)
 
 
-def test_the_machine_is_named() -> None:
+def test_the_machine_is_named():
     machine = make(FULL).machine
     assert machine["cpu"]
     assert machine["cores"] >= 1
     assert "jetson_dnn_rt" in machine["versions"]
 
 
-def test_what_is_given_back_is_never_below_zero() -> None:
+def test_what_is_given_back_is_never_below_zero():
     before = MemoryUse(100, 50)
     assert before.freed_until(MemoryUse(60, 50)) == MemoryUse(40, 0)
     assert before.freed_until(MemoryUse(130, 20)) == MemoryUse(0, 30)
 
 
-def test_memory_that_is_free_does_not_count() -> None:
+def test_memory_that_is_free_does_not_count():
     start = measure_memory()
     assert start.host > 0
     assert start.device == 0
@@ -394,7 +390,7 @@ CAR = (10, 10, 50, 50, 0.9, 2)
 PERSON = (60, 10, 80, 90, 0.8, 0)
 
 
-def test_the_same_boxes_agree_wholly() -> None:
+def test_the_same_boxes_agree_wholly():
     full = [boxes(CAR, PERSON), boxes(), boxes(CAR)]
     found = compare("detection", full, full, "full@torch-fp32")
     assert (found.value, found.metric, found.frames, found.evidence, found.reference) == (
@@ -422,23 +418,21 @@ def test_the_same_boxes_agree_wholly() -> None:
         (boxes(), 0.0),
     ],
 )
-def test_boxes_that_differ(found: Detections, value: float) -> None:
+def test_boxes_that_differ(found, value):
     assert agreement("detection", [boxes(CAR, PERSON)], [found]) == pytest.approx(value)
 
 
-def test_a_box_in_another_frame_is_no_agreement() -> None:
+def test_a_box_in_another_frame_is_no_agreement():
     assert agreement("detection", [boxes(CAR), boxes()], [boxes(), boxes(CAR)]) == 0.0
 
 
 @pytest.mark.parametrize(("found", "value"), [(boxes(), 1.0), (boxes(CAR), 0.0)])
-def test_where_the_full_model_sees_nothing_there_is_no_evidence(
-    found: Detections, value: float
-) -> None:
+def test_where_the_full_model_sees_nothing_there_is_no_evidence(found, value):
     result = compare("detection", [boxes()], [found], "full")
     assert (result.value, result.evidence) == (value, 0)
 
 
-def test_masks() -> None:
+def test_masks():
     full = [mask([[0, 0], [1, 2]])]
     same = compare("segmentation", full, full, "full")
     assert (same.value, same.metric, same.evidence) == (1.0, "mIoU", 3)
@@ -448,20 +442,20 @@ def test_masks() -> None:
     assert agreement("segmentation", full, [mask([[0, 7], [1, 2]])]) == pytest.approx(2.5 / 4)
 
 
-def test_masks_of_all_frames_count_together() -> None:
+def test_masks_of_all_frames_count_together():
     full = [mask([[1, 1]]), mask([[1, 0]])]
     variant = [mask([[1, 1]]), mask([[0, 0]])]
     assert agreement("segmentation", full, variant) == pytest.approx((2 / 3 + 1 / 2) / 2)
 
 
-def test_best_classes() -> None:
+def test_best_classes():
     full = [classes(3, 1), classes(5), classes(7), classes()]
     variant = [classes(3, 9), classes(6), classes(), classes()]
     found = compare("classification", full, variant, "full")
     assert (found.value, found.metric, found.evidence) == (0.5, "top-1", 4)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="kind must be one of"):
         agreement("depth", [boxes()], [boxes()])
     with pytest.raises(ValueError, match="at least one: 0, 0"):

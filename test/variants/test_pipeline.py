@@ -89,7 +89,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_classification_agrees(classifier: Model, name: str) -> None:
+def test_classification_agrees(classifier, name):
     settings = DecoderSettings(top_k=1000)
     exact, other = (
         build(classifier, "full@torch-fp32", settings),
@@ -109,7 +109,7 @@ def test_classification_agrees(classifier: Model, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_segmentation_agrees(segmenter: Model, name: str) -> None:
+def test_segmentation_agrees(segmenter, name):
     frame = make_frame()
     one, two = run(build(segmenter, "full@torch-fp32"), frame), run(build(segmenter, name), frame)
     assert isinstance(one, Segmentation)
@@ -120,7 +120,7 @@ def test_segmentation_agrees(segmenter: Model, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_detection_agrees(detector: Model, name: str) -> None:
+def test_detection_agrees(detector, name):
     settings = DecoderSettings(confidence=0.0, max_detections=50)
     frame = make_frame()
     one = run(build(detector, "full@torch-fp32", settings), frame)
@@ -141,7 +141,7 @@ def test_detection_agrees(detector: Model, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["detector", "segmenter"])
 @pytest.mark.parametrize("name", OTHERS)
-def test_builtin_networks_agree(kind: str, name: str) -> None:
+def test_builtin_networks_agree(kind, name):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
         module = builtin.build(kind).eval()
@@ -162,7 +162,7 @@ def test_builtin_networks_agree(kind: str, name: str) -> None:
     np.testing.assert_allclose(other_boxes, boxes, atol=0.5 if short else 1e-3)
 
 
-def test_exported_program_in_every_variant(tmp_path: Path, classifier: Model) -> None:
+def test_exported_program_in_every_variant(tmp_path, classifier):
     program = torch.export.export(classifier.torch_module(), (torch.zeros(1, 3, 64, 64),))
     torch.export.save(program, tmp_path / "m.pt2")
     settings = DecoderSettings(top_k=1000)
@@ -180,13 +180,13 @@ def test_exported_program_in_every_variant(tmp_path: Path, classifier: Model) ->
         np.testing.assert_allclose(found.scores, expected.scores, atol=tolerance)
 
 
-def test_stages_have_their_names(classifier: Model) -> None:
+def test_stages_have_their_names(classifier):
     pipeline = build(classifier, "full@torch-fp32")
     assert tuple(stage.name for stage in pipeline.stages) == name_stages(1)
 
 
 @pytest.mark.parametrize("name", ["full@torch-fp32", *OTHERS])
-def test_results_outlive_the_next_frame(segmenter: Model, name: str) -> None:
+def test_results_outlive_the_next_frame(segmenter, name):
     pipeline = build(segmenter, name)
     first = run(pipeline, make_frame(0))
     assert isinstance(first, Segmentation)
@@ -197,7 +197,7 @@ def test_results_outlive_the_next_frame(segmenter: Model, name: str) -> None:
     assert not np.array_equal(first.mask, second.mask)
 
 
-def test_a_bad_frame_fails_alone(classifier: Model) -> None:
+def test_a_bad_frame_fails_alone(classifier):
     pipeline = build(classifier, "full@onnxruntime-fp32")
     expected = run(pipeline, make_frame())
     with pytest.raises(FrameError):
@@ -208,7 +208,7 @@ def test_a_bad_frame_fails_alone(classifier: Model) -> None:
     np.testing.assert_array_equal(again.scores, expected.scores)
 
 
-def test_closed_pipeline(classifier: Model) -> None:
+def test_closed_pipeline(classifier):
     pipeline = build(classifier, "full@torch-fp32")
     pipeline.close()
     pipeline.close()
@@ -216,7 +216,7 @@ def test_closed_pipeline(classifier: Model) -> None:
         run(pipeline, make_frame())
 
 
-def test_the_frame_is_not_written_to(detector: Model) -> None:
+def test_the_frame_is_not_written_to(detector):
     frame = make_frame(height=320, width=320)  # no resize: the source itself is converted
     before = frame.image.copy()
     frame.image.flags.writeable = False
@@ -227,7 +227,7 @@ def test_the_frame_is_not_written_to(detector: Model) -> None:
 # ---- null
 
 
-def test_scripted_times_of_every_stage() -> None:
+def test_scripted_times_of_every_stage():
     clock = VirtualClock()
     model = load_model("null:preprocess=1;inference=10/20;decode=2")
     pipeline = build_pipeline(
@@ -259,7 +259,7 @@ def test_scripted_times_of_every_stage() -> None:
         ("classification", Classification),
     ],
 )
-def test_null_results_look_like_the_tasks(kind: str, result: type) -> None:
+def test_null_results_look_like_the_tasks(kind, result):
     pipeline = build(load_model(f"null:0,{kind}"), "full@null")
     found = run(pipeline, make_frame())
     assert isinstance(found, result)
@@ -279,12 +279,12 @@ def test_null_results_look_like_the_tasks(kind: str, result: type) -> None:
         ("tucker-0.50@torch-fp32", "not in the library"),
     ],
 )
-def test_variants_that_cannot_be_had(classifier: Model, name: str, words: str) -> None:
+def test_variants_that_cannot_be_had(classifier, name, words):
     with pytest.raises(BackendUnavailableError, match=words):
         build_pipeline(classifier, VariantSpec.parse(name), DecoderSettings(), threads=1)
 
 
-def test_default_variant(monkeypatch: pytest.MonkeyPatch, classifier: Model) -> None:
+def test_default_variant(monkeypatch, classifier):
     assert str(choose_default(load_model("null:1"))) == "full@null"
     found = []
     for hidden in ("", "openvino", "onnxruntime", "torch"):
@@ -298,7 +298,7 @@ def test_default_variant(monkeypatch: pytest.MonkeyPatch, classifier: Model) -> 
     assert "no back end is installed: pip install openvino" in found[3]
 
 
-def test_variant_set(classifier: Model) -> None:
+def test_variant_set(classifier):
     names = ["full@onnxruntime-fp32", "full@torch-fp32"]
     settings = DecoderSettings()
     variants = VariantSet(TaskConfig(variants=tuple(names)), classifier, settings)
@@ -316,14 +316,12 @@ def test_variant_set(classifier: Model) -> None:
     variants.close()
 
 
-def test_variant_set_without_names_takes_the_default(classifier: Model) -> None:
+def test_variant_set_without_names_takes_the_default(classifier):
     variants = VariantSet(TaskConfig(), classifier)
     assert list(variants.pipelines) == [str(choose_default(classifier))]
 
 
-def test_variant_set_closes_what_it_built_when_one_fails(
-    classifier: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variant_set_closes_what_it_built_when_one_fails(classifier, monkeypatch):
     closed: list[str] = []
     monkeypatch.setattr(Pipeline, "close", lambda self: closed.append(str(self.spec)))
     with pytest.raises(BackendUnavailableError):

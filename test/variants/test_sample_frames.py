@@ -62,11 +62,11 @@ def write_bag(path: Path, topics: dict[str, list[Any]], plugin: Any = StoragePlu
     ("count", "limit", "chosen"),
     [(3, 5, [0, 1, 2]), (10, 4, [0, 3, 6, 9]), (7, 1, [3]), (5, 5, [0, 1, 2, 3, 4])],
 )
-def test_spread_goes_from_the_first_to_the_last(count: int, limit: int, chosen: list[int]) -> None:
+def test_spread_goes_from_the_first_to_the_last(count, limit, chosen):
     assert spread(count, limit) == chosen
 
 
-def test_a_video_gives_its_frames_at_their_places(shared_data: Path) -> None:
+def test_a_video_gives_its_frames_at_their_places(shared_data):
     path = shared_data / "video" / "dashcam_white_right.mp4"
     frames = list(open_frames(f"video:{path}", 4))
     assert [frame.sequence for frame in frames] == [0, 73, 147, 220]
@@ -77,7 +77,7 @@ def test_a_video_gives_its_frames_at_their_places(shared_data: Path) -> None:
         np.testing.assert_array_equal(frame.image, everything[frame.sequence])
 
 
-def test_a_folder_gives_images_of_any_size(tmp_path: Path) -> None:
+def test_a_folder_gives_images_of_any_size(tmp_path):
     for i in range(5):
         cv2.imwrite(str(tmp_path / f"{i}.png"), np.full((4 + i, 6, 3), i, np.uint8))
     frames = list(open_frames(f"images:{tmp_path}", 3))
@@ -85,7 +85,7 @@ def test_a_folder_gives_images_of_any_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plugin", [StoragePlugin.SQLITE3, StoragePlugin.MCAP])
-def test_a_bag_gives_its_images(tmp_path: Path, plugin: Any) -> None:
+def test_a_bag_gives_its_images(tmp_path, plugin):
     bag = write_bag(
         tmp_path / "bag", {"/camera/image_raw": [raw_message(grey(i)) for i in range(9)]}, plugin
     )
@@ -96,7 +96,7 @@ def test_a_bag_gives_its_images(tmp_path: Path, plugin: Any) -> None:
     assert frames[0].image.shape == (HEIGHT, WIDTH, 3)
 
 
-def test_a_bag_gives_compressed_images_of_the_topic_that_is_named(tmp_path: Path) -> None:
+def test_a_bag_gives_compressed_images_of_the_topic_that_is_named(tmp_path):
     png = cv2.imencode(".png", grey(77))[1].reshape(-1)
     bag = write_bag(
         tmp_path / "bag",
@@ -110,9 +110,7 @@ def test_a_bag_gives_compressed_images_of_the_topic_that_is_named(tmp_path: Path
         open_frames(f"bag:{bag}#/up", 9)
 
 
-def test_messages_that_are_no_images_are_passed_over_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_messages_that_are_no_images_are_passed_over_and_said(tmp_path, caplog):
     messages = [raw_message(grey(0)), raw_message(grey(1), "16UC1"), raw_message(grey(2))]
     bag = write_bag(tmp_path / "bag", {"/image": messages})
     assert [frame.sequence for frame in open_frames(f"bag:{bag}", 3)] == [0, 2]
@@ -123,7 +121,7 @@ def test_messages_that_are_no_images_are_passed_over_and_said(
         list(open_frames(f"bag:{bad}", 3))
 
 
-def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path: Path) -> None:
+def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path):
     bag = write_bag(tmp_path / "bag", {"/header": [header()]})
     with pytest.raises(SourceError, match="holds no sensor_msgs Image"):
         open_frames(f"bag:{bag}", 3)
@@ -139,7 +137,7 @@ def test_a_bag_without_images_and_a_damaged_one_are_refused(tmp_path: Path) -> N
         list(open_frames(f"bag:{damaged}", 3))
 
 
-def test_without_rosbags_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rosbags_the_fix_is_said(tmp_path, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "rosbags" else find_spec(name)
@@ -148,7 +146,7 @@ def test_without_rosbags_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         open_frames(f"bag:{tmp_path}", 3)
 
 
-def test_synthetic_frames_are_training_scenes_of_the_seed() -> None:
+def test_synthetic_frames_are_training_scenes_of_the_seed():
     frames = list(open_frames("synthetic:3", 2))
     expected = random_scene(training_seed(3_000_001), (480, 640)).image
     np.testing.assert_array_equal(frames[1].image, expected)
@@ -170,17 +168,17 @@ def test_synthetic_frames_are_training_scenes_of_the_seed() -> None:
         ("bag:/no/such", SourceError, "/no/such is not there"),
     ],
 )
-def test_bad_sources_are_refused_at_once(source: str, error: type[Exception], text: str) -> None:
+def test_bad_sources_are_refused_at_once(source, error, text):
     with pytest.raises(error, match=text):
         open_frames(source, 5)
 
 
-def test_no_frames_are_wanted() -> None:
+def test_no_frames_are_wanted():
     with pytest.raises(ConfigurationError, match="at least 1"):
         open_frames("synthetic", 0)
 
 
-def test_inputs_are_what_the_model_wants() -> None:
+def test_inputs_are_what_the_model_wants():
     model = load_model("builtin:detector")
     inputs = prepare_inputs(model, open_frames("synthetic", 2))
     assert [(x.shape, x.dtype) for x in inputs] == [((1, 3, 240, 320), np.float32)] * 2

@@ -21,7 +21,7 @@ from jetson_dnn_rt.variants.spec import DecompositionSpec, VariantSpec
         ("full@tensorrt-fp16", VariantSpec("full", "tensorrt", "fp16")),
     ],
 )
-def test_names_of_the_design(text: str, spec: VariantSpec) -> None:
+def test_names_of_the_design(text, spec):
     assert VariantSpec.parse(text) == spec
     assert str(spec) == text
 
@@ -40,7 +40,7 @@ def test_names_of_the_design(text: str, spec: VariantSpec) -> None:
     backend=st.sampled_from([backend for backend in BACKENDS if backend != "null"]),
     precision=st.sampled_from(PRECISIONS),
 )
-def test_what_is_written_can_be_read(decomposition: str, backend: str, precision: str) -> None:
+def test_what_is_written_can_be_read(decomposition, backend, precision):
     spec = VariantSpec(decomposition, backend, precision)
     assert VariantSpec.parse(str(spec)) == spec
 
@@ -64,12 +64,12 @@ def test_what_is_written_can_be_read(decomposition: str, backend: str, precision
         ("full@torch fp32", "back end must be one of"),
     ],
 )
-def test_what_is_no_name_is_refused(text: str, words: str) -> None:
+def test_what_is_no_name_is_refused(text, words):
     with pytest.raises(ConfigurationError, match=words):
         VariantSpec.parse(text)
 
 
-def test_ranks_of_the_command_line() -> None:
+def test_ranks_of_the_command_line():
     assert DecompositionSpec.parse_ranks("tucker", "macs:0.5") == DecompositionSpec.parse(
         "tucker-0.50"
     )

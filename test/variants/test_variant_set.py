@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,7 +63,7 @@ def run(variants: VariantSet, name: str) -> np.ndarray:
     return work.result.mask
 
 
-def test_stage_names_are_those_of_all_variants(model: Model) -> None:
+def test_stage_names_are_those_of_all_variants(model):
     with closing(make_set(model, [TORCH, ONNX], stages=3)) as variants:
         assert variants.stage_names == (
             "preprocess", "inference-1", "inference-2", "inference-3", "decode"
@@ -74,7 +73,7 @@ def test_stage_names_are_those_of_all_variants(model: Model) -> None:
         np.testing.assert_array_equal(run(variants, TORCH), run(variants, ONNX))
 
 
-def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> None:
+def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch):
     """Four runs 6 % slower than one, two runs 4 %: two."""
     times = {4: 106.0, 2: 104.0, 1: 100.0}
     monkeypatch.setattr(network, "measure_segments", lambda segments: times[len(segments)])
@@ -83,7 +82,7 @@ def test_the_finest_cover_that_costs_nothing_is_taken(model, monkeypatch) -> Non
     assert names == ["preprocess", "inference-1..2", "inference-3..4", "decode"]
 
 
-def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch) -> None:
+def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch):
     """Nothing is measured: another cover could give other bits."""
     monkeypatch.setattr(network, "measure_segments", pytest.fail)
     for runs in (4, 2, 1):
@@ -91,7 +90,7 @@ def test_a_cover_that_was_chosen_before_is_taken_again(model, monkeypatch) -> No
             assert len(variants.pipelines[ONNX].segments) == runs
 
 
-def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch) -> None:
+def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch):
     # One run alone would be much the fastest.
     monkeypatch.setattr(network, "measure_segments", lambda segments: len(segments) ** 2)
     with closing(make_set(model, [ONNX], stages=4, finest=True)) as variants:
@@ -99,7 +98,7 @@ def test_the_finest_cover_is_taken_whatever_it_costs(model, monkeypatch) -> None
 
 
 @pytest.mark.parametrize(("milliseconds", "stages"), [(0.4, 1), (6.1, 3), (100.0, 8)])
-def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stages) -> None:
+def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stages):
     monkeypatch.setattr(
         variant_set, "measure_segments", lambda segments, runs=9: milliseconds * 1e6
     )
@@ -108,18 +107,18 @@ def test_automatic_stages_follow_the_time(model, monkeypatch, milliseconds, stag
 
 
 @pytest.mark.parametrize("stages", [-1, 65])
-def test_stages_out_of_range(model: Model, stages: int) -> None:
+def test_stages_out_of_range(model, stages):
     with pytest.raises(ConfigurationError, match=r"stages must be in \[0, 64\]"):
         make_set(model, [TORCH], stages=stages)
 
 
-def test_what_cannot_be_cut_is_one_stage_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_cut_is_one_stage_and_said(caplog):
     with closing(make_set(load_model("null:1"), [], stages=4)) as variants:
         assert variants.stage_names == ("preprocess", "inference", "decode")
     assert "a null model has no layers" in caplog.text
 
 
-def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path) -> None:
+def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path):
     library = Library(tmp_path / "library")
     with closing(make_set(model, [ONNX], stages=2, library=library)) as variants:
         expected = run(variants, ONNX)
@@ -135,7 +134,7 @@ def test_cuts_and_exports_are_kept(model, monkeypatch, tmp_path) -> None:
         np.testing.assert_array_equal(run(variants, ONNX), expected)
 
 
-def test_what_is_not_in_the_library_is_missing(model, tmp_path, caplog) -> None:
+def test_what_is_not_in_the_library_is_missing(model, tmp_path, caplog):
     names = ["tucker-0.50@torch-fp32", TORCH]
     library = Library(tmp_path)
     with closing(make_set(model, names, library=library)) as variants:
@@ -148,7 +147,7 @@ def test_what_is_not_in_the_library_is_missing(model, tmp_path, caplog) -> None:
     assert caplog.text.count("is not in the library") == 1
 
 
-def test_a_task_whose_only_variant_is_missing_runs_in_full(model, tmp_path, caplog) -> None:
+def test_a_task_whose_only_variant_is_missing_runs_in_full(model, tmp_path, caplog):
     names = ["tucker-0.50@torch-fp32"]
     with closing(make_set(model, names, library=Library(tmp_path))) as variants:
         assert variants.default == str(variant_set.choose_default(model))
@@ -156,7 +155,7 @@ def test_a_task_whose_only_variant_is_missing_runs_in_full(model, tmp_path, capl
     assert "until another variant is there" in caplog.text
 
 
-def test_memory_limit_leaves_out_what_does_not_fit(model, monkeypatch) -> None:
+def test_memory_limit_leaves_out_what_does_not_fit(model, monkeypatch):
     grown = iter([100, 150, 150, 190, 190, 250])  # before and after each build, in MB
 
     class Process:
@@ -172,12 +171,12 @@ def test_memory_limit_leaves_out_what_does_not_fit(model, monkeypatch) -> None:
         assert variants.missing == ()
 
 
-def test_the_first_is_loaded_whatever_it_takes(model: Model) -> None:
+def test_the_first_is_loaded_whatever_it_takes(model):
     with closing(make_set(model, [TORCH], memory_limit_mb=0.001)) as variants:
         assert list(variants.pipelines) == [TORCH]
 
 
-def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_path) -> None:
+def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_path):
     class Refused:
         refused = "neither faster (5.0 ms against 4.0) nor lighter"
 
@@ -200,7 +199,7 @@ def test_a_variant_that_measuring_refused_is_left_out(model, monkeypatch, tmp_pa
         assert list(variants.pipelines) == [ONNX]
 
 
-def test_a_variant_can_be_added_and_dropped(model: Model) -> None:
+def test_a_variant_can_be_added_and_dropped(model):
     with closing(make_set(model, [TORCH])) as variants:
         before = variants.pipelines
         pipeline = variants.add(ONNX)
@@ -213,7 +212,7 @@ def test_a_variant_can_be_added_and_dropped(model: Model) -> None:
         assert variants.left_out == {ONNX: "of no use"}
 
 
-def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch) -> None:
+def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch):
     def refuse(self: object, stages: int) -> None:
         raise AssertionError("split")
 
@@ -222,7 +221,7 @@ def test_the_graph_is_not_looked_at_for_one_stage(model, monkeypatch) -> None:
         assert len(variants.stage_names) == 3
 
 
-def test_build_pipeline_says_why_it_cannot(model: Model, tmp_path: Path) -> None:
+def test_build_pipeline_says_why_it_cannot(model, tmp_path):
     with pytest.raises(BackendUnavailableError, match="not in the library"):
         variant_set.build_pipeline(
             model,
@@ -238,9 +237,7 @@ def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 
 
-def test_a_task_whose_only_full_variant_is_missing_runs_by_default(
-    model, tmp_path, caplog
-) -> None:
+def test_a_task_whose_only_full_variant_is_missing_runs_by_default(model, tmp_path, caplog):
     """Engines are built elsewhere; here it is as if TensorRT was there and this one was not."""
 
     def refuse(*arguments: object, **options: object) -> None:

@@ -110,9 +110,7 @@ def detect(pipeline: Pipeline, image: np.ndarray, encoding: str = "bgr8") -> Det
     return work.result
 
 
-def test_the_reference_finds_what_is_known(
-    reference: dict[int, list[tuple[int, float, np.ndarray]]],
-) -> None:
+def test_the_reference_finds_what_is_known(reference):
     (first, second, *_) = reference[120]
     assert first[0] == second[0] == CAR
     np.testing.assert_allclose(first[2], [0, 294, 148, 384], atol=1.5)
@@ -133,14 +131,7 @@ def test_the_reference_finds_what_is_known(
         ("full@torch-bf16", 0.75, 0.1),
     ],
 )
-def test_every_sure_box_is_found(
-    model: Model,
-    images: dict[int, np.ndarray],
-    reference: dict[int, list[tuple[int, float, np.ndarray]]],
-    name: str,
-    overlap: float,
-    score_error: float,
-) -> None:
+def test_every_sure_box_is_found(model, images, reference, name, overlap, score_error):
     pipeline = build(model, name)
     for number, image in images.items():
         found = detect(pipeline, image)
@@ -159,7 +150,7 @@ def test_every_sure_box_is_found(
     pipeline.close()
 
 
-def test_encodings_agree(model: Model, images: dict[int, np.ndarray]) -> None:
+def test_encodings_agree(model, images):
     pipeline = build(model, "full@onnxruntime-fp32")
     image = images[120]
     expected = detect(pipeline, image)

@@ -39,9 +39,7 @@ def pipeline() -> Iterator[Pipeline]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the first layer is on the GPU")
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_from_the_message_to_the_first_layer(
-    pipeline: Pipeline, encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_the_message_to_the_first_layer(pipeline, encoding, monkeypatch):
     message = make_message(encoding, HEIGHT, WIDTH)
     data = np.frombuffer(message.data, np.uint8)
     sources: list[bool] = []
@@ -70,7 +68,7 @@ def test_from_the_message_to_the_first_layer(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_nothing_of_the_frames_size_is_made(pipeline: Pipeline, encoding: str) -> None:
+def test_nothing_of_the_frames_size_is_made(pipeline, encoding):
     message = make_message(encoding, HEIGHT, WIDTH)
     for _ in range(2):
         pipeline.processor.preprocess(Work(view_image(message, 0)))
@@ -86,7 +84,7 @@ def test_nothing_of_the_frames_size_is_made(pipeline: Pipeline, encoding: str) -
     assert peak < 20_000
 
 
-def test_a_decoded_picture_counts(pipeline: Pipeline) -> None:
+def test_a_decoded_picture_counts(pipeline):
     picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     message = make_message("bgr8", 2, 2)
     message.data = cv2.imencode(".jpg", picture)[1].tobytes()
@@ -97,7 +95,7 @@ def test_a_decoded_picture_counts(pipeline: Pipeline) -> None:
     assert work.copied_bytes == picture.nbytes + INPUT_BYTES
 
 
-def test_every_frame_counts_for_itself(pipeline: Pipeline) -> None:
+def test_every_frame_counts_for_itself(pipeline):
     counts = []
     for height in (432, 576, 432):
         work = Work(Frame(np.zeros((height, WIDTH, 3), np.uint8), "bgr8", 0, 0))
