@@ -384,6 +384,10 @@ class Session:
             self.trace.begin(self.describe_run())
         return verdict
 
+    def describe_trace(self) -> tuple[str, dict[str, object]]:
+        """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
+        return ("", {}) if self.trace is None else self.trace.describe()
+
     def describe_tasks(self) -> dict[str, TracedTask]:
         """The active tasks, for the metadata of a trace."""
         found = {}

@@ -39,7 +39,7 @@ from jetson_dnn_rt.nodes.reports.timing_reports import DebugTopics
 from jetson_dnn_rt.safety.faults import safe_text
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.host import Host
+    from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 COHORT_TOPICS = ("cohort_size", "clocks", "power_w", "energy_per_met_frame_j", "decisions_per_s")
@@ -96,7 +96,7 @@ class CoordinatorNode(ManagedNode):
     ----------
     name : str
         Of the node.
-    host : Host, optional
+    bridge : SessionBridge, optional
         The composed process' executor; without it the tasks are in other processes.
     tasks : callable, optional
         Returns the task nodes of the composed process by name.
@@ -115,7 +115,7 @@ class CoordinatorNode(ManagedNode):
         self,
         name: str = "coordinator",
         *,
-        host: Host | None = None,
+        bridge: SessionBridge | None = None,
         tasks: Callable[[], Mapping[str, TaskNode]] = dict,
         **options: Any,
     ) -> None:
@@ -127,11 +127,11 @@ class CoordinatorNode(ManagedNode):
             on_change=self._apply,
         )
         self._cohort: ComposedCohort | RemoteCohort
-        if host is None:
+        if bridge is None:
             process = ParameterSet(self, CoordinatorProcessConfig)
             self._cohort = RemoteCohort(self, process.value.tasks)
         else:
-            self._cohort = ComposedCohort(host, tasks)
+            self._cohort = ComposedCohort(bridge, tasks)
         self._basis: Basis | None = None
         self.clocks: ClockThread | None = None
         self._topics: DebugTopics | None = None
@@ -143,7 +143,7 @@ class CoordinatorNode(ManagedNode):
         self.policy_fault = ""
         self._rates = Rates()
         self._diagnostics = DiagnosticsPublisher(
-            self, {"policy_status": self._make_status}, process=host is None
+            self, {"policy_status": self._make_status}, process=bridge is None
         )
 
     @property

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from diagnostic_msgs.msg import DiagnosticStatus
 
     from jetson_dnn_rt.config.task import TaskConfig
-    from jetson_dnn_rt.nodes.tasks.host import Host
     from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.runtime.executor import TaskSnapshot
+    from jetson_dnn_rt.runtime.session import Session
     from jetson_dnn_rt.runtime.task import Task
 
 
@@ -79,10 +79,9 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
     return values
 
 
-def host_values(host: Host) -> dict[str, object]:
+def session_values(session: Session) -> dict[str, object]:
     """Verdict and real-time settings of a process."""
     values: dict[str, object] = {}
-    session = host.session
     if session.running:
         values |= {"workers": session.split.workers, "threads": session.split.threads}
         values |= session.executor.describe()
@@ -97,7 +96,7 @@ def host_values(host: Host) -> dict[str, object]:
         for setting in session.executor.realtime.settings:
             state = "applied" if setting.applied else "NOT applied"
             values[f"realtime.{setting.name}"] = f"{state}: {setting.detail}"
-    values |= host.describe_trace()[1]
+    values |= session.describe_trace()[1]
     return values
 
 
