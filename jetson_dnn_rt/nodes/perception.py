@@ -35,22 +35,11 @@ class PerceptionNode(ManagedNode):
     """Owns the executor and the image subscriptions, and leads its tasks and cameras.
 
     Every task and camera is a lifecycle node of its own, with the names it has when it runs
-    alone; this node's transitions are handed down to them.
-
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    arguments : sequence of str
-        Command line, whose parameters and remappings hold for the children too.
-    overrides : mapping, optional
-        Parameters of this node and of children by their names, above everything else.
-    frame_limit : int, optional
-        `frame_limit` of every camera of this process.
-    observer : callable, optional
-        Sees every job that ends, on the delivery thread.
-    on_camera_ended : callable
-        Called on a camera's thread when its stream ends.
+    alone; this node's transitions are handed down to them. `arguments` is a command line whose
+    parameters and remappings hold for the children too; `overrides` are parameters of this node
+    and of children by their names, above everything else. `frame_limit` is that of every camera.
+    `observer` sees every job that ends, on the delivery thread; `on_camera_ended` is called on a
+    camera's thread when its stream ends.
     """
 
     def __init__(

@@ -86,27 +86,12 @@ def run_graph(
 ) -> GraphReport:
     """Run the nodes of ``perception`` in this process until every frame is accounted for.
 
-    Parameters
-    ----------
-    params_file : Path or None
-        A ROS parameter file.
-    overrides : mapping
-        Parameters by node, above the file's: ``{"camera": {"source": "video:x.mp4"}}``.
-    frames : int or None
-        End after so many frames of each camera of this process.
-    seconds : float or None
-        End after so long.
-    observer : callable
-        Sees every job that ends, on the delivery thread.
-    on_ready : callable, optional
-        Called when all tasks are active, before the first frame.
-    stop : threading.Event, optional
-        Set from outside to end early.
-
-    Raises
-    ------
-    ConfigurationError
-        When the graph cannot be configured or activated; the text names the task and the reason.
+    `overrides` are parameters by node, above those of the ROS parameter file:
+    ``{"camera": {"source": "video:x.mp4"}}``. It ends after so many `frames` of each camera of
+    this process, after so many `seconds`, or when `stop` is set. `observer` sees every job that
+    ends, on the delivery thread; `on_ready` is called when all tasks are active, before the first
+    frame. ConfigurationError, which names the task and the reason, when the graph cannot be
+    configured or activated.
     """
     import rclpy
     from rclpy.exceptions import ParameterException

@@ -29,21 +29,8 @@ if TYPE_CHECKING:
 class SessionBridge:
     """Connects the nodes of a process with their session: frames go in, clocks into its trace.
 
-    Parameters
-    ----------
-    node : Node
-        Owns the image subscriptions.
-    cameras : mapping of str to CameraNode
-        Cameras of this process, by name.
-    find_clocks : callable
-        Returns the owner of the clocks, where it is in this process and configured.
-
-    Attributes
-    ----------
-    session : Session
-        A new one at each `start`.
-    cascading : bool
-        Whether the tasks are being activated together, with one `commit` at the end.
+    `node` owns the image subscriptions; `cameras` are those of this process, by name.
+    `find_clocks` returns the owner of the clocks, where it is in this process and configured.
     """
 
     def __init__(
@@ -61,7 +48,10 @@ class SessionBridge:
         self._watch_wanted = False
         self.inputs: dict[InputKey, ImageInput] = {}  # the image subscriptions there are now
         self.cameras = dict(cameras or {})
-        self.cascading = False
+        self.cascading = (
+            False  # whether tasks are activated together, with one `commit` at the end
+        )
+        # A new one at each `start`.
         self.session = Session(PerceptionConfig(()), log=node.get_logger())
 
     @property

@@ -54,23 +54,11 @@ PUBLISHED_NS = "published_ns"
 class TaskNode(ManagedNode):
     """A lifecycle node that runs one model; alone with a session of its own, or composed.
 
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    task : str
-        Name of the task in the session; by default the node's.
-    bridge : SessionBridge, optional
-        Of the composed process; without it the node has its own.
-    precedence : int
-        Among tasks with equal deadlines the one with the least goes first.
-    primary : bool
-        Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
-        below its name.
-    defaults : dict, optional
-        Defaults of parameters that differ from those of `TaskConfig`.
-    observer : callable, optional
-        Sees every job that ends, on the delivery thread.
+    `task` is its name in the session, by default the node's; `bridge` that of the composed
+    process. Among tasks with equal deadlines the one with the least `precedence` goes first. The
+    `primary` one publishes ``label_info`` and ``debug_image`` of its namespace; every task has its
+    own below its name. `defaults` are those that differ from `TaskConfig`'s. `observer` sees every
+    job that ends, on the delivery thread.
     """
 
     def __init__(
