@@ -159,7 +159,7 @@ class PerceptionNode(ManagedNode):
                     name: TrialTask(
                         node.parameters,
                         make_grey_frame(node.frame_size),
-                        int(1e9 / node.frequency_hz),
+                        node.period_ns,
                         node.deadline_ns,
                     )
                     for name, node in self.tasks.items()

@@ -357,7 +357,7 @@ class Session:
     def describe_tasks(self) -> dict[str, TracedTask]:
         """The active tasks, for the metadata of a trace."""
         found = {}
-        for name in sorted(self._active, key=[*self.tasks].index):
+        for name in filter(self.is_active, self.tasks):
             task, parameters = self.tasks[name], self.executor.snapshot(name).parameters
             found[name] = TracedTask(
                 camera=task.config.camera,
@@ -390,7 +390,7 @@ class Session:
         """Whether a task runs."""
         return name in self._active
 
-    def update(self, config: TaskConfig, deadline_ns: int = 0) -> None:
+    def update(self, config: TaskConfig) -> None:
         """Bring changed dynamic values of a loaded task into effect from its next frame on.
 
         ConfigurationError when `variant` cannot run; nothing has been changed then.
@@ -405,8 +405,8 @@ class Session:
                         self.executor.set_variant(config.name, variant)
                     except ValueError as error:  # withdrawn
                         raise ConfigurationError(str(error)) from error
-                deadline_ns = deadline_ns or config.deadline_ns(config.period_ns())
-                self.executor.set_deadline(config.name, deadline_ns)
+                period_ns = self.executor.snapshot(config.name).parameters.period_ns
+                self.executor.set_deadline(config.name, config.deadline_ns(period_ns))
                 self.executor.set_max_age(config.name, int(config.max_age_ms * 1e6))
             task.config = config
             apply_thresholds(task.settings, config)

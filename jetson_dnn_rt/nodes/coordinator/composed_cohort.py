@@ -158,14 +158,13 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
     """
     loaded = node.loaded
     assert loaded is not None
-    period_ns = int(1e9 / node.frequency_hz)
     if given is not None:
         if given.stages != loaded.stage_names:
             return (
                 f"its table is of the stages {', '.join(given.stages)}, the task has "
                 f"{', '.join(loaded.stage_names)}: profile it with the same `stages`"
             )
-        return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
+        return replace(given, deadline_ns=node.deadline_ns, period_ns=node.period_ns)
     try:
         profiles = load_profiles(
             loaded.stages,
@@ -180,7 +179,7 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
             loaded.stage_names,
             profiles,
             deadline_ns=node.deadline_ns,
-            period_ns=period_ns,
+            period_ns=node.period_ns,
         )
     except (ConfigurationError, ValueError) as error:
         return str(error)

@@ -36,7 +36,6 @@ from jetson_dnn_rt.nodes.tasks.task_status import (
     describe_counts,
     describe_variants,
     drift_status,
-    processing_limits,
     session_values,
 )
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
@@ -154,6 +153,11 @@ class TaskNode(ManagedNode):
         return rate_hz or DEFAULT_FREQUENCY_HZ
 
     @property
+    def period_ns(self) -> int:
+        """Expected time between two frames."""
+        return int(1e9 / self.frequency_hz)
+
+    @property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of the frames that will come, as far as they are known.
 
@@ -170,7 +174,7 @@ class TaskNode(ManagedNode):
     @property
     def deadline_ns(self) -> int:
         """Relative deadline."""
-        return self._deadline_ns(self.parameters)
+        return self.parameters.deadline_ns(self.period_ns)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
@@ -211,7 +215,7 @@ class TaskNode(ManagedNode):
         self.session.activate(
             self.task,
             self._on_record,
-            period_ns=int(1e9 / self.frequency_hz),
+            period_ns=self.period_ns,
             deadline_ns=self.deadline_ns,
             precedence=self._precedence,
         )
@@ -287,12 +291,9 @@ class TaskNode(ManagedNode):
         """Bring dynamic parameters into effect, from the next frame on."""
         if self.loaded is None:
             return
-        self.session.update(values, self._deadline_ns(values))
+        self.session.update(values)
         if values.confidence_threshold != before.confidence_threshold:
             self._labels.publish(self.labels, values.confidence_threshold)
-
-    def _deadline_ns(self, values: TaskConfig) -> int:
-        return values.deadline_ns(int(1e9 / self.frequency_hz))
 
     def _on_enable(self, request: Any, response: Any) -> Any:
         self._enabled = request.data
@@ -374,7 +375,10 @@ class TaskNode(ManagedNode):
 
     @property
     def _limits(self) -> ProcessingLimits:
-        return processing_limits(self.parameters, int(1e9 / self.frequency_hz))
+        """Of the processing time: its own, else the deadline."""
+        values = self.parameters
+        allowed_ms = values.allowed_processing_ms or values.deadline_ms or self.period_ns / 1e6
+        return ProcessingLimits(allowed_ms, values.acceptable_delay_ms)
 
     def _make_camera_status(self) -> Any:
         values = self.parameters
