@@ -50,10 +50,10 @@ from benchmarks.harness.tasks import (
 )
 from benchmarks.harness.timing import find_quantiles, rotate
 from jetson_dnn_rt.clock import SteadyClock
-from jetson_dnn_rt.config.nodes import MODES
+from jetson_dnn_rt.config.declaration import read_values
+from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.registry import create_policy
+from jetson_dnn_rt.coordinator.policy import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,
     make_clock_table,
@@ -122,10 +122,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `BenchmarkError` when a policy failed.
     """
     rounds = 2 if args.quick else args.rounds
-    try:
-        settings = PolicySettings(confidence=args.confidence, mode=args.mode)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    settings = read_values(CoordinatorConfig, {"confidence": args.confidence, "mode": args.mode})
     library = Library(args.engine_cache)
     frames = draw_frames(_SCENES)
     with ExitStack() as stack:
@@ -281,7 +278,7 @@ class _Contestant:
         subjects: Mapping[str, _Subject],
         tables: Sequence[TaskTable],
         clocks: ClockTable,
-        settings: PolicySettings,
+        settings: CoordinatorConfig,
     ) -> None:
         self.name, self._subjects = name, subjects
         self._jobs: list[tuple[JobRecord, int]] = []

@@ -30,10 +30,9 @@ import numpy.typing as npt
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, flatten, say, say_verdict, tabulate
 from benchmarks.harness.timing import find_quantiles, frozen_garbage
-from jetson_dnn_rt.config.nodes import MODES
+from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
+from jetson_dnn_rt.coordinator.policy import POLICIES, Policy, create_policy, find_policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     names = args.policies.split(",")
     for name in names:
         find_policy(name)
-    settings = PolicySettings(mode=args.mode)
+    settings = CoordinatorConfig(mode=args.mode)
     count = args.decisions // 10 if args.quick else args.decisions
     configurations = {}
     contestants: dict[tuple[str, str], _Contestant] = {}

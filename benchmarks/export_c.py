@@ -81,7 +81,7 @@ def _measure(source: str, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-export-") as name:
         folder = Path(name)
         database = variant.load_database()
-        export = export_c(model.part, "fp32", target, database, options, folder)
+        export = export_c(model, "fp32", target, database, options, folder)
         _call(["make", "-C", name, f"CC={args.compiler}", "CFLAGS_EXTRA=-fPIC"], folder)
         _call([str(folder / "net_selftest"), name], folder)
         _call([args.compiler, *_LINK.split()], folder)

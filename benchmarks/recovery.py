@@ -248,7 +248,7 @@ def _measure_times(
         runs: dict[str, Callable[[], object]] = {}
         with ExitStack() as stack:
             for variant, graph in graphs.items():
-                part = model.part if variant == FULL else whole.replace_graph(graph).part(0)
+                part = model if variant == FULL else whole.replace_graph(graph).part(0)
                 runner = create_runner(part, backend, "fp32", threads=args.threads)
                 stack.callback(runner.close)
                 runs[variant] = partial(run_once, runner, image)

@@ -40,7 +40,9 @@ from benchmarks.harness.timing import find_quantiles
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
+from jetson_dnn_rt.scheduling.job import Job
+from jetson_dnn_rt.scheduling.selection import StaticSelector
+from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import JobRecord
 from jetson_dnn_rt.variants.spec import VariantSpec
 
@@ -59,6 +61,17 @@ def add_arguments(add: Options) -> None:
     add("--stages", 8, "of the network")
     add("--frames", 400, "measured frames")
     add("--threads", 1, "of one inference")
+
+
+class _PlannedSelector(StaticSelector):
+    """A fixed variant for each stage."""
+
+    def __init__(self, plan: Sequence[str]) -> None:
+        self._plan = plan
+
+    def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
+        """Return the plan's variant of this stage."""
+        return self._plan[job.next_stage]
 
 
 @dataclass
@@ -122,7 +135,7 @@ def _drive(task: BenchTask, frames: int) -> list[JobRecord]:
     with running(executor, freeze=True):
         for index in range(total):
             plan = tuple(generator.choice(names) for _ in task.stage_names)
-            executor.set_selector(PlannedSelector({task.name: plan}))
+            executor.set_selector(_PlannedSelector(plan))
             frame = Frame(scenes[index % len(scenes)].image, "bgr8", 0, index)
             executor.submit(task.name, frame, executor.clock.now_ns())
             drain(executor, 60.0)

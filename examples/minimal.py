@@ -5,7 +5,7 @@ Usage: python examples/minimal.py video:drive.mp4
 
 import sys
 
-from jetson_dnn_rt.cameras.stream import open_camera
+from jetson_dnn_rt.cameras.camera import open_camera
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.runtime.session import Session

@@ -1,7 +1,7 @@
-"""Time, injected: the steady clock of the machine and a virtual one for tests and simulation.
+"""Injected time: the steady clock of the machine, and a virtual one for tests and simulation.
 
-Whoever waits, waits through the clock, so that on the virtual clock nobody really sleeps
-(the idea of trio's mock clock).
+All waiting goes through the clock, so that nothing really sleeps on the virtual one (after trio's
+mock clock).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Clock(Protocol):
         """Make a condition whose time-outs are on this clock."""
 
     def participate(self) -> None:
-        """Announce a thread that is about to be started and will wait on this clock."""
+        """Register a thread that is about to be started and will wait on this clock."""
 
     def leave(self) -> None:
-        """The calling thread will not use the clock any more."""
+        """Unregister the calling thread."""
 
 
 class _SteadyCondition(threading.Condition):
@@ -94,15 +94,10 @@ class _Waiter:
 class VirtualClock:
     """A clock that moves only when told to, and only when every thread on it waits.
 
-    Threads that use the clock are *participants*: whoever starts one calls `participate` before,
+    Threads that use the clock are *participants*: `participate` is called before one is started,
     and the thread itself calls `leave` at its end (the executor does both). `run_until` waits
     until all of them wait on the clock, then jumps to the earliest wake-up time, and so on:
     whatever the machine's load, the order of events is the order of their times.
-
-    Parameters
-    ----------
-    start_ns : int
-        What the clock shows first.
     """
 
     def __init__(self, start_ns: int = 0) -> None:
@@ -144,10 +139,7 @@ class VirtualClock:
     def run_until(self, time_ns: int, timeout_s: float = 10.0) -> None:
         """Move to `time_ns`, stopping at every wake-up on the way until all wait again.
 
-        Raises
-        ------
-        TimeoutError
-            When a participant does not come to wait within `timeout_s` of real time.
+        TimeoutError when a participant does not wait within `timeout_s` of real time.
         """
         with self._lock:
             while True:

@@ -12,7 +12,7 @@ class ConfigurationError(JetsonDnnRtError):
 
 
 class BackendUnavailableError(JetsonDnnRtError):
-    """A back end or a precision is not to be had on this machine."""
+    """A back end or a precision is not available on this machine."""
 
 
 class NotBuiltError(BackendUnavailableError):
@@ -44,13 +44,7 @@ class StillRunningError(JetsonDnnRtError, TimeoutError):
 
 
 class NotANumberError(JetsonDnnRtError):
-    """A network gave NaN.
-
-    Attributes
-    ----------
-    stage : str or None
-        The stage that did; None when only the outputs of the last one were looked at.
-    """
+    """A network returned NaN; `stage` is None when only its last outputs were checked."""
 
     def __init__(self, message: str, stage: str | None = None) -> None:
         super().__init__(message)

@@ -13,43 +13,25 @@ import numpy.typing as npt
 Image = npt.NDArray[np.uint8]
 
 _WITH_CHROMA_BELOW = frozenset(("nv12", "nv21"))
-"""Below the rows of the picture lie half as many of its colours."""
+"""Half as many rows of colours lie below the rows of the picture."""
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A frame and where it came from.
+    """A frame and where it came from."""
 
-    Attributes
-    ----------
-    image : ndarray of uint8, [H, W, C] or [H, W]; [H * 3 / 2, W] for ``nv12`` and ``nv21``
-        A view of the source's buffer: nobody writes to it, and rows may be padded (strided).
-    encoding : str
-        Name as in ``sensor_msgs/image_encodings``: ``bgr8``, ``rgb8``, ``mono8``, ``nv12``, ...
-        `jetson_dnn_rt.models.input.encodings` says how each lies in `image`.
-    stamp_ns : int
-        Capture time as stamped by the source, in the source's clock.
-    sequence : int
-        Counts the frames of one source from 0.
-    frame_id : str
-        Coordinate frame of the camera, copied to every result.
-    owner : object
-        Whatever has to stay alive as long as ``image`` is in use (the message, the pool's loan).
-    copied_bytes : int
-        Written between the message and ``image``: 0 for a view, the picture's size when it was
-        decoded.
-    device_address : int
-        Where a CUDA device finds the first pixel, in page-locked memory; 0 where it does not.
-    """
-
+    # uint8, [H, W, C] or [H, W]; [H * 3 / 2, W] for nv12 and nv21. A view of the source's buffer:
+    # nobody writes to it, and rows may be padded (strided).
     image: Image
+    # As in sensor_msgs/image_encodings: bgr8, rgb8, mono8, nv12, ...; `models.input.encodings`
+    # says how each lies in `image`.
     encoding: str
-    stamp_ns: int
-    sequence: int
-    frame_id: str = ""
-    owner: object = None
-    copied_bytes: int = 0
-    device_address: int = 0
+    stamp_ns: int  # capture time as stamped by the source, in the source's clock
+    sequence: int  # counts the frames of one source from 0
+    frame_id: str = ""  # coordinate frame of the camera, copied to every result
+    owner: object = None  # has to stay alive as long as `image` is used: the message, a loan
+    copied_bytes: int = 0  # between message and `image`: 0 for a view, else the picture's size
+    device_address: int = 0  # of the first pixel, in page-locked memory, for CUDA; 0 = none
 
     @property
     def height(self) -> int:
@@ -90,11 +72,11 @@ class Loan:
 
 
 Allocate = Callable[[tuple[int, ...]], tuple[Image, int]]
-"""Makes memory of a shape, uint8, and says where a CUDA device finds it, 0 = not at all."""
+"""Allocates uint8 memory of a shape; the address is that for a CUDA device, 0 = none."""
 
 
 def allocate_pageable(shape: tuple[int, ...]) -> tuple[Image, int]:
-    """Make memory of the host that no device reaches."""
+    """Allocate memory of the host that no device reaches."""
     return np.zeros(shape, np.uint8), 0
 
 
@@ -102,17 +84,9 @@ class FramePool:
     """Buffers of one shape, lent to frames and taken back by reference count.
 
     A job that waits holds its frame, so the number of buffers in use is bounded by the number of
-    tasks times two (one running, one waiting) plus the one being filled. The pool grows when it
-    is too small and never shrinks: after the first frames nothing is allocated any more.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of each buffer, uint8.
-    size : int
-        Buffers allocated beforehand.
-    allocate : callable
-        Where they come from.
+    tasks times two (one running, one waiting) plus the one being filled. `size` are allocated
+    beforehand. The pool grows when it is too small and never shrinks: after the first frames
+    nothing is allocated any more.
     """
 
     def __init__(

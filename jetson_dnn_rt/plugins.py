@@ -1,4 +1,4 @@
-"""Parts of the package that the robot does without, found where they are installed.
+"""Finds the installed plug-ins: parts of the package that the robot does without.
 
 The robot's modules never import `jetson_dnn_rt.lab` or `jetson_dnn_rt.tvm`. Each of these has a
 module ``plugin`` with tables of what it adds, as names of modules that are imported on use:

@@ -1,4 +1,4 @@
-"""What a task says about a frame, in pixels of the source image."""
+"""Results of tasks, in pixels of the source image."""
 
 from __future__ import annotations
 
@@ -10,21 +10,11 @@ import numpy.typing as npt
 
 @dataclass(slots=True, eq=False)
 class Detections:
-    """Boxes found in one frame, best first.
+    """Boxes found in one frame, best first."""
 
-    Attributes
-    ----------
-    boxes : ndarray of float32, [N, 4]
-        ``x1, y1, x2, y2`` in pixels of the source image, clipped to it.
-    scores : ndarray of float32, [N]
-        Confidence in [0, 1].
-    class_ids : ndarray of int64, [N]
-        Index into the model's labels.
-    """
-
-    boxes: npt.NDArray[np.float32]
-    scores: npt.NDArray[np.float32]
-    class_ids: npt.NDArray[np.int64]
+    boxes: npt.NDArray[np.float32]  # [N, 4]: x1, y1, x2, y2 in pixels, clipped to the image
+    scores: npt.NDArray[np.float32]  # [N], confidence in [0, 1]
+    class_ids: npt.NDArray[np.int64]  # [N], index into the model's labels
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -39,31 +29,17 @@ class Detections:
 
 @dataclass(slots=True, eq=False)
 class Segmentation:
-    """A class for every pixel of one frame.
+    """A class for every pixel of one frame."""
 
-    Attributes
-    ----------
-    mask : ndarray of uint8, [H, W]
-        Index into the model's labels, at the size of the source image.
-    """
-
-    mask: npt.NDArray[np.uint8]
+    mask: npt.NDArray[np.uint8]  # [H, W] of the source image, index into the model's labels
 
 
 @dataclass(slots=True, eq=False)
 class Classification:
-    """The classes of one frame, best first.
+    """The classes of one frame, best first."""
 
-    Attributes
-    ----------
-    class_ids : ndarray of int64, [K]
-        Index into the model's labels.
-    scores : ndarray of float32, [K]
-        Probability after softmax.
-    """
-
-    class_ids: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
+    class_ids: npt.NDArray[np.int64]  # [K], index into the model's labels
+    scores: npt.NDArray[np.float32]  # [K], probability after softmax
 
 
 Result = Detections | Segmentation | Classification

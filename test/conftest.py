@@ -49,6 +49,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkerQueues(config, log)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put tests in real time first where workers share the run: their queue is the longest."""
+    if hasattr(config, "workerinput"):
+        from worker_queues import QUEUE, find_queue
+
+        items.sort(key=lambda item: find_queue(item.nodeid) != QUEUE)
+
+
 def pytest_collection_finish() -> None:
     """Keep what is loaded by now, 650,000 objects in a whole run, out of garbage collections.
 

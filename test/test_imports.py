@@ -62,11 +62,11 @@ def run(model):
     import numpy as np
     from jetson_dnn_rt.frames import Frame
     from jetson_dnn_rt.models.sources.registry import load_model
-    from jetson_dnn_rt.models.heads.base import DecoderSettings
+    from jetson_dnn_rt.config.task import TaskConfig
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-    variants = VariantSet(load_model(model), [], DecoderSettings(), threads=1)
+    variants = VariantSet(TaskConfig(), load_model(model))
     work = Work(Frame(np.zeros((48, 64, 3), np.uint8), "bgr8", 0, 0))
     for stage in variants.pipelines[variants.default].stages:
         stage.run(work)

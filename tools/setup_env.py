@@ -44,6 +44,7 @@ from setup_ros import (  # noqa: E402
     install_wheels,
     missing_interfaces,
     python_include,
+    run_python,
 )
 
 PACKAGE_SOURCES = (
@@ -68,39 +69,19 @@ def hash_sources(names: tuple[str, ...], extra: str = "") -> str:
 
 def can_import(python: str, module: str) -> bool:
     """Say whether the interpreter `python` can import `module`."""
-    return (
-        subprocess.run(
-            [python, "-c", f"import {module}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=clean_environment(),
-        ).returncode
-        == 0
-    )
+    return run_python(python, f"import {module}").returncode == 0
 
 
 def find_system_ros(python: str) -> str | None:
     """Return the folder of the rclpy that the interpreter `python` imports, None without one."""
-    answer = subprocess.run(
-        [python, "-c", "import rclpy; print(rclpy.__path__[0])"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=clean_environment(),
-    )
+    answer = run_python(python, "import rclpy; print(rclpy.__path__[0])")
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def check_platform(
     version: tuple[int, int], machine: str, system: str, system_ros: bool, ros_distro: str | None
 ) -> None:
-    """Refuse a machine on which the set-up cannot succeed.
-
-    Raises
-    ------
-    SetupError
-        With what to do.
-    """
+    """Refuse a machine on which the set-up cannot succeed: SetupError with what to do."""
     python = ".".join(map(str, version))
     if system_ros:
         return
@@ -133,17 +114,10 @@ def has_tvm_wheels(version: tuple[int, int], machine: str, system: str) -> bool:
 
 
 class Environment:
-    """The virtual environment, its stamp and the steps that make it.
+    """The virtual environment at `prefix`, its stamp and the steps that make it.
 
-    Parameters
-    ----------
-    prefix : Path
-        Where it is or will be.
-    base : str
-        The interpreter to make it from.
-    system_ros : str, optional
-        Folder of the rclpy which that interpreter imports: with one, the environment sees the
-        system's packages.
+    It is made from the interpreter `base`. `system_ros` is the folder of the rclpy which that
+    interpreter imports: with one, the environment sees the system's packages.
     """
 
     def __init__(self, prefix: Path, base: str, system_ros: str | None) -> None:
@@ -178,13 +152,7 @@ class Environment:
         """Say whether its interpreter starts, is of the right version and has pip."""
         program = "import sys, pip; print(sys.version_info[:2], sys.prefix)"
         try:
-            answer = subprocess.run(
-                [self.python, "-c", program],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=clean_environment(),
-            )
+            answer = run_python(self.python, program)
         except OSError:
             return False
         return answer.stdout.strip() == f"{sys.version_info[:2]} {self.prefix}"
@@ -195,12 +163,12 @@ class Environment:
         return re.search(r"include-system-site-packages\s*=\s*true", config) is not None
 
     def create(self, progress: Progress) -> None:
-        """Make it anew where it is missing, broken or of the other kind."""
+        """Create it where it is missing, broken or of the other kind."""
         if self.prefix.exists():
             if self.works() and self.sees_system_packages() == bool(self.system_ros):
                 progress.say(f"{self.prefix.name} is there, its packages will be checked")
                 return
-            progress.say(f"{self.prefix.name} is broken or of another Python or ROS: made anew")
+            progress.say(f"{self.prefix.name} is broken or of another Python or ROS: recreated")
         command = [self.base, "-m", "venv", "--clear"]
         if self.system_ros:
             command.append("--system-site-packages")
@@ -221,7 +189,7 @@ class Environment:
                 *("--progress-bar", "off", *arguments),
             ],
             env=clean_environment(),
-            hint="Is the package index reachable from here (network, proxy)? A re-run goes on.",
+            hint="Is the package index reachable (network, proxy)? A second run continues.",
         )
 
     def install(self, progress: Progress) -> None:
@@ -246,10 +214,7 @@ class Environment:
     def install_torch(self, constraints: list[str], progress: Progress) -> list[str]:
         """Install torch and torchvision, but keep a torch of the system's, as on a Jetson.
 
-        Returns
-        -------
-        list of str
-            pip's arguments that name what was installed; empty where the system's is kept.
+        Returns pip's arguments for what was installed; empty where the system's is kept.
         """
         if self.system_ros and can_import(self.python, "torch"):
             progress.say("torch: the system's own is kept")
@@ -279,13 +244,8 @@ class Environment:
 
     def numpy_constraint(self, progress: Progress) -> list[str]:
         """Return pip's arguments that keep numpy 1 where ROS was built against numpy 1."""
-        answer = subprocess.run(
-            [self.base, "-c", "import numpy; print(numpy.__version__)"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=clean_environment(),
-        ).stdout.strip()
+        program = "import numpy; print(numpy.__version__)"
+        answer = run_python(self.base, program).stdout.strip()
         if not answer.startswith("1."):
             return []
         progress.say(f"numpy: below 2, as the system's ROS was built with {answer}")
@@ -339,13 +299,7 @@ class Environment:
         self.write_shell_file()
 
     def check(self, progress: Progress) -> None:
-        """Import all of it once.
-
-        Raises
-        ------
-        SetupError
-            With the import that failed.
-        """
+        """Import all of it once; SetupError when an import fails."""
         progress.say("check: does all of it load?")
         answer = subprocess.run(
             [self.python, os.fspath(ROOT / "tools" / "setup_check.py")],
@@ -371,13 +325,7 @@ def venv_hint() -> str:
 
 
 def check_machine(environment: Environment) -> None:
-    """Refuse before the long part what would only fail after it.
-
-    Raises
-    ------
-    SetupError
-        No venv, no compiler, or not enough disk.
-    """
+    """Raise SetupError before the long part: no venv, no compiler, or not enough disk."""
     probe = "import venv, ensurepip"
     if subprocess.run([environment.base, "-c", probe], stderr=subprocess.DEVNULL).returncode:
         raise SetupError(f"this Python has no venv module. {venv_hint()}")
@@ -437,7 +385,7 @@ def main() -> int:
     except SetupError as error:
         return fail(error)
     except KeyboardInterrupt:
-        print("\nset-up interrupted; run it again to go on", file=sys.stderr)
+        print("\nset-up interrupted; run it again to continue", file=sys.stderr)
         return 130
     finally:
         os.close(lock)

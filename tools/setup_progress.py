@@ -17,17 +17,11 @@ LOG_TAIL_LINES = 30
 
 
 class SetupError(Exception):
-    """The set-up cannot go on; the message says why and what to do."""
+    """The set-up cannot continue; the message says why and what to do."""
 
 
 class Progress:
-    """Prints numbered steps with the elapsed time and keeps every command's output in a log.
-
-    Parameters
-    ----------
-    log : Path
-        File that receives the output of all commands.
-    """
+    """Prints steps with the elapsed time and writes the output of all commands to a log."""
 
     def __init__(self, log: Path) -> None:
         self._start = time.monotonic()
@@ -50,12 +44,9 @@ class Progress:
         cwd: Path | None = None,
         hint: str = "",
     ) -> None:
-        """Run a command under a title, showing what it does now.
+        """Run a command under a title and show that it is alive.
 
-        Raises
-        ------
-        SetupError
-            The command failed; holds the end of its output and `hint`.
+        SetupError, with the end of its output and `hint`, when it fails.
         """
         self.say(title)
         started = time.monotonic()

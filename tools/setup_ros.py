@@ -52,20 +52,9 @@ class Paths(NamedTuple):
             "paths = sysconfig.get_paths()\n"
             "print(json.dumps([paths['purelib'], paths['include'], numpy_include]))\n"
         )
-        answer = subprocess.run(
-            [os.fspath(python), "-c", program],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=clean_environment(),
-        ).stdout
-        site, include, numpy_include = json.loads(answer)
+        site, include, numpy = json.loads(run_python(python, program, check=True).stdout)
         return cls(
-            python,
-            prefix,
-            Path(site),
-            Path(include),
-            None if numpy_include is None else Path(numpy_include),
+            python, prefix, Path(site), Path(include), None if numpy is None else Path(numpy)
         )
 
 
@@ -85,19 +74,34 @@ def clean_environment() -> dict[str, str]:
     return env
 
 
+def run_python(
+    python: str | Path, program: str, *, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter; its errors are shown only where they end the set-up."""
+    return subprocess.run(
+        [os.fspath(python), "-c", program],
+        check=check,
+        stdout=subprocess.PIPE,
+        stderr=None if check else subprocess.DEVNULL,
+        text=True,
+        env=clean_environment(),
+    )
+
+
 def _is_of_virtual_environment(folder: str) -> bool:
     return any((parent / "pyvenv.cfg").is_file() for parent in Path(folder).parents)
 
 
 def rewrite_prefixes(paths: Paths) -> int:
-    """Replace the wheels' build prefix by the environment's in their cmake and index files.
-
-    Returns
-    -------
-    int
-        Number of files changed; 0 when everything was right already.
-    """
-    numpy_include = paths.numpy_include or paths.site_packages / "numpy" / "_core" / "include"
+    """Rewrite the wheels' build prefix in their cmake and index files; return how many changed."""
+    site = r"/lib/python3\.\d+/site-packages"
+    replacements = {
+        site + "/numpy/_?core/include": paths.numpy_include
+        or paths.site_packages / "numpy" / "_core" / "include",
+        site: paths.site_packages,
+        r"/include/python3\.\d+": paths.include,
+        "": paths.prefix,
+    }
     share = paths.prefix / "share"
     index = share / "ament_index" / "resource_index" / "parent_prefix_path"
     changed = 0
@@ -107,22 +111,9 @@ def rewrite_prefixes(paths: Paths) -> int:
         text = file.read_text(encoding="utf-8", errors="surrogateescape")
         if not _BUILD_PREFIX.search(text):
             continue
-        text = re.sub(
-            _BUILD_PREFIX.pattern + r"/lib/python3\.\d+/site-packages/numpy/_?core/include",
-            lambda _: os.fspath(numpy_include),
-            text,
-        )
-        text = re.sub(
-            _BUILD_PREFIX.pattern + r"/lib/python3\.\d+/site-packages",
-            lambda _: os.fspath(paths.site_packages),
-            text,
-        )
-        text = re.sub(
-            _BUILD_PREFIX.pattern + r"/include/python3\.\d+",
-            lambda _: os.fspath(paths.include),
-            text,
-        )
-        text = _BUILD_PREFIX.sub(lambda _: os.fspath(paths.prefix), text)
+        for pattern, place in replacements.items():
+            name = os.fspath(place).replace("\\", r"\\")
+            text = re.sub(_BUILD_PREFIX.pattern + pattern, name, text)
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
         changed += 1
     return changed
@@ -131,11 +122,7 @@ def rewrite_prefixes(paths: Paths) -> int:
 def python_include(python: Path) -> Path:
     """Return the folder that should hold the interpreter's Python.h."""
     program = "import sysconfig; print(sysconfig.get_path('include'))"
-    command = [os.fspath(python), "-c", program]
-    answer = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=clean_environment()
-    )
-    return Path(answer.stdout.strip())
+    return Path(run_python(python, program, check=True).stdout.strip())
 
 
 def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
@@ -149,12 +136,9 @@ def missing_interfaces(python: Path, env: dict[str, str]) -> list[str]:
 
 
 def check_build_tools(include: Path) -> None:
-    """Refuse early when something is missing that the set-up cannot bring.
+    """Raise SetupError early when something is missing that the set-up cannot install.
 
-    Raises
-    ------
-    SetupError
-        No C or C++ compiler, or no Python headers and no apt to take them from.
+    That is a C or C++ compiler, or Python's headers where there is no apt to take them from.
     """
     if not (shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")):
         raise SetupError("no C compiler found. Fix: sudo apt install build-essential")
@@ -165,15 +149,11 @@ def check_build_tools(include: Path) -> None:
 
 
 def provide_headers(paths: Paths, progress: Progress) -> Paths:
-    """Bring Python's headers where the system's Python came without them.
+    """Unpack Python's headers into the environment where the system's Python came without them.
 
-    Debian and Ubuntu keep them in a package of its own. It is unpacked into the environment, which
-    needs no rights and changes nothing outside.
-
-    Raises
-    ------
-    SetupError
-        The package cannot be had; names the command that installs it.
+    Debian and Ubuntu keep them in a package of its own. Unpacking it there needs no rights and
+    changes nothing outside. SetupError, with the command that installs the package, when it cannot
+    be downloaded.
     """
     if (paths.include / "Python.h").is_file():
         return paths
@@ -203,13 +183,7 @@ def provide_headers(paths: Paths, progress: Progress) -> Paths:
 
 
 def build_interface(name: str, paths: Paths, progress: Progress) -> None:
-    """Build and install one package of `interfaces/` into the environment.
-
-    Raises
-    ------
-    SetupError
-        cmake or the compiler failed; holds the end of the output.
-    """
+    """Build and install one package of `interfaces/`; SetupError with the output's end."""
     env = clean_environment()
     bin_dir = paths.prefix / "bin"
     env["PATH"] = f"{bin_dir}{os.pathsep}{env.get('PATH', '')}"
@@ -282,12 +256,7 @@ def build_missing_interfaces(
 ) -> list[str]:
     """Build the interface packages that cannot be imported, and check that they can afterwards.
 
-    Parameters
-    ----------
-    prefix : Path
-        The environment.
-    names : sequence of str, optional
-        Build these whether or not they can be imported.
+    Those in `names` are built whether or not they can be imported.
     """
     paths = Paths.of(prefix)
     env = clean_environment()

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.process import DISCIPLINES
-from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario, scenario_names
 from jetson_dnn_rt.lab.simulate.session import make_source, policy_names, simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame
@@ -149,16 +149,16 @@ def _run_engine(seed: int) -> tuple[list[str], list[JobRecord]]:
         if what == 0:
             engine.flush(name, now, "deactivated")
         elif what == 1:
-            engine.suspend(name, "restarting")
+            engine.tasks[name].suspended = "restarting"
         elif what in (2, 3, 4):
-            engine.resume(name)
+            engine.tasks[name].suspended = ""
         elif what == 5:
-            engine.set_deadline(name, 15 + pick(150))
+            engine.tasks[name].set_deadline(15 + pick(150))
         elif what == 6:
-            engine.set_max_age(name, pick(40))
+            engine.tasks[name].set_max_age(pick(40))
         elif what == 7:
             usable = [one for one in state.parameters.variants if one not in state.withdrawn]
-            engine.set_variant(name, usable[pick(len(usable))])
+            engine.tasks[name].set_variant(usable[pick(len(usable))])
         elif what == 8:
             work = import_module("virtual_drive").make_work(1000 + len(log))
             engine.reject(name, now, now, work, "encoding yuv16 is not known")
@@ -296,7 +296,7 @@ def collect_scenarios() -> Lines:
     for name in scenario_names():
         lines |= _simulate_all(name, policy_names(), (0, 1), FRAMES)
         for mode in ("min_energy", "max_accuracy"):
-            settings = PolicySettings(mode=mode, accuracy_floor=0.5, power_cap_w=8.0)
+            settings = CoordinatorConfig(mode=mode, accuracy_floor=0.5, power_cap_w=8.0)
             shown = f"{name} horizon {mode}"
             lines[shown] = _simulate(_open(name), "horizon", 0, FRAMES, settings)
     return lines
@@ -316,7 +316,7 @@ def _simulate_all(name: str, policies: Iterable[str], seeds: Iterable[int], fram
 
 
 def _simulate(
-    source: Any, policy: str, seed: int, count: int, settings: PolicySettings | None = None
+    source: Any, policy: str, seed: int, count: int, settings: CoordinatorConfig | None = None
 ) -> str:
     frames: list[SimulatedFrame] = []
     tally = simulate(

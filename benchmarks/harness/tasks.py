@@ -46,7 +46,7 @@ def write_frames(folder: Path) -> Path:
     """
     import cv2
 
-    from jetson_dnn_rt.cameras.sources import open_source
+    from jetson_dnn_rt.cameras.source import open_source
 
     folder.mkdir()
     source = open_source(f"synthetic:{SIZE[1]}x{SIZE[0]}")
@@ -94,20 +94,23 @@ def load_variants(
     variants: Sequence[str] = (),
     *,
     all_of_them: bool = True,
+    stages: int = 1,
+    finest: bool = False,
     **options: Any,
 ) -> VariantSet:
     """Load a model in some variants; none = the package's default.
 
-    `options` are those of `VariantSet`; `stack` closes it.
+    Other `options` are those of `VariantSet`; `stack` closes it.
 
     `ConfigurationError` when a variant is left out, and all of them are wanted.
     """
-    from jetson_dnn_rt.models.heads.base import DecoderSettings
+    from jetson_dnn_rt.config.task import TaskConfig
     from jetson_dnn_rt.models.sources.registry import load_model
     from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
     loaded = load_model(model, weights="none") if isinstance(model, str) else model
-    found = VariantSet(loaded, list(variants), DecoderSettings(), **{"threads": 1, **options})
+    config = TaskConfig(variants=tuple(variants), stages=stages, finest_stages=finest)
+    found = VariantSet(config, loaded, build=True, **options)
     stack.callback(found.close)
     for name in variants if all_of_them else ():
         if name in found.left_out:

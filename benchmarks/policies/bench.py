@@ -30,8 +30,8 @@ from typing import Any
 from benchmarks.harness.options import Options
 from benchmarks.harness.tables import Report, Table, flatten, say, tabulate
 from benchmarks.policies.relations import Figures, judge_relations
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.registry import POLICIES
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.coordinator.policy import POLICIES, Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "seeds": seeds,
         "frames": frames,
-        "settings": {"mode": PolicySettings().mode, "confidence": PolicySettings().confidence},
+        "settings": {"mode": CoordinatorConfig.mode, "confidence": CoordinatorConfig.confidence},
         "cells": cells,
         "relations": [] if args.policies else judge_relations(by_name, AT_ONCE),
         "bars": bars,
@@ -127,7 +127,7 @@ def _simulate(
         name = policy.removesuffix(AT_ONCE)
         if policy not in made:
             world = source.world(seed, frames)
-            made[policy] = make_policy(source, name, PolicySettings(), world)
+            made[policy] = make_policy(source, name, CoordinatorConfig(), world)
         decider = made[policy]
         if isinstance(decider, Oracle):
             decider.show(source.world(seed, frames))

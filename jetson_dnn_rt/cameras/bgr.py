@@ -25,20 +25,7 @@ _CONVERSIONS = {
 
 
 def copy_as_bgr(frame: Frame, out: Image | None = None) -> Image:
-    """Copy a frame's pixels at full size, blue first.
-
-    Parameters
-    ----------
-    frame : Frame
-        In any encoding of `jetson_dnn_rt.models.input.encodings`.
-    out : ndarray of uint8, [H, W, 3], optional
-        Where to; a new array by default.
-
-    Returns
-    -------
-    ndarray of uint8, [H, W, 3]
-        `out`, or the new array.
-    """
+    """Copy a frame of any encoding into `out`, or a new array, uint8 [H, W, 3], blue first."""
     picture = np.empty((frame.height, frame.width, 3), np.uint8) if out is None else out
     if frame.encoding == "bgr8":
         picture[:] = frame.image

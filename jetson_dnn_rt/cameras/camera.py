@@ -1,13 +1,14 @@
-"""A thread that reads one source at its rate and hands every frame on, without copying it."""
+"""A thread that reads one source at its rate and delivers every frame, without copying it."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 
-from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
+from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, SourceOptions, open_source
 from jetson_dnn_rt.clock import Clock, SteadyClock
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Allocate, Frame, FramePool, allocate_pageable
@@ -24,46 +25,26 @@ Deliver = Callable[[Frame, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CameraState:
-    """What a camera did so far.
-
-    `error` is why it delivers nothing at the moment, empty when it does; `ended` says that the
-    stream came to its end or to the number of frames asked for.
-    """
+    """What a camera did so far."""
 
     frames: int
     reopened: int
-    error: str
-    ended: bool
+    error: str  # why it delivers nothing at the moment; empty when it does
+    ended: bool  # the stream came to its end, or to the number of frames asked for
 
 
 class Camera:
     """Reads a source on its own thread.
 
-    A source that is not live is read ahead and its frames are handed on at absolute times, one
+    A source that is not live is read ahead and its frames are delivered at absolute times, one
     period apart: the period does not drift, and reading does not add to the frame's age. A live
-    source sets its own pace. One that stops is reopened with growing intervals. A fault, of a
-    listener or of the source's code, costs one frame; the thread goes on.
+    source sets its own pace. One that stops is reopened with growing intervals. A fault, in a
+    listener or in the source's code, costs one frame; the thread continues.
 
-    Parameters
-    ----------
-    reopen : callable
-        Opens the source; called again after a live one stopped.
-    deliver : callable
-        Called with every frame on the camera's thread.
-    rate_hz : float
-        Rate of a source that is not live; 0 = its native rate.
-    frame_id : str
-        Coordinate frame written to every frame.
-    limit : int or None
-        End after so many frames; None = never.
-    stamp : callable
-        Makes the stamp of a frame from its capture time; the identity by default.
-    clock : Clock
-        Paces the frames.
-    on_start, on_end : callable
-        Called on the camera's thread at its start (scheduling class) and at the stream's end.
-    name : str
-        Of the thread.
+    `reopen` opens the source, first here and again after a live one stopped. `rate_hz` is the rate
+    of a source that is not live, 0 = its native rate; `limit` ends the stream after so many
+    frames. `stamp` makes the stamp of a frame from its capture time. `on_start` and `on_end` are
+    called on the camera's thread, at its start (scheduling class) and at the stream's end.
     """
 
     def __init__(
@@ -109,26 +90,20 @@ class Camera:
 
     @property
     def state(self) -> CameraState:
-        """What it did so far."""
+        """What the camera did so far."""
         return self._state
 
     def use_memory(self, allocate: Allocate, frames: int) -> None:
-        """Let the next frames lie in other memory; may be called while it runs.
+        """Put the next frames into other memory; may be called while the camera runs.
 
-        Frames that are still looked at keep the memory that they have.
-
-        Parameters
-        ----------
-        allocate : callable
-            See `FramePool`.
-        frames : int
-            How many are allocated now, so that none is while the camera runs.
+        `frames` are allocated now, so that none is while it runs. Frames that are still in use
+        keep the memory that they have.
         """
         self._allocate, self._pool_size = allocate, frames
         self._pool = FramePool(self._pool_shape, frames, allocate)
 
     def start(self) -> None:
-        """Begin to deliver; a stopped camera goes on with the next frame of its source."""
+        """Start delivering; a stopped camera continues with the next frame of its source."""
         if self._thread is not None:
             raise RuntimeError("the camera runs already")
         self._stopping = False
@@ -137,12 +112,9 @@ class Camera:
         self._thread = start_thread(self._run, self._name, wanted=self._goes_on)
 
     def stop(self, timeout_s: float = 2.0) -> bool:
-        """Stop delivering.
+        """Stop delivering; False when the source did not return in time.
 
-        Returns
-        -------
-        bool
-            False when the source did not return in time; its thread ends with the process.
+        Its thread ends with the process then.
         """
         if self._thread is None:
             return True
@@ -156,7 +128,7 @@ class Camera:
         return ended
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Stop, and give the source back unless a thread is still inside it."""
+        """Stop, and close the source unless a thread is still inside it."""
         self.stop(timeout_s)
         if self._source is not None and not self._left_behind:
             self._source.close()
@@ -165,7 +137,7 @@ class Camera:
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Deliver until stopped or the stream ends; begun anew after a fault (`_goes_on`)."""
+        """Deliver until stopped or the stream ends; restarted after a fault (`_goes_on`)."""
         try:
             self._on_start()
         except Exception as error:
@@ -180,7 +152,7 @@ class Camera:
         self._clock.leave()
 
     def _goes_on(self) -> bool:
-        """Whether the thread goes on after a fault that ended `_run`."""
+        """Whether the thread restarts after a fault that ended `_run`."""
         if self._stopping or self._state.ended:
             self._clock.leave()
             return False
@@ -198,7 +170,7 @@ class Camera:
             if source is None:
                 continue
             if not source.live and longest_ns < period_ns // 4:
-                # The frame just handed on is being worked on: do not compete with its start.
+                # The tasks have just got a frame: do not compete with the start of their jobs.
                 self._sleep_until(due_ns - period_ns // 2)
             loan = self._pool.borrow()
             begin_ns = self._clock.now_ns()
@@ -223,7 +195,7 @@ class Camera:
                     return False
                 now_ns = self._clock.now_ns()
                 # A late wake-up does not move the times that follow. A frame that could not be
-                # read in time does: it is not made up for by a burst.
+                # read in time does: a burst to catch up would help nobody.
                 on_time = now_ns - due_ns < period_ns // 2
                 due_ns = (due_ns if on_time else now_ns) + period_ns
             capture_ns = self._clock.now_ns() if captured_ns is None else captured_ns
@@ -242,7 +214,7 @@ class Camera:
                 self._deliver(frame, capture_ns)
             except Exception as error:
                 FAULTS.note(f"{self._name}: listener", error)
-            # Nothing here may keep the buffer from its pool while the next frame is awaited.
+            # No reference here may keep the buffer from its pool during the wait for a frame.
             del frame, loan
         return False
 
@@ -254,12 +226,12 @@ class Camera:
         return not self._stopping
 
     def _note(self, error: Exception) -> None:
-        """Count what the source's code did not foresee."""
+        """Count an error that sources do not raise on purpose."""
         if not isinstance(error, SourceError):
             FAULTS.note(f"{self._name}: source", error)
 
     def _lose(self, source: FrameSource, error: Exception) -> None:
-        """A source broke: close it, say so once, and let it be reopened."""
+        """Close a broken source, log that once, and prepare to reopen it."""
         self._source = None
         self._backoff_ns = FIRST_BACKOFF_NS
         self._state = replace(self._state, error=_describe(error))
@@ -294,6 +266,29 @@ class Camera:
 
 
 def _describe(error: BaseException) -> str:
-    """The text of errors raised on purpose; others with their type."""
+    """Text of an error, with its type where it was not raised on purpose."""
     text = safe_text(error)
     return text if isinstance(error, SourceError) else f"{type(error).__name__}: {text}"
+
+
+def open_camera(source: str, *, rate_hz: float = 0.0, limit: int | None = None) -> Iterator[Frame]:
+    """Read a source on a thread of its own and yield each frame when it is due.
+
+    Frames queue up where the caller is slower than they come. Their stamps are on the steady
+    clock. `source` is a name for `open_source`; `rate_hz` 0 is its own rate; `limit` ends after so
+    many frames. SourceError when there is no such source.
+    """
+    frames: SimpleQueue[Frame | None] = SimpleQueue()
+    camera = Camera(
+        lambda: open_source(source, SourceOptions(rate_hz=rate_hz)),
+        lambda frame, capture_ns: frames.put(frame),
+        rate_hz=rate_hz,
+        limit=limit,
+        on_end=lambda: frames.put(None),
+    )
+    camera.start()
+    try:
+        while (frame := frames.get()) is not None:
+            yield frame
+    finally:
+        camera.close()

@@ -1,6 +1,6 @@
-"""JPEG and PNG from anyone: the decoder is called only for a file whose cost is known beforehand.
+"""Decoding of untrusted JPEG and PNG files, whose cost is known before the decoder is called.
 
-The headers are followed to the picture itself, under the rules of libjpeg and libpng. Where those
+The headers are read up to the picture itself, by the rules of libjpeg and libpng. Where those
 would skip bytes, take the later of two sizes or guess, the file is refused: the size that is
 checked here is the size that is decoded. Of a PNG the decoder sees the picture alone: texts and
 colour profiles, which it would inflate, take no part in the pixels.
@@ -44,15 +44,10 @@ _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - _SEGMENTS
 
 
 class BadImageError(FrameError):
-    """A message that is no image.
+    """A message that is no image; the text says what is wrong, with the figures.
 
-    Parameters
-    ----------
-    reason : str
-        One word for the counts: ``encoding``, ``size``, ``step``, ``length``, ``truncated``,
-        ``format``, ``frame_id``.
-    text : str
-        What is wrong, with the figures.
+    `reason` is one word for the counts: ``encoding``, ``size``, ``step``, ``length``,
+    ``truncated``, ``format``, ``frame_id``.
     """
 
     def __init__(self, reason: str, text: str) -> None:
@@ -61,36 +56,20 @@ class BadImageError(FrameError):
 
 
 def check_size(height: int, width: int) -> None:
-    """Refuse a picture without pixels, or with more than `MAX_PIXELS`.
-
-    Raises
-    ------
-    BadImageError
-        With the reason ``size``.
-    """
+    """Raise BadImageError, ``size``, for a picture of no pixels or more than `MAX_PIXELS`."""
     if height < 1 or width < 1:
         raise BadImageError("size", f"an image of {width}x{height} pixels has no pixel")
     if height * width > MAX_PIXELS:
-        raise BadImageError(
-            "size", f"{width}x{height} pixels are more than the {MAX_PIXELS} accepted"
-        )
+        text = f"{width}x{height} pixels are more than the {MAX_PIXELS} accepted"
+        raise BadImageError("size", text)
 
 
 def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
     """Decode a JPEG or PNG file, uint8 [H, W, 3] in the order bgr.
 
     The picture is as it lies in the file: an orientation in its EXIF data is not applied, so that
-    boxes and camera calibration are in the pixels of the sensor.
-
-    Parameters
-    ----------
-    data : ndarray of uint8, [N]
-        The file.
-
-    Raises
-    ------
-    BadImageError
-        When it is neither, too large, or damaged.
+    boxes and camera calibration are in the pixels of the sensor. BadImageError when it is neither
+    JPEG nor PNG, too large, or damaged.
     """
     height, width, data = _read_headers(data)
     if fault := ENCODINGS["bgr8"].find_size_fault(height, width):
@@ -99,9 +78,8 @@ def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
         image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (cv2.error, MemoryError, ValueError) as error:
         text = " ".join(str(error).split())[:200]
-        raise BadImageError(
-            "truncated", f"compressed image of {width}x{height} pixels: {text}"
-        ) from error
+        text = f"compressed image of {width}x{height} pixels: {text}"
+        raise BadImageError("truncated", text) from error
     if image is None:
         raise BadImageError("truncated", f"{len(data)} bytes of compressed image are damaged")
     if image.shape != (height, width, 3) or image.dtype != np.uint8:
@@ -113,21 +91,12 @@ def decode_picture(data: npt.NDArray[np.uint8]) -> Image:
     return np.asarray(image, np.uint8)
 
 
-def read_size(data: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Height and width with which OpenCV will decode a JPEG or PNG file.
-
-    Raises
-    ------
-    BadImageError
-        When the file is something else, is too large to be decoded, is damaged in front of the
-        picture, or leaves it open which size is meant.
-    """
-    height, width, _ = _read_headers(data)
-    return height, width
-
-
 def _read_headers(data: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uint8]]:
-    """Height, width, and as much of the file as the decoder is to see."""
+    """Height and width that OpenCV will decode, and as much of the file as it is to see.
+
+    BadImageError when the file is neither JPEG nor PNG, is too large to be decoded, is damaged in
+    front of the picture, or leaves it open which size is meant.
+    """
     head = data[: len(_PNG_HEAD)].tobytes()
     if head == _PNG_HEAD:
         return _read_png(data)
@@ -137,7 +106,7 @@ def _read_headers(data: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np
 
 
 def _read_png(file: npt.NDArray[np.uint8]) -> tuple[int, int, npt.NDArray[np.uint8]]:
-    """Follow the chunks of a PNG file; the picture's own are kept."""
+    """Read the chunks of a PNG file; those of the picture are kept."""
     data, begin = file.data, len(_PNG_HEAD) + 13 + 4  # behind the contents is a checksum
     if len(data) < begin:
         raise BadImageError("truncated", f"PNG of {len(data)} bytes ends in its header")
@@ -180,7 +149,7 @@ def _find_last_pixels(data: memoryview, begin: int) -> int:
 
 
 def _read_jpeg(data: memoryview) -> tuple[int, int]:
-    """Follow the segments of a JPEG file to its first scan."""
+    """Read the segments of a JPEG file up to its first scan."""
     position, frame = 2, (0, 0, 0, 0)
     for _ in range(MAX_SEGMENTS):
         if position + 4 > len(data) or data[position] != 0xFF:
@@ -200,13 +169,11 @@ def _read_jpeg(data: memoryview) -> tuple[int, int]:
             return _check_scan(data, content, frame)
         if marker in _FRAMES:
             if frame[0]:
-                raise BadImageError("format", "JPEG that says its size twice")
+                raise BadImageError("format", "JPEG with two frame headers")
             frame = (marker, *_read_frame(content))
         elif marker in _OTHER_FRAMES:
-            raise BadImageError(
-                "format",
-                f"JPEG with coding {marker:#04x} is none of {', '.join(_FRAMES.values())}",
-            )
+            known = ", ".join(_FRAMES.values())
+            raise BadImageError("format", f"JPEG with coding {marker:#04x} is none of {known}")
         elif marker not in _SEGMENTS:
             break
         position += 2 + length
@@ -225,19 +192,17 @@ def _read_frame(content: memoryview) -> tuple[int, int, int]:
 def _check_scan(
     data: memoryview, content: memoryview, frame: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """Refuse what takes libjpeg far more memory or time than its pixels do."""
+    """Refuse a JPEG that takes libjpeg far more memory or time than its pixels do."""
     marker, height, width, components = frame
     if not marker or not len(content):
         raise BadImageError("truncated", f"JPEG of {len(data)} bytes does not say its size")
     if _FRAMES[marker] == "progressive" or content[0] < components:
         # All coefficients are kept, 16 bits each, until the last scan was read.
         if height * width * (_BYTES_PER_PIXEL + 2 * components) > _BYTES_PER_PIXEL * MAX_PIXELS:
-            raise BadImageError(
-                "size", f"{width}x{height} pixels are too many for a JPEG of several scans"
-            )
+            text = f"{width}x{height} pixels are too many for a JPEG of several scans"
+            raise BadImageError("size", text)
         scans = data.tobytes().count(bytes((0xFF, _SOS)))
         if scans > MAX_SCANS:
-            raise BadImageError(
-                "format", f"JPEG of {scans} scans, more than the {MAX_SCANS} accepted"
-            )
+            text = f"JPEG of {scans} scans, more than the {MAX_SCANS} accepted"
+            raise BadImageError("format", text)
     return height, width

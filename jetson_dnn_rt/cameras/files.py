@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from jetson_dnn_rt.cameras.encoded_pictures import MAX_PIXELS
-from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
@@ -17,20 +17,20 @@ DEFAULT_RATE_HZ = 10.0
 """Of a folder of images, which does not say how fast it was taken."""
 
 
+def open_video(path: str, options: SourceOptions) -> VideoSource:
+    """Open a video file, in any container and codec that FFmpeg reads."""
+    return VideoSource(Path(path).expanduser(), options.loop)
+
+
+def open_images(folder: str, options: SourceOptions) -> ImagesSource:
+    """Open a folder of images of one size."""
+    return ImagesSource(Path(folder).expanduser(), options.loop)
+
+
 class VideoSource(FrameSource):
     """The frames of a video file, decoded by FFmpeg inside OpenCV.
 
-    Parameters
-    ----------
-    path : Path
-        Any container and codec FFmpeg reads.
-    loop : bool
-        Start anew at the end.
-
-    Raises
-    ------
-    SourceError
-        When the file is missing or is no video.
+    SourceError when the file is missing or is no video.
     """
 
     live = False
@@ -51,7 +51,6 @@ class VideoSource(FrameSource):
             raise SourceError(
                 f"{path}: {self.width}x{self.height} pixels, more than the {MAX_PIXELS} accepted"
             )
-        self._count = 0
 
     def read(self, out: Image) -> bool:
         """Decode the next frame into `out`."""
@@ -101,17 +100,7 @@ class VideoSource(FrameSource):
 class ImagesSource(FrameSource):
     """The images of one folder, in the order of their names, all of one size.
 
-    Parameters
-    ----------
-    folder : Path
-        Files with other suffixes than `IMAGE_SUFFIXES` are passed over.
-    loop : bool
-        Start anew after the last.
-
-    Raises
-    ------
-    SourceError
-        When the folder is missing or holds no readable image.
+    SourceError when the folder is missing or holds no readable image.
     """
 
     live = False
@@ -143,13 +132,7 @@ class ImagesSource(FrameSource):
 
 
 def list_images(folder: Path) -> list[Path]:
-    """The images of a folder in the order of their names, at least one.
-
-    Raises
-    ------
-    SourceError
-        When there is no such folder, or no image in it.
-    """
+    """List the images of a folder by name; SourceError when there is no folder or no image."""
     if not folder.is_dir():
         raise SourceError(f"images: {folder} is not a folder")
     files = sorted(
@@ -163,10 +146,7 @@ def list_images(folder: Path) -> list[Path]:
 def read_image(file: Path) -> Image:
     """Decode one file, uint8 [H, W, 3] in the order bgr.
 
-    Raises
-    ------
-    SourceError
-        When it cannot be decoded, or has more than `MAX_PIXELS`.
+    SourceError when it cannot be decoded, or has more than `MAX_PIXELS`.
     """
     try:
         image = cv2.imread(str(file), cv2.IMREAD_COLOR)

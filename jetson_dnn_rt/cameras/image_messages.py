@@ -1,13 +1,13 @@
 """ROS image messages to frames, without copying pixels where a view will do.
 
-The messages are those of rclpy or of a bag reader: they are known by their fields alone. The image
-is a view of the message's own buffer (1 us), whatever its encoding; how the pixels lie in it says
-`jetson_dnn_rt.models.input.encodings`.
+The messages are those of rclpy or of a bag reader, whose fields are the same. The image is a view
+of the message's own buffer (1 us), whatever its encoding; `jetson_dnn_rt.models.input.encodings`
+says how the pixels lie in it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from jetson_dnn_rt.frames import Frame, Image
 from jetson_dnn_rt.models.input.encodings import ENCODINGS, SAME_AS
 
 MAX_FRAME_ID = 256
-"""Characters of a coordinate frame's name: each box of a result has it once more."""
+"""Characters of a coordinate frame's name, which each box of a result repeats."""
 
 MAX_PADDING = 4096
 """Bytes that a row, and the data, may have besides what `view_image` says."""
@@ -25,40 +25,8 @@ _MORE_ROWS = 16
 """Behind those of the picture, at most: decoders of video write whole macroblocks."""
 
 
-class Stamp(Protocol):
-    """``builtin_interfaces/msg/Time``."""
-
-    sec: int
-    nanosec: int
-
-
-class Header(Protocol):
-    """``std_msgs/msg/Header``."""
-
-    stamp: Stamp
-    frame_id: str
-
-
-class ImageMessage(Protocol):
-    """``sensor_msgs/msg/Image``; `data` is any buffer of bytes."""
-
-    header: Header
-    height: int
-    width: int
-    encoding: str
-    step: int
-    data: Any
-
-
-class CompressedImageMessage(Protocol):
-    """``sensor_msgs/msg/CompressedImage``."""
-
-    header: Header
-    data: Any
-
-
-def stamp_to_ns(header: Header) -> int:
-    """Nanoseconds of a header's stamp; 0, as without a stamp, for one that is no time.
+def stamp_to_ns(header: Any) -> int:
+    """Nanoseconds of a ``std_msgs/msg/Header``; 0, as without a stamp, for one that is no time.
 
     A message can hold more nanoseconds than a second has. With the seconds' carry such a stamp may
     be too large for the headers of results.
@@ -68,39 +36,22 @@ def stamp_to_ns(header: Header) -> int:
     return int(header.stamp.sec) * 1_000_000_000 + int(header.stamp.nanosec)
 
 
-def check_frame_id(header: Header) -> None:
-    """Refuse a coordinate frame with more than `MAX_FRAME_ID` characters.
-
-    Raises
-    ------
-    BadImageError
-        With the reason ``frame_id``.
-    """
+def check_frame_id(header: Any) -> None:
+    """Raise BadImageError, ``frame_id``, for one of more than `MAX_FRAME_ID` characters."""
     if (length := len(header.frame_id)) > MAX_FRAME_ID:
-        raise BadImageError(
-            "frame_id",
-            f"frame_id of {length} characters is longer than the {MAX_FRAME_ID} accepted",
-        )
+        text = f"frame_id of {length} characters is longer than the {MAX_FRAME_ID} accepted"
+        raise BadImageError("frame_id", text)
 
 
-def view_image(message: ImageMessage, sequence: int) -> Frame:
-    """View an image message as a frame; nothing is copied, padded rows stay where they are.
+def view_image(message: Any, sequence: int) -> Frame:
+    """View a ``sensor_msgs/msg/Image`` as frame `sequence` of its stream; nothing is copied.
 
-    The frame keeps the whole message, so this is refused where it is far larger than the picture:
-    a row may be twice as long as its pixels, and the data 16 rows longer than the picture.
+    The frame keeps the whole message, which must not be written to. A message that is far larger
+    than its picture is refused: a row may be twice as long as its pixels, and the data 16 rows
+    longer than the picture.
 
-    Parameters
-    ----------
-    message : sensor_msgs.msg.Image
-        Stays alive as long as the frame does, and must not be written to.
-    sequence : int
-        Number of the frame in its stream.
-
-    Raises
-    ------
-    BadImageError
-        When encoding, size, step or length of the data are wrong, a side is odd where the encoding
-        shares its colours between neighbours, or `frame_id` is too long.
+    BadImageError when encoding, size, step or length of the data are wrong, a side is odd where
+    the encoding shares its colours between neighbours, or `frame_id` is too long.
     """
     check_frame_id(message.header)
     height, width, step = message.height, message.width, message.step
@@ -108,33 +59,23 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
     name = SAME_AS.get(message.encoding, message.encoding)
     encoding = ENCODINGS.get(name)
     if encoding is None:
-        raise BadImageError(
-            "encoding",
-            f"encoding {message.encoding[:40]!r} is not one of "
-            f"{', '.join(sorted((*ENCODINGS, *SAME_AS)))}",
-        )
+        known = ", ".join(sorted((*ENCODINGS, *SAME_AS)))
+        text = f"encoding {message.encoding[:40]!r} is not one of {known}"
+        raise BadImageError("encoding", text)
     if fault := encoding.find_size_fault(height, width):
         raise BadImageError("size", f"{message.encoding}: {fault}")
     pixel = encoding.pixel_bytes
-    if step < width * pixel:
-        raise BadImageError(
-            "step",
-            f"step {step} is shorter than a row of {width} pixels of {pixel} bytes",
-        )
-    if step > 2 * width * pixel + MAX_PADDING:
-        raise BadImageError(
-            "step", f"step {step} is far longer than a row of {width} pixels of {pixel} bytes"
-        )
+    if not width * pixel <= step <= 2 * width * pixel + MAX_PADDING:
+        fault = "shorter" if step < width * pixel else "far longer"
+        text = f"step {step} is {fault} than a row of {width} pixels of {pixel} bytes"
+        raise BadImageError("step", text)
     shape = encoding.shape(height, width)
     data = message.data
-    if len(data) < step * shape[0]:
-        raise BadImageError(
-            "truncated", f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
-        )
-    if len(data) > step * (shape[0] + _MORE_ROWS) + MAX_PADDING:
-        raise BadImageError(
-            "length", f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
-        )
+    most = step * (shape[0] + _MORE_ROWS) + MAX_PADDING
+    if not step * shape[0] <= len(data) <= most:
+        reason = "length" if len(data) > most else "truncated"
+        text = f"{len(data)} bytes of data, {shape[0]} rows of {step} bytes expected"
+        raise BadImageError(reason, text)
     strides = (step, pixel) if pixel == 1 else (step, pixel, 1)
     image: Image = np.ndarray(shape, np.uint8, buffer=data, strides=strides)
     image.flags.writeable = False
@@ -148,14 +89,10 @@ def view_image(message: ImageMessage, sequence: int) -> Frame:
     )
 
 
-def decode_image(message: CompressedImageMessage, sequence: int) -> Frame:
-    """Decode a JPEG or PNG message into a frame.
+def decode_image(message: Any, sequence: int) -> Frame:
+    """Decode a ``sensor_msgs/msg/CompressedImage`` (JPEG or PNG) into a frame.
 
-    Raises
-    ------
-    BadImageError
-        When it is neither, too large, or damaged: see `decode_picture`; or when `frame_id` is too
-        long.
+    BadImageError when it is neither, too large or damaged, or when `frame_id` is too long.
     """
     check_frame_id(message.header)
     image = decode_picture(np.frombuffer(message.data, np.uint8))

@@ -1,63 +1,88 @@
-"""The interface of frame sources."""
+"""Frame sources: their interface, and the table of those that can be opened by name.
+
+A new source is one module with a function from its place and `SourceOptions` to a `FrameSource`,
+one line in `SOURCES` and one test.
+"""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
+from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
 ENCODING = "bgr8"
-"""Every source delivers OpenCV's order of colours, as in ``sensor_msgs/image_encodings``."""
+"""Every source delivers OpenCV's channel order, as in ``sensor_msgs/image_encodings``."""
+
+SOURCES = {
+    "synthetic": ("synthetic[:WxH]", "live.synthetic:open_source"),
+    "video": ("video:PATH", "files:open_video"),
+    "images": ("images:DIR", "files:open_images"),
+    "device": ("device:/dev/videoN", "live.devices:open_device"),
+    "gstreamer": ("gstreamer:PIPELINE", "live.devices:open_pipeline"),
+}
+"""By the scheme of a name: how the name is written, and ``module:function`` below this package,
+which is imported on use. The place may be left out where the form has it in brackets."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a source may use of the parameters of its camera."""
+
+    loop: bool = False  # restart a video or folder at its end; the synthetic drive has none
+    width: int = 0  # pixels, asked of a device or the synthetic camera; 0 = its own
+    height: int = 0
+    rate_hz: float = 0.0  # asked of a device, 0 = its own; speed of the synthetic world
+    seed: int = 1  # which drive the synthetic camera shows, >= 0
 
 
 class FrameSource(ABC):
-    """Frames of one size, one after the other.
-
-    Attributes
-    ----------
-    height, width : int
-        Size of every frame in pixels.
-    rate_hz : float
-        Native rate; 0 when the source does not know one.
-    live : bool
-        True when `read` itself waits for the next frame (a device); False when the reader decides
-        when the next frame is due (a file).
-    capture_ns : int or None
-        When the frame read last was captured, in CLOCK_MONOTONIC nanoseconds; None where the
-        source has no time of its own.
-    """
+    """Frames of one size, one after the other."""
 
     height: int
     width: int
+    # Native rate; 0 when the source does not know one.
     rate_hz: float
+    # True when `read` itself waits for the next frame (a device); False when the reader decides
+    # when the next frame is due (a file).
     live: bool
+    # When the frame read last was captured, in CLOCK_MONOTONIC nanoseconds; None where the source
+    # has no time of its own.
     capture_ns: int | None = None
 
     @abstractmethod
     def read(self, out: Image) -> bool:
-        """Fill `out` with the next frame.
+        """Overwrite `out` with the next frame; False, with `out` undefined, at the end.
 
-        Parameters
-        ----------
-        out : ndarray of uint8, [height, width, 3], C-contiguous
-            Overwritten in place, channels in the order of `ENCODING`.
-
-        Returns
-        -------
-        bool
-            False at the end of the stream; `out` is undefined then.
-
-        Raises
-        ------
-        SourceError
-            When a device stopped, or a file cannot be read any further.
+        `out` is uint8 [height, width, 3], C-contiguous, channels in the order of `ENCODING`.
+        SourceError when a device stopped, or a file cannot be read any further.
         """
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
-        """Give the device or file back; `read` must not be called any more."""
+        """Release the device or file; `read` must not be called any more."""
 
     def expect(self, out: Image) -> None:
         """Raise ValueError when `out` is no buffer for this source."""
         shape = (self.height, self.width, 3)
         if out.shape != shape or not out.flags.c_contiguous:
             raise ValueError(f"out must be a C-contiguous array of shape {shape}: {out.shape}")
+
+
+def open_source(name: str, options: SourceOptions = SourceOptions()) -> FrameSource:
+    """Open a source of `SOURCES`, such as ``video:PATH`` or ``device:/dev/videoN``.
+
+    SourceError when there is no such source; the message says what would help.
+    """
+    scheme, _, place = name.partition(":")
+    if scheme not in SOURCES:
+        *forms, last = (form for form, _ in SOURCES.values())
+        raise SourceError(f"unknown source {name!r}: give {', '.join(forms)} or {last}")
+    form, function = SOURCES[scheme]
+    if not place and not form.startswith(f"{scheme}["):
+        raise SourceError(f"source {name!r} names nothing after '{scheme}:'")
+    module, _, function = function.partition(":")
+    opener = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    source: FrameSource = opener(place, options)
+    return source

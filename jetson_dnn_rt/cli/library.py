@@ -248,7 +248,7 @@ def _entry_to_dict(
         "model": header.model if header else None,
         "variant": key.variant if key else None,
         "kind": key.kind if key else None,
-        "key": key.to_json() if key else None,
+        "key": asdict(key) if key else None,
         "problem": problem,
         "refused": measurement.refused if measurement else "",
         "size_mb": listing.size_bytes / 1e6,

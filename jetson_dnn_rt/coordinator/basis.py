@@ -36,10 +36,7 @@ class Basis:
 def load_basis(values: CoordinatorConfig) -> Basis:
     """Open the platform and read the files.
 
-    Raises
-    ------
-    ConfigurationError
-        A file cannot be read or used, or two of them do not fit together.
+    `ConfigurationError` when a file cannot be read or used, or two of them do not fit together.
     """
     files = [load_tables(Path(path)) for path in values.tables]
     platform = detect(allow_writes=values.allow_clock_writes, switch_cores=False)

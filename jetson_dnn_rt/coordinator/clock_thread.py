@@ -60,18 +60,9 @@ class ClockThread:
     """Changes the clocks of a platform on request, newest request first, and samples its power.
 
     From `start` on this thread alone uses the (opened) platform, and closes it at `stop`, which
-    restores the original clocks; only `restore` may overtake it.
-
-    Attributes
-    ----------
-    position : int
-        Position in the clock table that was last read back.
-    power : PowerReport
-        The latest measurement.
-    log : ClockLog
-        Clocks as the hardware ran, for traces: what was read back, including throttling.
-    settings : ClockLog
-        Clocks as they were set; empty where nobody sets them.
+    restores the original clocks; only `restore` may overtake it. `position`, in the clock table,
+    and `power` are what was read last. `log` has the clocks as the hardware ran, for traces,
+    throttling included; `settings` the clocks as they were set, empty where nobody sets them.
     """
 
     def __init__(self, platform: Platform, clock_table: ClockTable) -> None:

@@ -14,8 +14,7 @@ from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Memb
 from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text
-from jetson_dnn_rt.scheduling.job import Job
-from jetson_dnn_rt.scheduling.lag import lag_ns
+from jetson_dnn_rt.scheduling.job import Job, lag_ns
 from jetson_dnn_rt.scheduling.selection import FAILURES, StaticSelector
 from jetson_dnn_rt.scheduling.task_state import TaskState
 from jetson_dnn_rt.tasks import Outcome

@@ -1,63 +1,39 @@
-"""Policies: what decides variants and clocks of the cohort, and its settings."""
+"""Policies: what decides variants and clocks of the cohort, by name."""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from jetson_dnn_rt.config.nodes import MODES, CoordinatorConfig
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
+from jetson_dnn_rt.errors import ConfigurationError
 
-
-@dataclass(frozen=True)
-class PolicySettings:
-    """Settings of all policies; each uses those that concern it."""
-
-    confidence: float = CoordinatorConfig.confidence
-    """Share of the frames whose deadline `horizon` plans to keep, in (0, 1)."""
-    accuracy_floor: float = CoordinatorConfig.accuracy_floor
-    """Least accuracy of a frame, in [0, 1], as long as its deadline allows it."""
-    power_cap_w: float = CoordinatorConfig.power_cap_w
-    """Most power of the board in watts; 0 = no cap."""
-    threshold: float = CoordinatorConfig.threshold
-    """t of `neuos_balanced`; 0 = the standard deviation of the influence set."""
-    mode: str = CoordinatorConfig.mode
-    """Objective of `horizon`, one of `MODES`."""
-    energy_per_accuracy: float = 10.0
-    """How `horizon` balances: how many frames' energies all the accuracy of a frame is worth. At
-    10, a hundredth of the accuracy is given up for more than a tenth of the energy."""
-
-    @classmethod
-    def of(cls, config: CoordinatorConfig) -> PolicySettings:
-        """Take over what the user has set."""
-        return cls(
-            config.confidence,
-            config.accuracy_floor,
-            config.power_cap_w,
-            config.threshold,
-            config.mode,
-        )
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.confidence < 1.0:
-            raise ValueError(f"confidence must be in (0, 1): {self.confidence}")
-        if not 0.0 <= self.accuracy_floor <= 1.0:
-            raise ValueError(f"accuracy_floor must be in [0, 1]: {self.accuracy_floor}")
-        for key in ("power_cap_w", "threshold", "energy_per_accuracy"):
-            if not getattr(self, key) >= 0.0:
-                raise ValueError(f"{key} must be >= 0: {getattr(self, key)}")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}: {self.mode!r}")
+POLICIES = {
+    "static": "static:Static",
+    "max_n": "static:MaxN",
+    "max_q": "static:MaxQ",
+    "race_to_idle": "static:RaceToIdle",
+    "predjoule": "predjoule:PredJoule",
+    "poet": "poet:Poet",
+    "apnet": "apnet:ApNet",
+    "alert": "alert:Alert",
+    "neuos_min_energy": "neuos:NeuOSMinEnergy",
+    "neuos_max_accuracy": "neuos:NeuOSMaxAccuracy",
+    "neuos_balanced": "neuos:NeuOSBalanced",
+    "horizon": "horizon.policy:Horizon",
+}
+"""Module in `jetson_dnn_rt.coordinator.policies`, imported on use, and class."""
 
 
 class Policy(ABC):
     """Decides variants and clocks of a cohort.
 
     A policy is a file in `jetson_dnn_rt.coordinator.policies` with a subclass that has `decide`,
-    and a line in `jetson_dnn_rt.coordinator.registry`. A new one is made, off the hot path, when
-    tasks, tables or settings change: slow work belongs in `prepare`, decisions are look-ups.
+    and a line in `POLICIES`. A new one is made, off the hot path, when tasks, tables or settings
+    change: slow work belongs in `prepare`, decisions are look-ups.
     """
 
     adjusts_clocks = False  # whether ``Decision.clocks`` counts; else the clocks stay as they are
@@ -71,7 +47,7 @@ class Policy(ABC):
         self,
         clock_table: ClockTable,
         tables: Sequence[TaskTable],
-        settings: PolicySettings,
+        settings: CoordinatorConfig,
         *,
         workers: int,
         interference: Sequence[float],
@@ -107,3 +83,27 @@ def configured(cohort: Cohort) -> tuple[int, ...]:
 def usable(member: Member) -> list[int]:
     """The variants of a member that may run."""
     return [variant for variant, there in enumerate(member.usable) if there]
+
+
+def create_policy(
+    name: str,
+    clock_table: ClockTable,
+    tables: Sequence[TaskTable],
+    settings: CoordinatorConfig,
+    *,
+    workers: int,
+    interference: Sequence[float],
+) -> Policy:
+    """Make a policy by its name; ConfigurationError when there is none of that name."""
+    module, _, cls = find_policy(name).partition(":")
+    made: Policy = getattr(
+        importlib.import_module(f"jetson_dnn_rt.coordinator.policies.{module}"), cls
+    )(clock_table, tables, settings, workers=workers, interference=interference)
+    return made
+
+
+def find_policy(name: str) -> str:
+    """Return the entry of a policy; ConfigurationError with all names when there is none."""
+    if name not in POLICIES:
+        raise ConfigurationError(f"policy must be one of {', '.join(POLICIES)}: {name!r}")
+    return POLICIES[name]

@@ -85,11 +85,6 @@ class Model:
         return (1, 3, *self.input_size)
 
     @property
-    def part(self) -> Part:
-        """The whole network, as a back end takes it."""
-        return self
-
-    @property
     def name(self) -> str:
         """The source, in messages."""
         return self.source

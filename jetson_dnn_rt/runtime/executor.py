@@ -203,7 +203,7 @@ class Executor:
             for task in self._tasks:
                 with self._recovering():
                     self._engine.flush(task, now_ns, "shutdown")
-                self._engine.suspend(task, "shutdown")
+                self._engine.tasks[task].suspended = "shutdown"
             self._stopping = True
             self._hand_over()
             self._condition.notify_all()
@@ -311,7 +311,7 @@ class Executor:
             entry.leaving = self._leaving = True
             with self._recovering():
                 self._engine.flush(task, self.clock.now_ns(), reason)
-            self._engine.suspend(task, reason)
+            self._engine.tasks[task].suspended = reason
             self._hand_over()
             self._forget_idle()
             if not self._wait_for(lambda: self._tasks.get(task) is not entry, timeout_s):
@@ -374,7 +374,7 @@ class Executor:
                 )
             entry.restarts.forgive(now_ns)
             entry.trouble = ""
-            self._engine.suspend(task, "restarting")
+            self._engine.tasks[task].suspended = "restarting"
         with self._watchdog_condition:
             self._watchdog_condition.notify_all()
         return f"task {task} is being started anew"
@@ -386,7 +386,7 @@ class Executor:
         with self._condition:
             parameters = self._engine.tasks[task].parameters
             self._tasks[task].stages[variant] = _make_table(parameters, variant, stages)
-            self._engine.add_variant(task, variant, _list_runs(stages))
+            self._engine.tasks[task].add_variant(variant, _list_runs(stages))
             self._engine.seed_budgets(task, variant, times_ns)
 
     # -- control, while it runs ------------------------------------------------------------------
@@ -442,12 +442,12 @@ class Executor:
     def set_variant(self, task: str, variant: str) -> None:
         """Choose the variant from the next frame on; ValueError when unknown or withdrawn."""
         with self._condition:
-            self._engine.set_variant(task, variant)
+            self._engine.tasks[task].set_variant(variant)
 
     def set_deadline(self, task: str, deadline_ns: int) -> None:
         """Change the relative deadline from the next frame on."""
         with self._condition:
-            self._engine.set_deadline(task, deadline_ns)
+            self._engine.tasks[task].set_deadline(deadline_ns)
             self._rank_deadlines()
 
     def _rank_deadlines(self) -> None:
@@ -461,7 +461,7 @@ class Executor:
     def set_max_age(self, task: str, max_age_ns: int) -> None:
         """Change the age that makes a frame stale, from the next frame on; 0 = no limit."""
         with self._condition:
-            self._engine.set_max_age(task, max_age_ns)
+            self._engine.tasks[task].set_max_age(max_age_ns)
 
     def snapshot(self, task: str) -> TaskSnapshot:
         """Counts and state of a task now."""
@@ -849,7 +849,7 @@ class Executor:
         """Suspend a task whose stage hangs, until it is started anew or somebody asks for that."""
         task = self._tasks[name]
         logger.error("task %s: %s", name, reason)
-        self._engine.suspend(name, "restarting")
+        self._engine.tasks[name].suspended = "restarting"
         if task.leaving:
             return
         if task.restart is None:
@@ -874,7 +874,7 @@ class Executor:
         """Suspend a task until somebody asks for another try."""
         logger.error("task %s is suspended: %s", name, trouble)
         task.trouble, task.restarts.due_ns = trouble, None
-        self._engine.suspend(name, "hung")
+        self._engine.tasks[name].suspended = "hung"
 
     def _count_hangs(self, task: str) -> int:
         return sum(task in worker.tasks for worker in self._hung)
@@ -905,7 +905,7 @@ class Executor:
                     parameters = self._engine.tasks[name].parameters
                     task.stages = {v: _make_table(parameters, v, s) for v, s in stages.items()}
                     runs = {variant: _list_runs(s) for variant, s in stages.items()}
-                    self._engine.replace_variants(name, runs)
+                    self._engine.tasks[name].replace_variants(runs)
                 except Exception as raised:
                     error = raised
             if error is not None:
@@ -913,9 +913,9 @@ class Executor:
                     f"restart failed: {safe_text(error)}; "
                     f"call {name}/enable with data: true to try again"
                 )
-                self._engine.suspend(name, "restart failed")
+                self._engine.tasks[name].suspended = "restart failed"
                 return
-            self._engine.resume(name)
+            self._engine.tasks[name].suspended = ""
         logger.warning("task %s was restarted", name)
 
 

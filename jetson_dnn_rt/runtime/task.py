@@ -24,7 +24,7 @@ from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.engines import TuningOptions
 from jetson_dnn_rt.variants.running.pipeline import Pipeline
-from jetson_dnn_rt.variants.running.variant_set import VariantSet, open_variants
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 from jetson_dnn_rt.variants.spec import VariantSpec
 
 StageTimes = list[tuple[int, ...]]
@@ -327,7 +327,7 @@ class Task:
         like: VariantSet | None = None,
         runs: Mapping[str, int] | None = None,
     ) -> VariantSet:
-        variants = open_variants(
+        variants = VariantSet(
             config,
             self.model,
             self.settings,

@@ -1,9 +1,9 @@
-"""Python processes that this one starts, which import nothing from the folder it stands in.
+"""Commands and environments of child processes that import nothing from the working directory.
 
 ``python -m module`` puts the working directory first on the path: a file ``ctypes.py`` beside a
-bag would be run. Children started with what is here see installed packages, PYTHONPATH and this
-package. Those that are handed no paths also stand in ``/``; those that are handed paths as the
-user wrote them stay where they are, and still import nothing from there.
+bag would be run. Children started with these functions see installed packages, PYTHONPATH and this
+package. Those that get no paths also run in ``/``; those that get paths as the user wrote them
+stay in the working directory, and still import nothing from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 CHILD_FOLDER = "/"
-"""Working directory of children that are handed no relative paths, for `subprocess`' ``cwd``."""
+"""Working directory of children that get no relative paths, for `subprocess`' ``cwd``."""
 
 # The first entry of a path with -c is the working directory. PYTHONSAFEPATH does the same from
 # Python 3.11 on; the oldest supported one is 3.10.
@@ -36,7 +36,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def code_command(code: str, *arguments: str) -> list[str]:
-    """Command that runs a text which needs the standard library only."""
+    """Command that runs a program text with the standard library only."""
     return [sys.executable, "-I", "-S", "-c", code, *arguments]
 
 
@@ -48,7 +48,7 @@ def safe_spawning() -> Iterator[None]:
     directory, and get this process' path a moment later.
     """
     if sys.version_info < (3, 11):
-        # Nothing that is public leaves the working directory out of the path of 3.10.
+        # Python 3.10 has no public way to leave the working directory out of the path.
         from multiprocessing import util
 
         given = util._args_from_interpreter_flags  # type: ignore[attr-defined,unused-ignore]

@@ -1,11 +1,11 @@
-"""A watcher process that kills a node's process which cannot end itself after a signal.
+"""A watcher process that kills a node's process when it does not end after a signal.
 
-Code that keeps the interpreter's lock for ever (a hanging regular expression, a library that
+Code that holds the interpreter's lock for ever (a hanging regular expression, a library that
 writes to a full pipe) lets no Python run, so nothing in the process can act on the signal. The
 interpreter's handler, in C, still writes the signal's number into a socket. The process and its
 watcher both peek at it there without removing it, so that neither misses it.
 
-The watcher ignores the signals that end a process politely and has its own session. It runs
+The watcher ignores the signals that ask a process to end and has its own session. It runs
 without ``site`` and imports the standard library only: it is ready in 0.1 s.
 """
 
@@ -24,7 +24,7 @@ NAME = "end watcher"
 """Name of the thread that waits for it, also in diagnostics."""
 
 STACKS = signal.SIGRTMAX
-"""Makes the parent write the stacks of its threads on stderr, in C."""
+"""Signal on which the parent writes the stacks of its threads to stderr, in C."""
 
 _CODE = """
 # End watcher of a jetson_dnn_rt node.

@@ -1,4 +1,4 @@
-"""Faults that nobody expected: counted by place and kind, logged once, shown in diagnostics.
+"""Unexpected faults, counted by place and kind, logged once, shown in diagnostics.
 
 A fault costs what it hit, one callback or one frame, never the process; what may end a process is
 listed in `nodes.process.running`. There is one `FaultLog` for a process, `FAULTS`, because
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 logger = logging.getLogger(__name__)
 
 MAX_KINDS = 32
-"""Kinds that are told apart; further ones are counted together, so that memory stays bounded."""
+"""Kinds with a count of their own; further ones are counted together, which bounds memory."""
 
 OTHERS = "other faults"
 
@@ -39,12 +39,12 @@ class Fault:
 
 
 def safe_text(error: BaseException, longest: int = LONGEST_TEXT) -> str:
-    """Text of an exception, cut off where it is too long; one whose text cannot be had says so."""
+    """Text of an exception, cut off where it is too long."""
     try:
         return str(error)[:longest]
-    # Written by anybody, it may raise whatever it likes.
+    # A foreign __str__ may raise anything.
     except BaseException as second:
-        return f"(its text cannot be had: {type(second).__name__})"
+        return f"(its text cannot be read: {type(second).__name__})"
 
 
 def describe_error(error: BaseException) -> str:
@@ -61,14 +61,9 @@ class FaultLog:
         self._dead: dict[str, str] = {}
 
     def note(self, place: str, error: BaseException) -> None:
-        """Count an exception; its first of a kind is logged with the traceback.
+        """Count an exception by its type and `place`; log the first of a kind with its traceback.
 
-        Parameters
-        ----------
-        place : str
-            Where it was caught, from a fixed set of names: ``subscription image_raw``.
-        error : BaseException
-            Its type is the other half of the kind; its text is kept as the last one.
+        `place` is where it was caught, from a fixed set of names: ``subscription image_raw``.
         """
         if self._count(f"{place}: {type(error).__name__}", safe_text(error)):
             logger.error(
@@ -76,14 +71,9 @@ class FaultLog:
             )
 
     def note_dropped(self, place: str, reason: str) -> None:
-        """Count a value from another process that was dropped; the first of a place is logged.
+        """Count a dropped value of another process; the first of a place is logged.
 
-        Parameters
-        ----------
-        place : str
-            Which input, from a fixed set of names: ``topic /detector/debug/lag_ms``.
-        reason : str
-            What was wrong with it; kept as the last text.
+        `place` is the input, from a fixed set of names: ``topic /detector/debug/lag_ms``.
         """
         if self._count(f"{place}: dropped", reason):
             logger.warning("%s: dropped: %s; further ones are only counted", place, reason)
@@ -99,12 +89,12 @@ class FaultLog:
         return first
 
     def note_dead(self, thread: str, reason: str) -> None:
-        """A thread that is needed has ended and was not replaced."""
+        """Note that a thread that is needed has ended and was not replaced."""
         with self._lock:
             self._dead[thread] = reason[:LONGEST_TEXT]
 
     def note_alive(self, thread: str) -> None:
-        """A thread runs, again or for the first time."""
+        """Note that a thread runs, again or for the first time."""
         with self._lock:
             self._dead.pop(thread, None)
 
@@ -140,19 +130,9 @@ def start_thread(
 ) -> threading.Thread:
     """Start a daemon thread whose failure is noted at once.
 
-    Parameters
-    ----------
-    run : callable
-        The thread's work, which returns when it is told to stop.
-    name : str
-        Of the thread; in diagnostics, too.
-    wanted : callable, optional
-        Given, the work is begun anew after an exception, as long as this returns true: for work
-        that keeps its state outside `run`. Without it the thread is reported as dead.
-    on_death : callable
-        Called on the thread when it died for good, with the exception.
-    faults : FaultLog
-        Where failures are noted.
+    With `wanted`, `run` is restarted after an exception as long as that returns true: for work
+    that keeps its state outside `run`. Without it the thread is reported as dead under its name,
+    and `on_death` is called on it with the exception.
     """
 
     def guarded() -> None:

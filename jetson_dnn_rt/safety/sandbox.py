@@ -1,14 +1,14 @@
 """Runs a function of this package on untrusted bytes in a child process that has no rights.
 
-What parses a file from a stranger is large C++ and Python of others. It gets the bytes through a
-pipe, and has nothing that it could harm when it is led astray: no writing of files, no network, no
-processes, bounded memory and time. Only when it returns is the same done in this process.
+Files of strangers are parsed by large C++ and Python libraries. In the child these get the bytes
+through a pipe and can do no harm when an attack succeeds: no writing of files, no network, no
+processes, bounded memory and time. Only when the child returns does this process do the same.
 
-The function's module is imported first, with all rights: it is of this package. Then rights go:
-by the user (``nobody`` where root starts it and the installation is readable to all, else without
-capabilities), by limits of the kernel, by a filter of system calls (seccomp), by an own network
-that leads nowhere, and by an audit hook of Python, which also refuses imports of modules that
-the function's module does not expect. Each is set where the kernel lets it; `Report.guards` says
+The function's module is imported first, with all rights: it is of this package. Then the child
+gives its rights up: the user (``nobody`` where root starts it and the installation is readable to
+all, else without capabilities), resource limits, a filter of system calls (seccomp), a network of
+its own that leads nowhere, and an audit hook of Python, which also refuses imports of modules that
+the function's module does not expect. Each is set where the kernel allows it; `Report.guards` says
 which hold.
 """
 
@@ -37,7 +37,7 @@ from jetson_dnn_rt.errors import JetsonDnnRtError
 from jetson_dnn_rt.safety.children import CHILD_FOLDER, child_environment, python_command
 
 MAX_RESULT_BYTES = 1 << 20
-"""Of what a child answers, and of what it may print; one that goes on is killed."""
+"""Of a child's answer, and of what it prints; a child that writes more is killed."""
 
 _KEPT_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
@@ -49,60 +49,30 @@ class SandboxError(JetsonDnnRtError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a child may use.
+    """What a child may use."""
 
-    Attributes
-    ----------
-    memory_bytes : int
-        Of address space, beyond what the imports took.
-    cpu_s : int
-        Processor time.
-    wall_s : float
-        After which it is killed.
-    packages : tuple of str
-        Top-level packages that may still be imported, besides the standard library and those that
-        the function's module has imported.
-    """
-
-    memory_bytes: int = 4 << 30
+    memory_bytes: int = 4 << 30  # address space, beyond what the imports took
     cpu_s: int = 60
-    wall_s: float = 120.0
+    wall_s: float = 120.0  # after which it is killed
+    # Top-level packages that may still be imported, besides the standard library and those that
+    # the function's module has imported.
     packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a child gave back.
+    """What a child returned."""
 
-    Attributes
-    ----------
-    result : object
-        The function's, as JSON has it.
-    guards : tuple of str
-        What held: ``own network``, ``user nobody``, ``no capabilities``, ``limits``,
-        ``seccomp``, ``audit hook``.
-    """
-
-    result: Any
+    result: Any  # the function's, as JSON has it
+    # What held: "own network", "user nobody", "no capabilities", "limits", "seccomp", "audit hook"
     guards: tuple[str, ...]
 
 
 def run_restricted(function: str, data: bytes, limits: Limits = Limits()) -> Report:
-    """Call ``module:function`` with bytes in a child without rights, and wait for it.
+    """Call ``jetson_dnn_rt.MODULE:NAME`` with bytes in a child without rights, and wait for it.
 
-    Parameters
-    ----------
-    function : str
-        ``jetson_dnn_rt.MODULE:NAME``; takes bytes, returns what JSON can hold.
-    data : bytes
-        What it is called with.
-    limits : Limits
-        Of the child.
-
-    Raises
-    ------
-    SandboxError
-        When the function raised, reached for something that it has no right to, or was killed.
+    The function takes bytes and returns what JSON can hold. SandboxError when it raised, tried
+    what it has no right to, or was killed.
     """
     command = python_command(
         __name__, function, json.dumps(dataclasses.asdict(limits)), str(os.getpid())
@@ -145,7 +115,7 @@ def run_restricted(function: str, data: bytes, limits: Limits = Limits()) -> Rep
 def _exchange(
     process: subprocess.Popen[bytes], function: str, data: bytes, wall_s: float
 ) -> tuple[bytes, bytes]:
-    """Hand `data` over; what the child answers, and the end of what it prints, when it ended."""
+    """Send `data`; returns the child's answer, and the end of what it printed, when it ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -201,7 +171,7 @@ def _name_end(code: int, stderr: bytes) -> str:
 
 
 def main(function: str, described: str, parent: str) -> None:
-    """Import, give rights up, read, call, answer."""
+    """Import the function's module, give rights up, read, call, answer."""
     given = json.loads(described)
     limits = Limits(**{**given, "packages": tuple(given["packages"])})
     answer = os.dup(1)
@@ -227,17 +197,7 @@ def main(function: str, described: str, parent: str) -> None:
 def give_up_rights(limits: Limits, refused: list[str]) -> list[str]:
     """Leave this process with nothing but memory and the descriptors that are open.
 
-    Parameters
-    ----------
-    limits : Limits
-        What it may still use.
-    refused : list of str
-        Told what Python code reached for.
-
-    Returns
-    -------
-    list of str
-        What holds.
+    What Python code is refused later is appended to `refused`. Returns the guards that hold.
     """
     guards = []
     if _leave_network():
@@ -325,103 +285,42 @@ def _set_limits(limits: Limits) -> None:
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _REFUSED_CALLS = {
     # name: (x86_64, aarch64); None: there is none
-    "socket": (41, 198),
-    "connect": (42, 203),
-    "sendto": (44, 206),
-    "sendmsg": (46, 211),
-    "bind": (49, 200),
-    "socketpair": (53, 199),
-    "fork": (57, None),
-    "vfork": (58, None),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "pidfd_send_signal": (424, 424),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "truncate": (76, 45),
-    "rename": (82, None),
-    "renameat": (264, 38),
-    "renameat2": (316, 276),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "rmdir": (84, None),
-    "creat": (85, None),
-    "link": (86, None),
-    "linkat": (265, 37),
-    "unlink": (87, None),
-    "unlinkat": (263, 35),
-    "symlink": (88, None),
-    "symlinkat": (266, 36),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "utimensat": (280, 88),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "mknod": (133, None),
-    "mknodat": (259, 33),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
-    "file_setattr": (469, 469),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "process_madvise": (440, 440),
-    "kcmp": (312, 272),
-    "move_pages": (279, 239),
-    "migrate_pages": (256, 238),
-    "ioprio_set": (251, 30),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semtimedop": (220, 192),
-    "semctl": (66, 191),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "sendmmsg": (307, 269),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "userfaultfd": (323, 282),
+    # network
+    "socket": (41, 198), "connect": (42, 203), "sendto": (44, 206), "sendmsg": (46, 211),
+    "sendmmsg": (307, 269), "bind": (49, 200), "socketpair": (53, 199),
+    # processes
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
+    "kill": (62, 129), "tkill": (200, 130), "pidfd_send_signal": (424, 424),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "ptrace": (101, 117),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
+    "kcmp": (312, 272), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    # files
+    "truncate": (76, 45), "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
+    "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "creat": (85, None),
+    "link": (86, None), "linkat": (265, 37), "unlink": (87, None), "unlinkat": (263, 35),
+    "symlink": (88, None), "symlinkat": (266, 36), "chmod": (90, None), "fchmod": (91, 52),
+    "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None), "fchown": (93, 55),
+    "lchown": (94, None), "fchownat": (260, 54), "utimensat": (280, 88), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "mknod": (133, None), "mknodat": (259, 33),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "removexattrat": (466, 466), "file_setattr": (469, 469),
+    # the kernel
+    "bpf": (321, 280), "perf_event_open": (298, 241), "init_module": (175, 105),
+    "finit_module": (313, 273), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "unshare": (272, 97), "setns": (308, 268), "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "setpriority": (141, 140),
-}
+    # memory and queues that processes share
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186),
+    "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190),
+    "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191), "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    # priorities and places
+    "move_pages": (279, 239), "migrate_pages": (256, 238), "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119), "setpriority": (141, 140),
+}  # fmt: skip
 # Told that there is none, callers go back to the older call, whose flags a filter can see.
 _MISSING_CALLS = {"openat2": (437, 437), "clone3": (435, 435)}
 _OPEN, _OPENAT, _CLONE = (2, None), (257, 56), (56, 220)
@@ -490,41 +389,18 @@ def _filter_calls() -> bool:
 # -- Python ------------------------------------------------------------------------------------
 
 _REFUSED_EVENTS = (
-    *(
-        "ftplib.",
-        "http.",
-        "imaplib.",
-        "nntplib.",
-        "os.exec",
-        "os.fork",
-        "os.kill",
-        "os.posix_spawn",
-    ),
-    *(
-        "os.spawn",
-        "os.startfile",
-        "os.system",
-        "poplib.",
-        "pty.",
-        "shutil.",
-        "smtplib.",
-        "socket.",
-    ),
-    *("subprocess.", "telnetlib.", "urllib.", "webbrowser.", "os.chmod", "os.chown", "os.link"),
-    *(
-        "os.mkdir",
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.symlink",
-        "os.truncate",
-        "ctypes.dlopen",
-    ),
-)
+    "os.exec", "os.fork", "os.kill", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
+    "pty.", "subprocess.", "ctypes.dlopen",
+    "ftplib.", "http.", "imaplib.", "nntplib.", "poplib.", "smtplib.", "socket.", "telnetlib.",
+    "urllib.", "webbrowser.",
+    "os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
+    "os.symlink", "os.truncate", "shutil.",
+)  # fmt: skip
+"""Audit events, by their beginnings: processes, network, files."""
 
 
 def _watch(limits: Limits, refused: list[str]) -> None:
-    """Refuse what Python code has no business with, and note it."""
+    """Refuse, and note in `refused`, what Python code must not do."""
     expected = {name.partition(".")[0] for name in sys.modules}
     expected |= {*sys.stdlib_module_names, *limits.packages}
 

@@ -1,4 +1,4 @@
-"""Reading files that somebody else may have put there: never more than a limit, never for ever."""
+"""Reads untrusted files: never more than a limit, and never blocking for ever."""
 
 from __future__ import annotations
 
@@ -16,24 +16,12 @@ def read_bytes(
     flags: int = 0,
     check: Callable[[os.stat_result], None] = lambda status: None,
 ) -> bytes:
-    """Read a regular file, or what a link to one leads to, whole.
+    """Read a whole regular file of at most `limit` bytes; links are followed.
 
-    Parameters
-    ----------
-    path : Path
-        Of the file. A FIFO, on which reading would wait for ever, is refused like a device,
-        which may have no end.
-    limit : int
-        The most bytes that are accepted.
-    flags : int
-        More of those of `os.open`.
-    check : callable
-        Called with the status of the open file; raises where that is not to be read.
-
-    Raises
-    ------
-    OSError
-        When it is missing, unreadable, no regular file, or larger than `limit`.
+    A FIFO, on which reading would wait for ever, is refused, and so is a device, which may have no
+    end. `flags` are added to those of `os.open`. `check` gets the status of the open file and
+    raises where it is not to be read. OSError when the file is missing, unreadable, no regular
+    file, or larger than `limit`.
     """
     _check(os.stat(path), path, limit)  # first, as some devices act when they are opened
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags)

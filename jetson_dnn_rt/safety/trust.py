@@ -1,4 +1,4 @@
-"""Files that are run: from whom they are taken, by the rule that ssh has for its keys.
+"""Whether a file that is run as code can be trusted, by the rule that ssh has for its keys.
 
 Shared objects, engines, exported programs and tuning databases are code. They are loaded only
 from where nobody else can have put them: the file, and every folder on the way to it from ``/``,
@@ -22,32 +22,25 @@ from jetson_dnn_rt.errors import ConfigurationError
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 """Flags of `open_trusted` for a folder that is to be listed."""
 
-# To go through a folder takes less than to read it.
+# Passing through a folder needs fewer rights than reading it.
 _STEP = os.O_PATH | os.O_DIRECTORY
 _ALWAYS = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UntrustedError(ConfigurationError):
-    """What would be run may be changed by other users; the text names it and the fix."""
+    """A file that would be run may be changed by other users; the text has the fix."""
 
 
 class UntrustedPathError(PermissionError):
-    """The same to those who handle `OSError`: ``filename`` is what, ``strerror`` says why."""
+    """The same as an `OSError`: ``filename`` is what, ``strerror`` says why."""
 
 
 def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> str:
-    """Why a file or folder is not trusted, with the fix; empty where it is.
+    """Why an open file or folder is not trusted, with the fix; empty where it is.
 
-    Parameters
-    ----------
-    status : os.stat_result
-        Of what is open.
-    path : Path
-        Its name, for the text.
-    above : bool
-        It is a folder above what matters. There a folder of root with the sticky bit will do,
-        such as ``/tmp``, which ssh refuses: everybody may add to it, but nobody may rename or
-        remove what belongs to somebody else, and what belongs to others is refused one level down.
+    `above` says that it is a folder above what matters. There a folder of root with the sticky bit
+    will do, such as ``/tmp``, which ssh refuses: everybody may add to it, but nobody may rename or
+    remove what belongs to somebody else, and what belongs to others is refused one level down.
     """
     name = shlex.quote(os.fspath(path))
     recursive = "-R " if stat.S_ISDIR(status.st_mode) else ""
@@ -63,13 +56,7 @@ def find_fault(status: os.stat_result, path: Path, *, above: bool = False) -> st
 
 
 def check_open(fd: int, path: Path, *, above: bool = False) -> None:
-    """Check what is open as `find_fault` does.
-
-    Raises
-    ------
-    UntrustedPathError
-        When it is not trusted.
-    """
+    """Raise UntrustedPathError when `find_fault` finds one in what is open."""
     fault = find_fault(os.fstat(fd), path, above=above)
     if fault:
         raise UntrustedPathError(errno.EACCES, fault, os.fspath(path))
@@ -78,19 +65,8 @@ def check_open(fd: int, path: Path, *, above: bool = False) -> None:
 def open_trusted(path: Path, flags: int) -> int:
     """Open a file or folder, and check it and every folder above it.
 
-    Parameters
-    ----------
-    path : Path
-        Absolute and without links, as `Path.resolve` gives it; no link is followed.
-    flags : int
-        As for `os.open`, such as `FOLDER`.
-
-    Raises
-    ------
-    UntrustedPathError
-        When it is not trusted.
-    OSError
-        When it cannot be opened.
+    `path` is absolute and without links, as `Path.resolve` returns it; no link is followed.
+    OSError when it cannot be opened, UntrustedPathError when it is not trusted.
     """
     steps = [_STEP] * (len(path.parts) - 1) + [flags]
     current, fd = Path("/"), os.open("/", steps[0] | _ALWAYS)
@@ -111,27 +87,9 @@ def open_trusted(path: Path, flags: int) -> int:
 def open_code(path: Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> tuple[int, Path]:
     """Open a file or folder that holds code, when it and every folder above it are trusted.
 
-    What was checked is what is open: nothing can come into its place between a check and a read.
-
-    Parameters
-    ----------
-    path : Path
-    flags : int
-        As for `os.open`.
-
-    Returns
-    -------
-    int
-        Descriptor.
-    Path
-        Of the same, absolute and without links.
-
-    Raises
-    ------
-    UntrustedError
-        When it is not trusted, or cannot be reached.
-    FileNotFoundError
-        When there is none.
+    What was checked is what is open: nothing can be swapped in between a check and a read. Returns
+    the descriptor and its path, absolute and without links. UntrustedError when it is not trusted
+    or cannot be reached, FileNotFoundError when there is none.
     """
     try:
         path = path.expanduser().resolve()
@@ -147,17 +105,9 @@ def open_code(path: Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> tuple[int
 def check_trusted(path: Path) -> Path:
     """Check a folder that holds code, and every folder above it.
 
-    Returns
-    -------
-    Path
-        What was checked: the same, absolute and without links. It is this one that must be used;
-        nobody who is not trusted can put anything else into its place.
-
-    Raises
-    ------
-    UntrustedError
-        When it is not trusted, cannot be reached, or is not there: who puts it there later was
-        not checked.
+    The path returned, absolute and without links, is the one that was checked and must be used;
+    nobody who is not trusted can put anything else into its place. UntrustedError when it is not
+    trusted, cannot be reached, or is missing: whoever creates it later was not checked.
     """
     try:
         fd, path = open_code(path, os.O_PATH)
@@ -171,10 +121,7 @@ def check_trusted(path: Path) -> Path:
 def private_folder() -> Iterator[Path]:
     """A temporary folder for code that can only be loaded by its path.
 
-    Raises
-    ------
-    UntrustedError
-        When other users may change what lies where temporary files go.
+    UntrustedError when other users may change what lies where temporary files go.
     """
     with tempfile.TemporaryDirectory(prefix="jetson_dnn_rt-") as folder:
         yield check_trusted(Path(folder))

@@ -1,4 +1,4 @@
-"""YAML from files that nobody vouches for: what a few bytes stand for stays small."""
+"""YAML from untrusted files: bounds on what a few bytes can stand for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, with bounds on what aliases, nesting and numbers cost.
 
     Anchors and aliases may be used. A few hundred bytes of them can stand for gigabytes, which
-    show when somebody makes a text of a value.
+    appear when a value is turned into text.
     """
 
     def get_single_node(self) -> yaml.Node | None:
@@ -58,12 +58,10 @@ class Loader(yaml.SafeLoader):
                 size, depth = size + more, max(depth, below)
             depth += 1
         if size > MAX_EXPANDED or depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(
-                problem=f"a value of more than {MAX_EXPANDED} characters, aliases written out"
-                if size > MAX_EXPANDED
-                else f"more than {MAX_DEPTH} lists or mappings in each other",
-                problem_mark=node.start_mark,
-            )
+            problem = f"more than {MAX_DEPTH} lists or mappings in each other"
+            if size > MAX_EXPANDED:
+                problem = f"a value of more than {MAX_EXPANDED} characters, aliases written out"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         known[id(node)] = size, depth
         return size, depth
 
@@ -84,11 +82,9 @@ class Loader(yaml.SafeLoader):
                 problem=f"a number of more than {MAX_NUMBER} characters",
                 problem_mark=node.start_mark,
             )
-        value: int | float
-        if node.tag.endswith(":int"):
-            value = self.construct_yaml_int(node)
-        else:
-            value = self.construct_yaml_float(node)
+        is_int = node.tag.endswith(":int")
+        construct = self.construct_yaml_int if is_int else self.construct_yaml_float
+        value: int | float = construct(node)
         return value
 
 
@@ -99,10 +95,7 @@ for _kind in ("int", "float"):
 def parse(text: str) -> Any:
     """Read one document, as ``yaml.safe_load`` does.
 
-    Raises
-    ------
-    yaml.YAMLError
-        When it is no YAML, stands for too much, or has a value that its type cannot have.
+    YAMLError when it is no YAML, stands for too much, or has a value that its type cannot have.
     """
     return yaml.load(text, Loader)
 
@@ -113,5 +106,5 @@ _short.maxstring = _short.maxother = _short.maxlong = 100
 
 
 def describe(value: object) -> str:
-    """Show a value of a file in an error: what is long is cut off before it is made to text."""
+    """Show a value of a file in an error; long ones are cut off before they become text."""
     return _short.repr(value)[:200]

@@ -137,10 +137,7 @@ def _horizon_ns(tasks: Sequence[TaskDemand], utilization: Fraction) -> int:
 def _test_density(tasks: Sequence[TaskDemand], workers: int) -> tuple[bool | None, str]:
     densities = []
     for task in tasks:
-        block = max(
-            (o.longest_stage_ns for o in tasks if o.deadline_ns > task.deadline_ns), default=0
-        )
-        cost_ns = task.cost_ns + task.stages * block
+        cost_ns = task.cost_ns + task.stages * blocking_ns(tasks, task.deadline_ns)
         densities.append(Fraction(cost_ns, min(task.deadline_ns, task.period_ns)))
     total, largest = sum(densities, Fraction()), max(densities, default=Fraction())
     bound = workers - (workers - 1) * largest

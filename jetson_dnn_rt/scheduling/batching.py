@@ -24,8 +24,13 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jetson_dnn_rt.scheduling.admission import can_make_it, is_admitted, select, shortest_ns
-from jetson_dnn_rt.scheduling.devices import DeviceLimits
+from jetson_dnn_rt.scheduling.admission import (
+    DeviceLimits,
+    can_make_it,
+    is_admitted,
+    select,
+    shortest_ns,
+)
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.scheduling.queue import Rank, ReadyQueue
 from jetson_dnn_rt.scheduling.selection import Selector

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import ceil
 
 from jetson_dnn_rt.scheduling.admission import (
     PROBE_INTERVAL,
+    DeviceLimits,
     Probes,
     blocking_ns,
     can_make_it,
@@ -44,7 +44,6 @@ from jetson_dnn_rt.scheduling.admission import (
     shortest_ns,
 )
 from jetson_dnn_rt.scheduling.batching import Batcher, BatchGroup
-from jetson_dnn_rt.scheduling.devices import DeviceLimits
 from jetson_dnn_rt.scheduling.job import Ending, Job
 from jetson_dnn_rt.scheduling.queue import ReadyQueue, SpareQueue
 from jetson_dnn_rt.scheduling.selection import GuardedSelector, Selector, StaticSelector
@@ -155,16 +154,6 @@ class Engine:
             self.groups.setdefault(group, BatchGroup(group))
         return state
 
-    def add_variant(
-        self, task: str, variant: str, spans: Sequence[int | Run] | None = None
-    ) -> None:
-        """Let a task run one more variant, or one that was rebuilt after its withdrawal."""
-        self.tasks[task].add_variant(variant, spans)
-
-    def replace_variants(self, task: str, spans: Mapping[str, Sequence[int | Run]]) -> None:
-        """Take over a task's variants after a rebuild; see `TaskState.replace_variants`."""
-        self.tasks[task].replace_variants(spans)
-
     def remove_task(self, task: str) -> None:
         """Forget a task; it must be idle (see `flush`)."""
         if not self.is_idle(task):
@@ -215,40 +204,9 @@ class Engine:
     def _update_forms_batches(self) -> None:
         self.forms_batches = any(group.budgets for group in self.groups.values())
 
-    def runs_batch(self, group: str) -> bool:
-        """Whether a batch of a group runs."""
-        return group in self.groups and self.groups[group].running
-
     def _cohort_slowdown(self) -> float:
         slowdown = self.cohort_slowdown
         return slowdown[max(slowdown)] if slowdown else 1.0
-
-    def set_variant(self, task: str, variant: str) -> None:
-        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
-        state = self.tasks[task]
-        if variant in state.withdrawn:
-            raise ValueError(
-                f"variant {variant!r} of task {task!r} was withdrawn: {state.withdrawn[variant]}"
-            )
-        state.parameters = replace(state.parameters, variant=variant)
-
-    def set_deadline(self, task: str, deadline_ns: int) -> None:
-        """Change the relative deadline of the jobs released from now on."""
-        state = self.tasks[task]
-        state.parameters = replace(state.parameters, deadline_ns=deadline_ns)
-
-    def set_max_age(self, task: str, max_age_ns: int) -> None:
-        """Change the age above which a frame is stale at release; 0 = no limit."""
-        state = self.tasks[task]
-        state.parameters = replace(state.parameters, max_age_ns=max_age_ns)
-
-    def suspend(self, task: str, reason: str) -> None:
-        """Skip whatever is released from now on, for this reason."""
-        self.tasks[task].suspended = reason
-
-    def resume(self, task: str) -> None:
-        """Take frames again after `suspend`."""
-        self.tasks[task].suspended = ""
 
     # -- jobs ----------------------------------------------------------------------------------
 

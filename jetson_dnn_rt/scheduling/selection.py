@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
 from jetson_dnn_rt.safety.faults import FAULTS, safe_text
@@ -66,18 +66,6 @@ class StaticSelector:
 
     def ended(self, state: TaskState, job: Job, outcome: Outcome, now_ns: int) -> None:
         """Ignored."""
-
-
-class PlannedSelector(StaticSelector):
-    """A fixed variant for each stage; a task without a plan keeps its own variant."""
-
-    def __init__(self, plans: Mapping[str, Sequence[str]]) -> None:
-        self._plans = {task: tuple(plan) for task, plan in plans.items()}
-
-    def choose(self, state: TaskState, job: Job, now_ns: int) -> str:
-        """Return the plan's variant of this stage."""
-        plan = self._plans.get(job.task)
-        return plan[job.next_stage] if plan else super().choose(state, job, now_ns)
 
 
 class GuardedSelector:

@@ -92,7 +92,7 @@ class TaskState:
     waiting: Job | None = None
     in_flight: Job | None = None
     misses_in_a_row: int = 0
-    suspended: str = ""
+    suspended: str = ""  # why whatever is released is skipped; empty = it is not
     kept_out: int = 0  # frames in a row that a smaller budget would have let run
     failures: Counter[str] = field(default_factory=Counter)
     withdrawn: dict[str, str] = field(default_factory=dict)
@@ -115,6 +115,23 @@ class TaskState:
         """Whether the run that begins with this stage can be done for several frames at once."""
         run = self.runs[variant][stage]
         return run is not None and run.batches
+
+    def set_variant(self, variant: str) -> None:
+        """Choose the variant of later jobs; ValueError when it is unknown or was withdrawn."""
+        if variant in self.withdrawn:
+            raise ValueError(
+                f"variant {variant!r} of task {self.parameters.name!r} was withdrawn: "
+                f"{self.withdrawn[variant]}"
+            )
+        self.parameters = replace(self.parameters, variant=variant)
+
+    def set_deadline(self, deadline_ns: int) -> None:
+        """Change the relative deadline of the jobs released from now on."""
+        self.parameters = replace(self.parameters, deadline_ns=deadline_ns)
+
+    def set_max_age(self, max_age_ns: int) -> None:
+        """Change the age above which a frame is stale at release; 0 = no limit."""
+        self.parameters = replace(self.parameters, max_age_ns=max_age_ns)
 
     # -- variants ------------------------------------------------------------------------------
 
@@ -142,7 +159,7 @@ class TaskState:
             part for run in runs for part in (run, *(None,) * (run.span - 1))
         )
 
-    def add_variant(self, variant: str, spans: Sequence[int | Run] | None) -> None:
+    def add_variant(self, variant: str, spans: Sequence[int | Run] | None = None) -> None:
         """Add a variant, or one that was rebuilt after its withdrawal."""
         self.set_spans(variant, spans)
         self.withdrawn.pop(variant, None)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from jetson_dnn_rt.errors import ConfigurationError
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.tasks import Admission, JobRecord, Outcome, StageRecord
 
 if TYPE_CHECKING:
@@ -114,35 +115,18 @@ class TraceMetadata:
                 f"trace version {version}, this release reads up to {TRACE_VERSION}: update it"
             )
         try:
-            tasks = {
-                name: TracedTask(**{k: _freeze(v) for k, v in values.items() if k in _TASK_FIELDS})
+            known = {name: value for name, value in fields.items() if name in _FIELDS}
+            known["tasks"] = {
+                name: {k: v for k, v in values.items() if k in _TASK_FIELDS}
                 for name, values in fields["tasks"].items()
             }
-            known = {k: v for k, v in fields.items() if k in _FIELDS and k != "tasks"}
-            metadata = cls(tasks=tasks, **known)
-            _check_kinds(metadata)
-            for task in tasks.values():
-                _check_kinds(task)
-        except (KeyError, TypeError, AttributeError) as error:
+            return read_record(cls, known)
+        except (KeyError, AttributeError, ValueError) as error:
             raise ValueError(f"no metadata of a job trace: {error!r}") from error
-        return metadata
 
 
 _FIELDS = frozenset(TraceMetadata.__dataclass_fields__)
 _TASK_FIELDS = frozenset(TracedTask.__dataclass_fields__)
-
-
-def _check_kinds(one: TraceMetadata | TracedTask) -> None:
-    """Raise TypeError for a value of another kind than its default."""
-    for item in one.__dataclass_fields__.values():
-        kind = dict if item.default is MISSING else type(item.default)
-        value = getattr(one, item.name)
-        if type(value) is not kind or (kind is tuple and not all(type(v) is str for v in value)):
-            raise TypeError(f"{item.name} is {value!r:.80}")
-
-
-def _freeze(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def require_pyarrow() -> Any:

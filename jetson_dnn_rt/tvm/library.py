@@ -363,7 +363,7 @@ class TvmVariant(PreparedVariant):
         # as good as the board's own. Of the weights kernels know nothing.
         return EntryKey(
             self._model.model_hash,
-            self._model.part.graph_hash,
+            self._model.graph_hash,
             self.spec.decomposition,
             "tuning",
             self.spec.backend,

@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import fx, nn
 
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.models.graph.layers import copy_folded, replace_module
 from jetson_dnn_rt.models.graph.splitting import split
 from jetson_dnn_rt.models.model import Model
+from jetson_dnn_rt.safety.records import Count, one_of, read_record, within
 from jetson_dnn_rt.variants.library.library import Entry, EntryKey, Library
 from jetson_dnn_rt.variants.spec import DecompositionSpec
 
@@ -28,7 +30,7 @@ WEIGHTS_FILE = "weights.safetensors"
 DECOMPOSITION_FILE = "decomposition.json"
 STEPS_FACT = "recover_steps"
 
-Ranks = tuple[int, ...]
+Ranks = tuple[Annotated[int, within(1, 1 << 31)], ...]
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,21 @@ class LayerDecomposition:
     """One layer and what became of it; multiply-accumulates are per picture."""
 
     name: str  # path of the submodule in the graph
-    kind: str  # "conv" or "linear"
+    kind: Annotated[str, one_of("conv", "linear")]
     ranks: Ranks  # (R3, R4) per group, or (R,); empty where the layer was never decomposed
-    macs_before: int
-    macs_after: int
-    error: float  # relative, of what `metric` says; 0 without ranks
-    metric: str  # "weight", or "output" where the covariance of the inputs was known
+    macs_before: Count
+    macs_after: Count
+    error: Annotated[float, within(0, sys.float_info.max)]
+    """Relative, of what `metric` says; 0 without ranks."""
+    metric: Annotated[str, one_of("weight", "output")]
+    """"output" where the covariance of the inputs was known."""
     kept: bool  # whether the network has the decomposed layer
     reason: str  # why not: "1x1", "not faster: 0.41 ms against 0.38"; empty where kept
+
+    def __post_init__(self) -> None:
+        count = 1 if self.kind == "linear" else 2
+        if len(self.ranks) != count and (self.kept or self.ranks):
+            raise ValueError(f"ranks of {self.name!r} must be {count}: {self.ranks}")
 
 
 @dataclass(frozen=True)
@@ -56,11 +65,15 @@ class Decomposition:
 
     spec: DecompositionSpec
     layers: tuple[LayerDecomposition, ...]  # every one, in the order of their first calls
-    macs_before: int
-    macs_after: int
-    parameters_before: int
-    parameters_after: int
+    macs_before: Count
+    macs_after: Count
+    parameters_before: Count
+    parameters_after: Count
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if len({layer.name for layer in self.layers}) != len(self.layers):
+            raise ValueError("layers has a name twice")
 
     @property
     def macs_kept(self) -> float:
@@ -74,55 +87,10 @@ class Decomposition:
     @staticmethod
     def from_json(data: object) -> Decomposition:
         """Read what `to_json` gave; raises `ModelError` when it is anything else."""
-        values = _read_fields(data, Decomposition, "decomposition")
-        layers = values.pop("layers")
-        if not isinstance(layers, (list, tuple)):
-            raise ModelError("decomposition: layers must be a list")
         try:
-            spec = DecompositionSpec.parse(values.pop("spec"))
-        except (ConfigurationError, TypeError) as error:
-            raise ModelError(f"decomposition: {error}") from error
-        read = tuple(_read_layer(layer) for layer in layers)
-        if len({layer.name for layer in read}) != len(read):
-            raise ModelError("decomposition: a layer is there twice")
-        return Decomposition(spec, read, **values)
-
-
-_COUNTS = ("macs_before", "macs_after", "parameters_before", "parameters_after")
-
-
-def _read_fields(data: object, form: type, what: str) -> dict[str, Any]:
-    names = [field.name for field in fields(form)]
-    if not isinstance(data, Mapping) or set(data) != set(names):
-        raise ModelError(f"{what} must have exactly the entries {', '.join(names)}")
-    values = dict(data)
-    for name in _COUNTS:
-        if name in values and (type(values[name]) is not int or values[name] < 0):
-            raise ModelError(f"{what}: {name} must be a whole number >= 0: {values[name]!r}")
-    for name in ("name", "kind", "metric", "reason", "note"):
-        if name in values and not isinstance(values[name], str):
-            raise ModelError(f"{what}: {name} must be text: {values[name]!r}")
-    return values
-
-
-def _read_layer(data: object) -> LayerDecomposition:
-    values = _read_fields(data, LayerDecomposition, "decomposed layer")
-    name, ranks = values["name"], values["ranks"]
-    if not isinstance(ranks, (list, tuple)) or not all(
-        type(rank) is int and rank >= 1 for rank in ranks
-    ):
-        raise ModelError(f"layer {name!r}: ranks must be whole numbers >= 1: {ranks!r}")
-    if values["kind"] not in ("conv", "linear") or values["metric"] not in ("weight", "output"):
-        raise ModelError(f"layer {name!r}: kind or metric is unknown")
-    allowed = (1 if values["kind"] == "linear" else 2,)
-    if type(values["kept"]) is not bool or len(ranks) not in (
-        allowed if values["kept"] else (0, *allowed)
-    ):
-        raise ModelError(f"layer {name!r}: kept or the number of ranks is wrong")
-    error = values["error"]
-    if type(error) not in (int, float) or not 0.0 <= error < float("inf"):
-        raise ModelError(f"layer {name!r}: error must be a number >= 0: {error!r}")
-    return LayerDecomposition(**{**values, "ranks": tuple(ranks), "error": float(error)})
+            return read_record(Decomposition, data, "decomposition")
+        except ValueError as error:
+            raise ModelError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -243,7 +211,7 @@ def apply_structure(graph: fx.GraphModule, decomposition: Decomposition) -> fx.G
 
 def weights_key(model: Model, spec: DecompositionSpec) -> EntryKey:
     """Key of a model's decomposed network in a library."""
-    return EntryKey(model.model_hash, model.part.graph_hash, str(spec), "weights")
+    return EntryKey(model.model_hash, model.graph_hash, str(spec), "weights")
 
 
 def encode_weights(graph: fx.GraphModule) -> bytes:

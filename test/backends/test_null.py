@@ -30,9 +30,7 @@ class CountingClock(SteadyClock):
 
 def test_times_are_taken_in_turn():
     clock = CountingClock()
-    runner = create_runner(
-        load_model("null:10/20/30").part, "null", "fp32", threads=1, clock=clock
-    )
+    runner = create_runner(load_model("null:10/20/30"), "null", "fp32", threads=1, clock=clock)
     ends = []
     for _ in range(5):
         start_ns = clock.time_ns
@@ -43,9 +41,7 @@ def test_times_are_taken_in_turn():
 
 def test_spinning_burns_time_without_sleeping():
     clock = CountingClock()
-    runner = create_runner(
-        load_model("null:0.01,spin").part, "null", "fp32", threads=1, clock=clock
-    )
+    runner = create_runner(load_model("null:0.01,spin"), "null", "fp32", threads=1, clock=clock)
     runner.run([])
     assert clock.time_ns >= 10_000
     assert clock.slept == 0
@@ -60,7 +56,7 @@ def test_spinning_burns_time_without_sleeping():
     ],
 )
 def test_outputs_are_zeros_of_the_task(kind, shapes):
-    runner = create_runner(load_model(f"null:0,{kind}").part, "null", "fp32", threads=1)
+    runner = create_runner(load_model(f"null:0,{kind}"), "null", "fp32", threads=1)
     outputs = runner.run([])
     assert [output.shape for output in outputs] == shapes
     assert not any(np.any(output) for output in outputs)
@@ -68,7 +64,7 @@ def test_outputs_are_zeros_of_the_task(kind, shapes):
 
 def test_null_model_and_null_back_end_belong_together():
     with pytest.raises(BackendUnavailableError, match="null: models only"):
-        create_runner(make_model(Classifier(), (8, 8)).part, "null", "fp32", threads=1)
+        create_runner(make_model(Classifier(), (8, 8)), "null", "fp32", threads=1)
     for backend in ("torch", "onnxruntime", "openvino"):
         with pytest.raises(BackendUnavailableError, match=r"full@null|back end"):
-            create_runner(load_model("null:1").part, backend, "fp32", threads=1)
+            create_runner(load_model("null:1"), backend, "fp32", threads=1)

@@ -73,7 +73,7 @@ def test_broken_library(monkeypatch):
 
 def test_untuned_tvm_is_never_run():
     pytest.importorskip("tvm")
-    part = make_model(Classifier(), (8, 8)).part
+    part = make_model(Classifier(), (8, 8))
     for precision in ("fp32", "fp16"):
         with pytest.raises(BackendUnavailableError, match="run jetson-dnn-rt build"):
             create_runner(part, "tvm", precision, threads=1)
@@ -139,7 +139,7 @@ def test_dla_cores_are_back_ends_of_their_own(monkeypatch):
     listed = {info.name: info for info in list_backends()}
     assert listed["tensorrt_dla0"].precisions == ("fp16",)
     assert "tensorrt_dla1" not in listed
-    part = make_model(Classifier(), (8, 8)).part
+    part = make_model(Classifier(), (8, 8))
     runner = create_runner(part, "tensorrt_dla0", "fp16", threads=1)
     assert runner.backend == "tensorrt_dla0"
     assert trt.builds[-1][1].DLA_core == 0
@@ -158,10 +158,10 @@ def test_tensorrt_with_a_device(monkeypatch):
     info = inspect_backend("tensorrt")
     assert (info.version, info.precisions) == ("10.3.0", ("fp32", "fp16"))
     model = make_model(Classifier(), (8, 8))
-    runner = create_runner(model.part, "tensorrt", "fp16", threads=1)
+    runner = create_runner(model, "tensorrt", "fp16", threads=1)
     assert (runner.backend, runner.version, runner.device) == ("tensorrt", "10.3.0", "cuda")
     with pytest.raises(BackendUnavailableError, match=r"computes in fp32, fp16 .* not in bf16"):
-        create_runner(model.part, "tensorrt", "bf16", threads=1)
+        create_runner(model, "tensorrt", "bf16", threads=1)
 
 
 def test_bf16_without_the_instructions_is_refused(monkeypatch):
@@ -172,9 +172,9 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch):
         monkeypatch.setattr(module, "supports_bf16", lambda: False)
         monkeypatch.setattr(torch_backend, "choose_device", lambda: "cpu")
         with pytest.raises(BackendUnavailableError, match=r"not in bf16 \(no bf16"):
-            create_runner(model.part, backend, "bf16", threads=1)
+            create_runner(model, backend, "bf16", threads=1)
     with pytest.raises(BackendUnavailableError, match="no bf16 instructions"):
-        torch_backend.TorchRunner(model.part, "bf16", 1)
+        torch_backend.TorchRunner(model, "bf16", 1)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_bf16_without_the_instructions_is_refused(monkeypatch):
 )
 def test_precision_that_a_back_end_has_not(backend, precision):
     with pytest.raises(BackendUnavailableError, match="computes in fp32"):
-        create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=1)
+        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=1)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_precision_that_a_back_end_has_not(backend, precision):
 )
 def test_bad_arguments(backend, precision, threads, words):
     with pytest.raises(ConfigurationError, match=words):
-        create_runner(make_model(Classifier(), (8, 8)).part, backend, precision, threads=threads)
+        create_runner(make_model(Classifier(), (8, 8)), backend, precision, threads=threads)
 
 
 def test_no_library_is_imported_before_it_is_needed():

@@ -34,7 +34,7 @@ def create(model: Model, backend: str, precision: str, threads: int = 1) -> Runn
         pytest.skip(f"{backend}: {info.reason}")
     if precision not in info.precisions:
         pytest.skip(f"{backend} has no {precision} here: {info.reason}")
-    return create_runner(model.part, backend, precision, threads=threads)
+    return create_runner(model, backend, precision, threads=threads)
 
 
 def make_image(seed: int) -> np.ndarray:
@@ -183,7 +183,7 @@ def test_a_network_that_the_library_refuses(backend):
 def test_one_thread_is_the_calling_thread(backend):
     pytest.importorskip(backend)
     model = load_model("builtin:detector")
-    runner = create_runner(model.part, backend, "fp32", threads=1)
+    runner = create_runner(model, backend, "fp32", threads=1)
     image = np.zeros(model.input_shape, np.float32)
     runner.run([image])
     own_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
@@ -201,7 +201,7 @@ from jetson_dnn_rt.backends.openvino import OpenVinoRunner, supports_bf16
 from jetson_dnn_rt.models.sources.registry import load_model
 
 supports_bf16()
-part = load_model("builtin:detector").part
+part = load_model("builtin:detector")
 first, second = (OpenVinoRunner(part, "fp32", 1) for _ in range(2))
 first.close()
 second.close()

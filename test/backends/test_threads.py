@@ -22,8 +22,8 @@ from networks import make_model
 
 from jetson_dnn_rt.backends.registry import create_runner
 from jetson_dnn_rt.backends.threads import count_cores, limit_opencv
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -116,7 +116,7 @@ def count_busy(works: Sequence[Callable[[], object]]) -> int:
 def test_no_more_threads_work_than_workers_times_threads(backend, workers, threads, model):
     pytest.importorskip(backend, reason=f"{backend} is not installed")
     image = np.random.default_rng(0).random((1, 3, *SIZE), np.float32)
-    runners = [create_runner(model.part, backend, "fp32", threads=threads) for _ in range(workers)]
+    runners = [create_runner(model, backend, "fp32", threads=threads) for _ in range(workers)]
     # What torch's process-wide setting is must not matter: a new thread begins with it.
     torch.set_num_threads(count_cores())
     try:
@@ -135,7 +135,7 @@ def test_whole_pipelines_stay_within_their_workers(model, several_cores):
     variant = "full@onnxruntime-fp32"
     frame = Frame(np.zeros((1080, 1920, 3), np.uint8), "bgr8", 0, 0)
     cv2.setNumThreads(count_cores())
-    sets = [VariantSet(model, [variant], DecoderSettings(), threads=1) for _ in range(2)]
+    sets = [VariantSet(TaskConfig(variants=(variant,)), model) for _ in range(2)]
     pipelines = [variants.pipelines[variant] for variants in sets]
     try:
         assert count_busy([lambda: pipelines[0].run(Work(frame))]) == 1
@@ -148,7 +148,7 @@ def test_whole_pipelines_stay_within_their_workers(model, several_cores):
 
 def test_a_runner_finds_its_number_on_a_thread_that_has_another(model):
     image = np.zeros((1, 3, *SIZE), np.float32)
-    one, two = (create_runner(model.part, "torch", "fp32", threads=n) for n in (1, 2))
+    one, two = (create_runner(model, "torch", "fp32", threads=n) for n in (1, 2))
     found = []
 
     def run() -> None:

@@ -104,8 +104,8 @@ def test_opencv_computes_what_torch_does(engine):
     pytest.importorskip("onnx")
     model = make_model(Classifier(), (32, 48))
     image = np.random.default_rng(0).random((1, 3, 32, 48), np.float32)
-    checked = check_engine(model.part, engine, 1, [image, image * 0.5])
-    runner = OpenCvRunner(model.part, engine, 1)
+    checked = check_engine(model, engine, 1, [image, image * 0.5])
+    runner = OpenCvRunner(model, engine, 1)
     with torch.inference_mode():
         expected = model.torch_module()(torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(runner.run([image])[0], expected, atol=1e-5)

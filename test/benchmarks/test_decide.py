@@ -5,9 +5,9 @@ from cohorts import make_clock_table, make_table
 
 from benchmarks import decide
 from benchmarks.decide import CohortWalk
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Decision
 from jetson_dnn_rt.coordinator.policies.neuos import NeuOSBalanced
-from jetson_dnn_rt.coordinator.policy import PolicySettings
 
 
 def walk_with(policy, steps, seed=0):
@@ -15,7 +15,7 @@ def walk_with(policy, steps, seed=0):
     tables = [make_table(f"task-{i}", frames=(0.9, 1.0, 1.2)) for i in range(3)]
     walk = CohortWalk(clock_table, tables, (1.0, 1.3, 1.6), seed)
     policy = policy or NeuOSBalanced(
-        clock_table, tables, PolicySettings(), workers=3, interference=(1.0, 1.3, 1.6)
+        clock_table, tables, CoordinatorConfig(), workers=3, interference=(1.0, 1.3, 1.6)
     )
     for _ in range(steps):
         walk.step()
@@ -27,7 +27,9 @@ def test_the_walk_goes_through_frames():
     clock_table = make_clock_table()
     tables = [make_table(f"task-{i}", frames=(0.9, 1.0, 1.2)) for i in range(3)]
     walk = CohortWalk(clock_table, tables, (1.0, 1.3, 1.6))
-    policy = NeuOSBalanced(clock_table, tables, PolicySettings(), workers=3, interference=(1.0,))
+    policy = NeuOSBalanced(
+        clock_table, tables, CoordinatorConfig(), workers=3, interference=(1.0,)
+    )
     seen = set()
     lags = set()
     for _ in range(600):
@@ -92,7 +94,7 @@ def test_a_decision_that_changes_clocks_is_heeded_where_the_policy_may():
     policy = NeuOSBalanced(
         walk.cohort.clock_table,
         [member.table for member in walk.cohort.members],
-        PolicySettings(),
+        CoordinatorConfig(),
         workers=3,
         interference=(1.0,),
     )

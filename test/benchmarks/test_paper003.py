@@ -83,7 +83,7 @@ def test_one_that_fails_leaves_the_others(tmp_path):
     def find_part(name):
         if name == "lost":
             raise ModelError("lost.onnx is not there")
-        return model.part
+        return model
 
     found = tune_all(jobs, find_part, folder, target, minutes=0.0, trials=1)
     assert found["lost-fp32"]["note"] == "ModelError: lost.onnx is not there"
@@ -191,7 +191,7 @@ def test_amp_is_compared_with_ground_truth():
         def compile_tuned(self, part, precision):
             raise ModelError("none of its 9 kernels is tuned")
 
-    found = paper003_rows.measure_amp("segmenter", model.part, Untuned(target, {}), 1, 3)
+    found = paper003_rows.measure_amp("segmenter", model, Untuned(target, {}), 1, 3)
     assert found["computed_by"].startswith("onnxruntime on the graph of AMP (none of its 9")
     assert found["metric"] == "mIoU"
     assert 0.5 < found["amp"] < 1.0

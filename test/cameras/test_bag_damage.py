@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sqlite3
 import struct
@@ -12,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
+from bags import (
+    TOPIC,
+    CompressionMode,
+    StoragePlugin,
+    find_file,
+    make_header,
+    make_image,
+    write_bag,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,19 +127,9 @@ def test_rows_behind_a_damaged_page_are_found(tmp_path: Path) -> None:
 
 
 def test_other_messages_around_images_in_mcap(tmp_path: Path) -> None:
-    from bags import STORE, make_header
-    from rosbags.rosbag2 import Writer
-
-    with Writer(tmp_path / "bag", version=9, storage_plugin=MCAP) as writer:
-        kinds = {"/image": "sensor_msgs/msg/Image", "/imu": "std_msgs/msg/Header"}
-        connections = {
-            topic: writer.add_connection(topic, kind, typestore=STORE)
-            for topic, kind in kinds.items()
-        }
-        for i in range(30):
-            for topic, message in (("/imu", make_header(i)), ("/image", make_image(i, rows=3600))):
-                data = STORE.serialize_cdr(message, kinds[topic])
-                writer.write(connections[topic], i, data)
+    pairs = ((make_header(i), make_image(i, rows=3600)) for i in range(30))
+    messages = itertools.chain.from_iterable(pairs)
+    write_bag(tmp_path / "bag", messages, topic=["/imu", "/image"], plugin=MCAP)
     values, count, notes = read_values(tmp_path / "bag")
     assert (values, count, notes) == (list(range(30)), 30, [])
 

@@ -12,7 +12,7 @@ from jetson_dnn_rt.cameras.source import FrameSource
 from jetson_dnn_rt.clock import VirtualClock
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Frame, Image
-from jetson_dnn_rt.safety.faults import FAULTS, FaultLog
+from jetson_dnn_rt.safety.faults import FAULTS
 
 MS = 1_000_000
 
@@ -80,12 +80,6 @@ Start = Callable[..., tuple[Camera, Record]]
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
-
-
-@pytest.fixture
-def faults() -> FaultLog:
-    """Of the process, which this test alone fills."""
-    return FAULTS
 
 
 @pytest.fixture
@@ -270,7 +264,7 @@ def test_a_stopped_camera_goes_on_where_it_stood(clock: VirtualClock, start: Sta
 
 
 def test_an_error_of_a_listener_costs_one_frame(
-    clock: VirtualClock, caplog: pytest.LogCaptureFixture, faults: FaultLog
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """EDGES 0: one exception of a listener ended the camera."""
     frames: list[int] = []
@@ -286,7 +280,7 @@ def test_an_error_of_a_listener_costs_one_frame(
     camera.close()
     assert frames == [3, 4]
     assert (camera.state.frames, camera.state.error) == (5, "")
-    assert [(one.kind, one.count, one.text) for one in faults.snapshot()] == [
+    assert [(one.kind, one.count, one.text) for one in FAULTS.snapshot()] == [
         ("front: listener: RuntimeError", 3, "listener broke at frame 2")
     ]
     assert len(caplog.records) == 1
@@ -304,9 +298,7 @@ class Unforeseen(Script):
         return super().read(out)
 
 
-def test_a_live_source_with_a_fault_is_reopened(
-    clock: VirtualClock, start: Start, faults: FaultLog
-) -> None:
+def test_a_live_source_with_a_fault_is_reopened(clock: VirtualClock, start: Start) -> None:
     """EDGES 0: an exception that a source does not declare ended the camera."""
     first = Unforeseen(clock, live=True, take_ns=10 * MS, break_at=2)
     camera, record = start(first, Script(clock, live=True, take_ns=10 * MS))
@@ -315,30 +307,26 @@ def test_a_live_source_with_a_fault_is_reopened(
     clock.run_until(20 * MS + FIRST_BACKOFF_NS + 10 * MS)
     assert first.closed
     assert (len(record.values), camera.state.error, camera.state.reopened) == (3, "", 1)
-    assert [(one.kind, one.count) for one in faults.snapshot()] == [
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
         ("camera: source: ValueError", 1)
     ]
 
 
-def test_a_thread_that_is_killed_begins_anew(
-    clock: VirtualClock, start: Start, faults: FaultLog
-) -> None:
-    """EDGES 0: a camera's thread that died was not said and not replaced."""
+def test_a_thread_that_is_killed_begins_anew(clock: VirtualClock, start: Start) -> None:
+    """EDGES 0: a camera's thread that died was neither reported nor replaced."""
     source = Unforeseen(clock, break_at=2)
     source.error = SystemExit("killed")
     camera, record = start(source)
     clock.run_until(95 * MS)
     assert record.values[:4] == [0, 1, 2, 3]
     assert camera.state.error == ""
-    assert [(one.kind, one.count) for one in faults.snapshot()] == [
+    assert [(one.kind, one.count) for one in FAULTS.snapshot()] == [
         ("thread camera: SystemExit", 1)
     ]
-    assert not faults.dead_threads
+    assert not FAULTS.dead_threads
 
 
-def test_a_fault_at_the_start_of_the_thread_is_counted(
-    clock: VirtualClock, start: Start, faults: FaultLog
-) -> None:
+def test_a_fault_at_the_start_of_the_thread_is_counted(clock: VirtualClock, start: Start) -> None:
     """EDGES 0: it ended the camera before its first frame."""
 
     def refuse() -> None:
@@ -347,13 +335,13 @@ def test_a_fault_at_the_start_of_the_thread_is_counted(
     _, record = start(Script(clock), on_start=refuse)
     clock.run_until(15 * MS)
     assert record.values == [0, 1]
-    assert [one.kind for one in faults.snapshot()] == [
+    assert [one.kind for one in FAULTS.snapshot()] == [
         "camera: start of the thread: PermissionError"
     ]
 
 
 def test_a_fault_at_the_end_of_the_stream_ends_the_thread(
-    clock: VirtualClock, start: Start, faults: FaultLog
+    clock: VirtualClock, start: Start
 ) -> None:
     ends: list[None] = []
 
@@ -372,4 +360,4 @@ def test_a_fault_at_the_end_of_the_stream_ends_the_thread(
     clock.run_until(1000 * MS)
     assert camera.stop()
     assert (records, len(ends), camera.state.ended) == ([0, 1], 1, True)
-    assert [one.kind for one in faults.snapshot()] == ["thread camera: RuntimeError"]
+    assert [one.kind for one in FAULTS.snapshot()] == ["thread camera: RuntimeError"]

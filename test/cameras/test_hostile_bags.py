@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,17 @@ from typing import Any
 import hostile_bags
 import numpy as np
 import pytest
-from bags import TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
+from bags import (
+    CompressionMode,
+    StoragePlugin,
+    find_file,
+    make_image,
+    write_bag,
+    write_ros1,
+)
 
-from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags import compression
+from jetson_dnn_rt.cameras.bags.compression import BadCompressionError, decompress
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, open_image_bag
 from jetson_dnn_rt.cameras.bags.sqlite import SqliteFile
 from jetson_dnn_rt.cameras.bags.storage import DamagedFileError
@@ -86,33 +93,33 @@ def test_the_table_that_is_none_is_named(name: str, tmp_path: Path) -> None:
         SqliteFile(tmp_path / "a.db3")
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
 @pytest.mark.parametrize("size", [0, 1, 65_536, 3_000_000])
-def test_what_is_within_its_limits_is_decompressed(compression: str, size: int) -> None:
+def test_what_is_within_its_limits_is_decompressed(codec: str, size: int) -> None:
     plain = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    packed = hostile_bags.compress(plain, compression)
-    assert bytes(zstd.decompress(packed, compression=compression)) == plain
-    assert bytes(zstd.decompress(packed, compression=compression, size=size)) == plain
-    begin = zstd.decompress(packed[: len(packed) // 2], compression=compression, size=size)
+    packed = hostile_bags.compress(plain, codec)
+    assert bytes(decompress(packed, compression=codec)) == plain
+    assert bytes(decompress(packed, compression=codec, size=size)) == plain
+    begin = decompress(packed[: len(packed) // 2], compression=codec, size=size)
     assert plain.startswith(bytes(begin))
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_bombs_are_not_decompressed(compression: str) -> None:
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_bombs_are_not_decompressed(codec: str) -> None:
     """EDGES 11: neither one that says its size nor one that hides it."""
-    packed = hostile_bags.compress(bytes(300 << 20), compression)
-    with pytest.raises(zstd.BadCompressionError, match="become more than the"):
-        zstd.decompress(packed, compression=compression)
-    with pytest.raises(zstd.BadCompressionError, match="are said to be 314572800, more than"):
-        zstd.decompress(packed, compression=compression, size=300 << 20)
-    assert len(zstd.decompress(packed, compression=compression, size=1000)) == 1000
+    packed = hostile_bags.compress(bytes(300 << 20), codec)
+    with pytest.raises(BadCompressionError, match="become more than the"):
+        decompress(packed, compression=codec)
+    with pytest.raises(BadCompressionError, match="claim a size of 314572800, more than"):
+        decompress(packed, compression=codec, size=300 << 20)
+    assert len(decompress(packed, compression=codec, size=1000)) == 1000
 
 
 def test_a_file_that_is_a_bomb_is_unpacked_to_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EDGES 11: what is compressed as a whole does not fill the disk."""
-    monkeypatch.setattr(unpacking, "_FREE", 1 << 22)
+    monkeypatch.setattr(compression, "_FREE_FILE", 1 << 22)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = write_bag(tmp_path / "bag", [make_image(7)], plugin=StoragePlugin.MCAP)
     whole = find_file(path).read_bytes() + bytes(1 << 28)
@@ -125,7 +132,7 @@ def test_a_file_that_is_a_bomb_is_unpacked_to_an_end(
         (plain,) = tmp_path.glob("jetson_dnn_rt_bag_*/*")
         assert plain.stat().st_size < 1 << 25
     finally:
-        unpacking.forget()
+        compression.remove_unpacked()
 
 
 def test_a_compressed_message_that_is_a_bomb_is_one_bad_message(tmp_path: Path) -> None:
@@ -141,32 +148,12 @@ def test_a_compressed_message_that_is_a_bomb_is_one_bad_message(tmp_path: Path) 
         assert [bag.read_one(i).frame.image[0, 0, 0] for i in (0, 2)] == [0, 2]  # type: ignore[union-attr]
 
 
-def write_ros1(path: Path, compression: str, pixels: Sequence[int]) -> Path:
-    """A bag of ROS 1 with black images of so many bytes, each in a chunk of its own."""
-    from rosbags.rosbag1 import Writer
-    from rosbags.typesys import Stores, get_typestore
-
-    store, kind = get_typestore(Stores.ROS1_NOETIC), hostile_bags.IMAGE
-    writer = Writer(path)
-    if compression:
-        writer.set_compression(Writer.CompressionFormat[compression])
-    writer.chunk_threshold = 1
-    with writer:
-        connection = writer.add_connection(TOPIC, kind, typestore=store)
-        for i, size in enumerate(pixels):
-            stamp = store.types["builtin_interfaces/msg/Time"](i, 0)
-            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
-            data = np.zeros(size, np.uint8)
-            message = store.types[kind](header, 1, size // 3, "bgr8", 0, size, data)
-            writer.write(connection, i, store.serialize_ros1(message, kind))
-    return path
-
-
 @pytest.mark.parametrize("compression", ["", "BZ2", "LZ4"])
 def test_a_bomb_in_a_bag_of_ros_1_is_one_bad_message(tmp_path: Path, compression: str) -> None:
     """EDGES 11: chunks of ROS 1 have the same limits, which sound ones do not notice."""
     sizes = [30_000, 60 << 20 if compression else 60_000, 60_000]
-    with open_image_bag(write_ros1(tmp_path / "a.bag", compression, sizes)) as bag:
+    images = [np.zeros(size, np.uint8) for size in sizes]
+    with open_image_bag(write_ros1(tmp_path / "a.bag", images, compression)) as bag:
         found = [bag.read_one(i) for i in range(3)]
     assert isinstance(found[0], BagImage)
     assert isinstance(found[2], BagImage)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from bags import (
     PERIOD_NS,
-    STORE,
     TOPIC,
     CompressionMode,
     StoragePlugin,
@@ -23,11 +22,12 @@ from bags import (
     make_header,
     make_image,
     write_bag,
+    write_ros1,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags import compression
 from jetson_dnn_rt.cameras.bags.image_bag import BadMessage, BagImage, ImageBag, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -102,18 +102,8 @@ def test_places_below_zero_are_refused(tmp_path: Path) -> None:
 
 def test_compressed_images_and_topics_that_are_none(tmp_path: Path) -> None:
     data = cv2.imencode(".png", np.full((4, 6, 3), 200, np.uint8))[1]
-    path = tmp_path / "bag"
-    from rosbags.rosbag2 import Writer
-
-    with Writer(path, version=9) as writer:
-        for topic, message in [
-            ("/left", make_compressed(data)),
-            ("/header", make_header(3)),
-            ("/right", make_image(1)),
-        ]:
-            kind = message.__msgtype__
-            connection = writer.add_connection(topic, kind, typestore=STORE)
-            writer.write(connection, 5, STORE.serialize_cdr(message, kind))
+    messages = [make_compressed(data), make_header(3), make_image(1)]
+    path = write_bag(tmp_path / "bag", messages, topic=["/left", "/header", "/right"])
     with open_image_bag(path, "/left") as bag:
         assert read_values(bag) == [200]
     with pytest.raises(ConfigurationError, match=r"images on /left, /right: say which.* /left"):
@@ -253,7 +243,7 @@ def test_a_file_is_unpacked_once_and_the_next_bag_takes_its_place(
     with open_image_bag(paths[0]) as first, open_image_bag(paths[1]) as second:
         assert len(list(tmp_path.glob("jetson_dnn_rt_bag_*"))) == 1
         assert read_values(first) == read_values(second) == [7]
-    unpacking.forget()
+    compression.remove_unpacked()
     assert not list(tmp_path.glob("jetson_dnn_rt_bag_*"))
 
 
@@ -265,7 +255,7 @@ def test_no_room_for_an_unpacked_file_is_said(
     def fill_the_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(unpacking, "_decompress", fill_the_disk)
+    monkeypatch.setattr(compression, "_decompress_file", fill_the_disk)
     with pytest.raises(SourceError, match=r"does not fit into .* set TMPDIR"):
         open_image_bag(path)
 
@@ -286,24 +276,12 @@ def test_without_rosbags_or_zstandard_the_fix_is_said(
 
     monkeypatch.setattr(importlib, "import_module", find_nothing)
     with pytest.raises(ConfigurationError, match=r"rosbags >= 0.11.*\[bags\]"):
-        zstd.import_zstd()
+        compression.import_zstd()
 
 
 def test_bags_of_ros_1(tmp_path: Path) -> None:
-    from rosbags.rosbag1 import Writer
-    from rosbags.typesys import Stores, get_typestore
-
-    store = get_typestore(Stores.ROS1_NOETIC)
-    kind = "sensor_msgs/msg/Image"
-    path = tmp_path / "old.bag"
-    with Writer(path) as writer:
-        connection = writer.add_connection(TOPIC, kind, typestore=store)
-        for i in range(6):
-            stamp = store.types["builtin_interfaces/msg/Time"](i, 7)
-            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
-            pixels = np.full(12, i, np.uint8)
-            message = store.types[kind](header, 2, 2, "bgr8", 0, 6, pixels)
-            writer.write(connection, i * PERIOD_NS, store.serialize_ros1(message, kind))
+    images = [np.full(12, i, np.uint8) for i in range(6)]
+    path = write_ros1(tmp_path / "old.bag", images)
     with open_image_bag(path) as bag:
         assert (bag.count, bag.topic, bag.notes) == (6, TOPIC, [])
         assert read_values(bag, 4, 2) == [4, 5]

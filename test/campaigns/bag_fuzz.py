@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import hostile_bags
 
-from jetson_dnn_rt.cameras.bags import unpacking
+from jetson_dnn_rt.cameras.bags import compression
 from jetson_dnn_rt.cameras.bags.image_bag import BagImage, open_image_bag
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 
@@ -78,7 +78,7 @@ def main() -> int:
         for name in hostile_bags.MCAP:
             path.write_bytes(hostile_bags.make_in_child(name))
             run(path, name)
-    unpacking.forget()
+    compression.remove_unpacked()
     peak = read_peak_mib()
     bad = sum(n for end, n in ends.items() if end not in ENDS)
     failed = bad > 0 or peak > MAX_MEMORY_MIB or slowest[0] > MAX_SECONDS

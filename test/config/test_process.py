@@ -2,7 +2,7 @@ import pytest
 
 from jetson_dnn_rt.config.nodes import POLICY_NAMES
 from jetson_dnn_rt.config.process import ProcessConfig
-from jetson_dnn_rt.coordinator.registry import POLICIES
+from jetson_dnn_rt.coordinator.policy import POLICIES
 from jetson_dnn_rt.errors import ConfigurationError
 
 

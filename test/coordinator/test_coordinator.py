@@ -246,7 +246,7 @@ def test_a_withdrawn_variant_is_shown_as_unusable_and_comes_back():
     state.withdrawn[LOW] = "gone"
     bench.run((0, "a"))
     assert bench.cohort.members[0].usable == (True, False)
-    bench.engine.add_variant("a", LOW)
+    bench.engine.tasks["a"].add_variant(LOW)
     drive(bench.engine, [(1000, "a")], bench.execution_ns)
     assert bench.cohort.members[0].usable == (True, True)
 

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tables import whole_ns
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import build_rests
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
@@ -36,7 +37,6 @@ from jetson_dnn_rt.coordinator.policies.neuos import (
     NeuOSMaxAccuracy,
     NeuOSMinEnergy,
 )
-from jetson_dnn_rt.coordinator.policy import PolicySettings
 
 
 def alone(**more: object) -> Cohort:
@@ -49,8 +49,18 @@ def alone(**more: object) -> Cohort:
     return make_cohort(make_clock_table(delay_ns=0), [make_member(table, last_release_ns=0)])
 
 
-def decide(cohort: Cohort, now_ns: int = 0, **changes: object) -> tuple[int, int]:
-    policy = make_policy(Horizon, cohort, **changes)
+class AccurateHorizon(Horizon):
+    energy_per_accuracy = 100.0
+
+
+class FrugalHorizon(Horizon):
+    energy_per_accuracy = 3.0
+
+
+def decide(
+    cohort: Cohort, now_ns: int = 0, cls: type[Horizon] = Horizon, **changes: object
+) -> tuple[int, int]:
+    policy = make_policy(cls, cohort, **changes)
     decision = check_pure(policy, cohort, now_ns)
     return decision.variants[0], decision.clocks
 
@@ -123,15 +133,15 @@ def test_a_change_under_way_is_waited_for() -> None:
     cohort = make_cohort(slow, cohort.members, clocks=0)
     # In 1 ms the frame is saved, and asking for the middle clocks would take 8 ms anew.
     cohort.clocks_target, cohort.clocks_at_ns = 2, 1 * MS
-    assert decide(cohort, energy_per_accuracy=100.0) == (0, 2)
+    assert decide(cohort, cls=AccurateHorizon) == (0, 2)
 
 
 def test_after_misses_the_safe_side() -> None:
     cohort = alone()
-    assert decide(cohort, energy_per_accuracy=100.0) == (0, 1)
+    assert decide(cohort, cls=AccurateHorizon) == (0, 1)
     cohort.members[0].misses_in_a_row = 1
     # 10 ms count as 8: the middle clocks would leave nothing to spare.
-    assert decide(cohort, energy_per_accuracy=100.0) == (0, 2)
+    assert decide(cohort, cls=AccurateHorizon) == (0, 2)
 
 
 def test_slow_downs_are_followed() -> None:
@@ -140,7 +150,7 @@ def test_slow_downs_are_followed() -> None:
     cohort.members[0].slowdown.observe(2.0)
     cohort.members[0].frames_done = 1
     # Planned with twice the time at once: 8 ms become 16.
-    assert decide(cohort, energy_per_accuracy=100.0) == (0, 2)
+    assert decide(cohort, cls=AccurateHorizon) == (0, 2)
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -159,8 +169,8 @@ def test_max_accuracy_pays_any_energy_below_the_cap() -> None:
 
 def test_balanced_weighs_accuracy_by_the_setting() -> None:
     # At the slowest clocks two stages of three have to lose accuracy.
-    assert decide(alone(), energy_per_accuracy=3.0)[1] == 0
-    assert decide(alone(), energy_per_accuracy=10.0) == (0, 1)
+    assert decide(alone(), cls=FrugalHorizon)[1] == 0
+    assert decide(alone()) == (0, 1)
 
 
 # -- cohorts --------------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ def test_one_worker_serves_all_in_time(count: int) -> None:
     table = alone(deadline_ms=4.2 * count).members[0].table
     members = [make_member(replace(table, task=str(i)), last_release_ns=0) for i in range(count)]
     cohort = make_cohort(make_clock_table(delay_ns=0), members, workers=1)
-    policy = make_policy(Horizon, cohort, energy_per_accuracy=100.0)
+    policy = make_policy(AccurateHorizon, cohort)
     decision = check_pure(policy, cohort)
     # Full frames of 4 ms each fit at the fastest clocks, and at no others.
     assert (decision.variants[0], decision.clocks) == (0, 2)
@@ -253,7 +263,7 @@ def test_never_worse_than_what_neuos_may_choose(cohort: Cohort, mode: type[NeuOS
     member = cohort.members[0]
     neuos, policy = make_policy(mode, cohort), make_policy(Horizon, cohort)
     outlook = policy._outlooks[0]
-    rest = build_rests(member.table, cohort.clock_table, PolicySettings().confidence, USUAL)[0]
+    rest = build_rests(member.table, cohort.clock_table, CoordinatorConfig().confidence, USUAL)[0]
     costs = plan_costs(rest, outlook.objective, outlook.objective.shared_joules)
     time_ns = float(member.deadline_ns)
     own = []
@@ -269,7 +279,7 @@ def test_never_worse_than_what_neuos_may_choose(cohort: Cohort, mode: type[NeuOS
             assert throughout.sum() == 1
             plan = int(throughout.argmax())
             taken_ns = whole_ns(
-                member.table, rest.plans[plan], candidate.clocks, PolicySettings().confidence
+                member.table, rest.plans[plan], candidate.clocks, CoordinatorConfig().confidence
             )
             if taken_ns <= sure_ns:
                 assert rest.need_ns()[plan, candidate.clocks] <= sure_ns

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     UNKNOWN_BUSY_W,
     VariantProfile,
@@ -211,7 +212,7 @@ def test_what_was_built_is_in_the_table(tmp_path: Path) -> None:
     assert list_variants(library, load_model("builtin:segmenter")) == []
 
     with_library = {"library": library, "model": model, "threads": 1, "stages": 2}
-    loaded = VariantSet(model, names, DecoderSettings(), threads=1, stages=2, library=library)
+    loaded = VariantSet(TaskConfig(variants=tuple(names), stages=2), model, library=library)
     try:
         runs = {name: pipeline.stages for name, pipeline in loaded.pipelines.items()}
         assert set(runs) == set(names)

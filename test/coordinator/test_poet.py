@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cohorts import (
     MS,
-    check_pure,
+    decide,
     make_clock_table,
     make_cohort,
     make_member,
@@ -51,12 +51,6 @@ def end_frame(cohort: Cohort, response_ms: float, *, member: int = 0) -> None:
     state.last_stage = StageSample(0, len(state.table.stages) - 1, cohort.clocks, 1)
     state.last_frame = FrameSample(response_ns <= state.deadline_ns, response_ns, response_ns)
     state.frames_done += 1
-
-
-def decide(policy: Poet, cohort: Cohort) -> Decision:
-    decision = check_pure(policy, cohort)
-    cohort.memory = decision.memory
-    return decision
 
 
 def controller_of(decision: Decision, number: int = 0) -> Controller:
@@ -184,7 +178,6 @@ def test_hull_is_part_of_the_convex_hull(spatial: Any, rows: list[tuple[float, f
 def test_control_acts_once_a_period() -> None:
     cohort = cohort_of()
     policy = make_policy(Poet, cohort)
-    assert isinstance(policy, Poet)
     assert decide(policy, cohort).clocks == 2  # where the clocks were
     for _ in range(PERIOD - 1):
         end_frame(cohort, 5.0)
@@ -203,7 +196,6 @@ def test_control_acts_once_a_period() -> None:
 def test_slower_frames_of_a_period_come_first() -> None:
     cohort = cohort_of()
     policy = make_policy(Poet, cohort)
-    assert isinstance(policy, Poet)
     decide(policy, cohort)
     for _ in range(PERIOD):
         end_frame(cohort, 7.5)  # rate 4 / 3: u = 3 is enough
@@ -221,7 +213,6 @@ def test_slower_frames_of_a_period_come_first() -> None:
 def test_each_task_has_its_loop_and_clocks_change_at_its_frames() -> None:
     cohort = cohort_of(members=2)
     policy = make_policy(Poet, cohort)
-    assert isinstance(policy, Poet)
     decide(policy, cohort)
     for _ in range(PERIOD):
         end_frame(cohort, 4.0, member=1)  # rate 2.5: u = 1.6, below the cheapest

@@ -19,12 +19,18 @@ from cohorts import (
 )
 from hypothesis import given, settings
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policies.neuos import NeuOS
 from jetson_dnn_rt.coordinator.policies.static import MaxN, MaxQ, RaceToIdle, Static
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, configured
-from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy, find_policy
+from jetson_dnn_rt.coordinator.policy import (
+    POLICIES,
+    Policy,
+    configured,
+    create_policy,
+    find_policy,
+)
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.scenario import open_scenario
@@ -74,7 +80,7 @@ def test_every_policy_by_its_name_is_pure(name: str, cohort: Cohort) -> None:
         name,
         cohort.clock_table,
         [member.table for member in cohort.members],
-        PolicySettings(),
+        CoordinatorConfig(),
         workers=cohort.workers,
         interference=cohort.interference,
     )
@@ -94,7 +100,7 @@ def test_a_new_policy_is_a_class_with_decide_and_a_line(monkeypatch: pytest.Monk
     monkeypatch.setitem(POLICIES, "slowest", "slowest:Slowest")
     cohort = make_cohort(make_clock_table(), [make_member(make_table())])
     made = create_policy(
-        "slowest", cohort.clock_table, [], PolicySettings(), workers=1, interference=(1.0,)
+        "slowest", cohort.clock_table, [], CoordinatorConfig(), workers=1, interference=(1.0,)
     )
     assert check_pure(made, cohort).clocks == 0
     assert made.candidates(cohort, 0) == (0,)

@@ -78,7 +78,7 @@ def branches() -> Model:
 def assert_same(model: Model, found: Split, backend: str = "torch", atol: float = 0.0) -> None:
     """Run one after the other, the stages give what the network gives on torch."""
     image = make_image(model)
-    runner = create_runner(model.part, "torch", "fp32", threads=1)
+    runner = create_runner(model, "torch", "fp32", threads=1)
     outputs = run_stages(found, backend, image)
     for one, other in zip(outputs, runner.run([image]), strict=True):
         np.testing.assert_allclose(one, other, rtol=0.0, atol=atol)
@@ -178,7 +178,7 @@ def test_runs_of_stages_are_parts_too(branches):
             [values[name] for name in part.inputs]
         )
         values.update(zip(part.outputs, given_values, strict=True))
-    whole = create_runner(branches.part, "torch", "fp32", threads=1).run([image])
+    whole = create_runner(branches, "torch", "fp32", threads=1).run([image])
     for name, expected in zip(found.outputs, whole, strict=True):
         np.testing.assert_array_equal(values[name], expected)
     assert found.part(1, 2).name == "test:network inference-2 to inference-3"

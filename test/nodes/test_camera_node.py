@@ -115,7 +115,7 @@ class Device(FrameSource):
 
 
 def test_a_device_that_stops_and_returns(ros: Ros, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(camera_module, "open_source", lambda name, **options: Device())
+    monkeypatch.setattr(camera_module, "open_source", lambda name, options: Device())
     monkeypatch.setattr(Device, "plugged_in", True)
     node = make(ros, rate=0.0)
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
@@ -134,7 +134,7 @@ def test_a_device_that_stops_and_returns(ros: Ros, monkeypatch: pytest.MonkeyPat
 def test_a_device_that_is_missing_can_be_configured_later(
     ros: Ros, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(camera_module, "open_source", lambda name, **options: Device())
+    monkeypatch.setattr(camera_module, "open_source", lambda name, options: Device())
     monkeypatch.setattr(Device, "plugged_in", False)
     node = make(ros)
     assert not ros.call(node.autostart)

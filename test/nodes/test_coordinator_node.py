@@ -23,7 +23,7 @@ from std_msgs.msg import Float64
 from task_bench import diagnostics_of, make_image, wait_for_value
 
 from jetson_dnn_rt.coordinator.policies.apnet import ApNet
-from jetson_dnn_rt.coordinator.registry import POLICIES
+from jetson_dnn_rt.coordinator.policy import POLICIES
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.tasks import JobRecord, Outcome, Work
 

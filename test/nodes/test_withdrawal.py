@@ -13,10 +13,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import ros_graph
 from diagnostic_msgs.msg import DiagnosticArray
+from planned_selector import PlannedSelector
 from ros_graph import Ros
 from task_bench import Bench, diagnostics_of, make_image
 
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.running import network, variant_set
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from networks import calibrate, make_model
+from planned_selector import PlannedSelector
 from switched_task import SwitchedTask
 
 from jetson_dnn_rt.backends.registry import inspect_backend
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -41,7 +41,7 @@ def make_task(model: Model) -> Iterator[type]:
             info = inspect_backend(backend)
             if precision not in info.precisions:
                 pytest.skip(f"{name}: {info.reason}")
-        variants = VariantSet(model, names, DecoderSettings(), threads=1, stages=stages)
+        variants = VariantSet(TaskConfig(variants=tuple(names), stages=stages), model)
         tasks.append(SwitchedTask(variants, SIZE))
         return tasks[-1]
 

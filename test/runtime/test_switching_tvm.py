@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
+from planned_selector import PlannedSelector
 from switched_task import SwitchedTask
 from tuned_kernels import SIZE, VARIANT, list_parts, make_tiny, tune
 
-from jetson_dnn_rt.models.heads.base import DecoderSettings
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.scheduling.selection import PlannedSelector
 from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
@@ -38,16 +38,8 @@ def library(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture
 def task(model: Model, library: Library) -> Iterator[SwitchedTask]:
-    variants = VariantSet(
-        model,
-        list(NAMES),
-        DecoderSettings(),
-        threads=1,
-        stages=2,
-        library=library,
-        build=False,
-        finest=True,
-    )
+    config = TaskConfig(variants=NAMES, stages=2, finest_stages=True)
+    variants = VariantSet(config, model, library=library)
     task = SwitchedTask(variants, SIZE)
     yield task
     task.close()

@@ -42,7 +42,7 @@ def test_kinds_are_bounded() -> None:
 
 
 class UnprintableError(Exception):
-    """One whose text cannot be had."""
+    """An error whose text cannot be read."""
 
     def __str__(self) -> str:
         raise SystemExit("no text")

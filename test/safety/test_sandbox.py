@@ -31,7 +31,7 @@ def run(name: str, data: str | bytes, limits: Limits = NORMAL) -> Report:
 
 @pytest.fixture(autouse=True)
 def find_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[1] / "support"))
 
 
 def test_gives_results_and_errors_back() -> None:
@@ -108,7 +108,7 @@ def test_imports_no_module_that_is_not_expected(
     """EDGES 3: a module that a file names is not imported, even where nobody sees the error."""
     marker = tmp_path / "marker"
     (tmp_path / "trapped.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    support = Path(__file__).parent / "support"
+    support = Path(__file__).resolve().parents[1] / "support"
     monkeypatch.setenv("PYTHONPATH", f"{support}:{tmp_path}")
     with pytest.raises(SandboxError, match="refused: import of trapped"):
         run("import_module", "trapped")

@@ -245,7 +245,7 @@ def test_another_variant_is_another_batch():
 def test_a_task_whose_stage_does_not_batch_is_left_out():
     """It was made anew after a hang, without what runs the batches."""
     engine = make_engine({"a": 100, "b": 100})
-    engine.replace_variants("b", {"full@null": (1, 1, 1)})
+    engine.tasks["b"].replace_variants({"full@null": (1, 1, 1)})
     records = drive_once(engine, AB)
     assert sizes(records) == {1}
 
@@ -289,10 +289,10 @@ def test_members_end_for_themselves():
         engine.boundary(job, now + 1, now, now + 1)
     job = engine.next(3)
     assert [member.task for member in (job, *job.mates)] == ["a", "b", "c"]
-    assert engine.runs_batch("g")
+    assert engine.groups["g"].running
     engine.flush("b", 5, "deactivated")
     engine.boundary(job, 20, 3, 20)
-    assert not engine.runs_batch("g")
+    assert not engine.groups["g"].running
     ended = {record.task: record for record, _ in engine.take_ended()}
     assert {(r.task, r.outcome.value, r.reason) for r in ended.values()} == {
         ("a", "aborted", "budget"),
@@ -403,7 +403,7 @@ def test_nor_where_its_own_deadline_forbids_it():
     for deadline, size in ((18, 2), (17, 1)):
         engine = on_one_gpu("ab")
         engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-        engine.set_deadline("a", deadline)
+        engine.tasks["a"].set_deadline(deadline)
         records = drive_once(engine, AB, preprocess_takes({"b": 4}))
         assert outcomes(records) == {Outcome.MET}
         assert inference(records["a"])[2] == size
@@ -435,7 +435,7 @@ def test_nobody_takes_the_device_from_a_job_that_waits_for_its_mate():
     """x could run on the GPU from 1 on, in a's place; a would be lost behind it."""
     engine = on_one_gpu("ab")
     engine.seed_budgets("b", "full@null", [(5, 10, 1)])
-    engine.set_deadline("a", 18)
+    engine.tasks["a"].set_deadline(18)
     engine.add_task(
         make_task("x", 60, stages=STAGES), {"full@null": (Run(), Run(device="cuda"), Run())}
     )

@@ -157,8 +157,8 @@ def test_deadline_and_variant_change_with_the_next_frame():
     engine = seeded(task)
     engine.release("a", 0, 0, make_work(0))
     running = engine.next(0)
-    engine.set_variant("a", "small")
-    engine.set_deadline("a", 50)
+    engine.tasks["a"].set_variant("small")
+    engine.tasks["a"].set_deadline(50)
     engine.release("a", 1, 1, make_work(1))
     engine.boundary(running, 10, 0, 10)
     second = engine.next(10)
@@ -247,7 +247,7 @@ def test_a_variant_that_fails_twice_is_withdrawn():
     outcomes = [(r.variant, r.outcome.value) for r in records]
     assert outcomes == [("bad", "failed")] * 2 + [("good", "met")] * 2
     with pytest.raises(ValueError, match="withdrawn: made to fail"):
-        engine.set_variant("a", "bad")
+        engine.tasks["a"].set_variant("bad")
 
 
 def test_the_last_variant_is_never_withdrawn():
@@ -273,9 +273,9 @@ def test_flush_ends_what_waits_and_cancels_what_runs():
 
 def test_suspended_tasks_skip():
     engine = seeded(make_task("a", 100))
-    engine.suspend("a", "restarting")
+    engine.tasks["a"].suspended = "restarting"
     assert engine.release("a", 0, 0, make_work()).ended
-    engine.resume("a")
+    engine.tasks["a"].suspended = ""
     assert not engine.release("a", 1, 1, make_work()).ended
     [(record, _)] = engine.take_ended()
     assert (record.outcome, record.reason) == (Outcome.SKIPPED, "restarting")

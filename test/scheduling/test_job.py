@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from virtual_drive import make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.job import Ending
-from jetson_dnn_rt.scheduling.lag import lag_ns, sub_deadlines_ns
+from jetson_dnn_rt.scheduling.job import Ending, lag_ns, sub_deadlines_ns
 from jetson_dnn_rt.scheduling.task_state import BudgetEstimator
 from jetson_dnn_rt.tasks import Outcome
 

@@ -8,12 +8,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from planned_selector import PlannedSelector
 from raising import InjectedError, RaisingSelector, Saboteur, spoil_engine
 from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.safety.faults import FAULTS
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector
+from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.scheduling.task_state import Run
 from jetson_dnn_rt.tasks import Outcome
 

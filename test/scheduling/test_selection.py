@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from planned_selector import PlannedSelector
 from virtual_drive import drive, make_task, make_work
 
 from jetson_dnn_rt.scheduling.engine import Engine
-from jetson_dnn_rt.scheduling.selection import PlannedSelector, StaticSelector
+from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Admission, Outcome, stage_name
 
 SLOW, FAST = "full@null", "tucker-0.50@null"
@@ -45,7 +46,7 @@ def test_the_static_choice_holds_for_the_whole_frame():
 
     def change(job, now_ns):
         if job.next_stage == 2:
-            engine.set_variant("a", FAST)
+            engine.tasks["a"].set_variant(FAST)
 
     first, second = drive(engine, [(0, "a"), (200, "a")], lambda job: 10, on_start=change)
     assert {stage.variant for stage in first.stages} == {SLOW}
@@ -100,7 +101,7 @@ def test_hopeless_is_what_no_allowed_variant_can_save():
 
 def test_a_variant_that_covers_several_stages():
     engine = make(100, {FAST: (1, 2, 1, 1)})
-    engine.set_variant("a", FAST)
+    engine.tasks["a"].set_variant(FAST)
     [record] = drive(engine, [(0, "a")], lambda job: 4)
     assert [stage.name for stage in record.stages] == [
         "preprocess", "inference-1..2", "inference-3", "decode"
@@ -146,23 +147,23 @@ def test_a_frame_inside_a_withdrawn_cover_ends():
 
 def test_a_variant_can_be_added_and_made_anew():
     engine = make(100)
-    engine.add_variant("a", "full@torch-bf16", (1, 3, 1))
+    engine.tasks["a"].add_variant("full@torch-bf16", (1, 3, 1))
     engine.seed_budgets("a", "full@torch-bf16", [(1, 5, 1)])
-    engine.set_variant("a", "full@torch-bf16")
+    engine.tasks["a"].set_variant("full@torch-bf16")
     [record] = drive(engine, [(0, "a")], lambda job: 1)
     assert [stage.name for stage in record.stages] == ["preprocess", "inference-1..3", "decode"]
     engine.tasks["a"].withdrawn["full@torch-bf16"] = "by hand"
     with pytest.raises(ValueError, match="was withdrawn"):
-        engine.set_variant("a", "full@torch-bf16")
-    engine.add_variant("a", "full@torch-bf16")
-    engine.set_variant("a", "full@torch-bf16")
+        engine.tasks["a"].set_variant("full@torch-bf16")
+    engine.tasks["a"].add_variant("full@torch-bf16")
+    engine.tasks["a"].set_variant("full@torch-bf16")
     assert engine.tasks["a"].parameters.variants == (SLOW, FAST, "full@torch-bf16")
 
 
 def test_the_choice_before_the_start_follows_the_task():
     engine = make(100)
     job = engine.release("a", 0, 0, make_work())
-    engine.set_variant("a", FAST)
+    engine.tasks["a"].set_variant(FAST)
     assert StaticSelector().choose(engine.tasks["a"], job, 0) == FAST
     assert engine.next(0).variant == FAST
 

@@ -45,22 +45,43 @@ def write_bag(
     path: Path,
     messages: Iterable[Any],
     *,
-    topic: str = TOPIC,
+    topic: str | Sequence[str] = TOPIC,
     plugin: StoragePlugin = StoragePlugin.SQLITE3,
     compression: CompressionMode = CompressionMode.NONE,
     log_times_ns: Sequence[int] | None = None,
 ) -> Path:
-    """Write messages of one type on one topic."""
+    """Write messages on one topic, or in turns on several."""
+    topics = [topic] if isinstance(topic, str) else topic
     writer = Writer(path, version=9, storage_plugin=plugin)
     writer.set_compression(compression, CompressionFormat.ZSTD)
-    connection = None
+    connections: dict[str, Any] = {}
     with writer:
         for place, message in enumerate(messages):
-            kind = message.__msgtype__
-            if connection is None:
-                connection = writer.add_connection(topic, kind, typestore=STORE)
+            name, kind = topics[place % len(topics)], message.__msgtype__
+            if name not in connections:
+                connections[name] = writer.add_connection(name, kind, typestore=STORE)
             time_ns = place * PERIOD_NS if log_times_ns is None else log_times_ns[place]
-            writer.write(connection, time_ns, STORE.serialize_cdr(message, kind))
+            writer.write(connections[name], time_ns, STORE.serialize_cdr(message, kind))
+    return path
+
+
+def write_ros1(path: Path, images: Sequence[Any], compression: str = "") -> Path:
+    """A bag of ROS 1 with flat arrays as rows of ``bgr8``, each in a chunk of its own."""
+    from rosbags.rosbag1 import Writer
+
+    store, kind = get_typestore(Stores.ROS1_NOETIC), "sensor_msgs/msg/Image"
+    writer = Writer(path)
+    if compression:
+        writer.set_compression(Writer.CompressionFormat[compression])
+    writer.chunk_threshold = 1
+    with writer:
+        connection = writer.add_connection(TOPIC, kind, typestore=store)
+        for i, pixels in enumerate(images):
+            stamp = store.types["builtin_interfaces/msg/Time"](i, 7)
+            header = store.types["std_msgs/msg/Header"](i, stamp, "front")
+            size = len(pixels)
+            message = store.types[kind](header, 1, size // 3, "bgr8", 0, size, pixels)
+            writer.write(connection, i * PERIOD_NS, store.serialize_ros1(message, kind))
     return path
 
 

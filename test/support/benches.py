@@ -13,11 +13,11 @@ from benchmarks.harness.tables import to_text
 
 
 def _split(options: tuple[str, ...]) -> list[str]:
-    return [word for text in options for word in text.split()]
+    return [word for o in options for word in (o.split() if o.startswith("-") else [o])]
 
 
 def parse(name: str, *options: str) -> argparse.Namespace:
-    """The options of a benchmark, in texts that are split at spaces."""
+    """The options of a benchmark; texts that begin with a dash are split at spaces."""
     return harness.parse(harness.load(name), _split(options))
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, FrameSample, Member, StageSample
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
+from jetson_dnn_rt.coordinator.policy import Policy
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
+
+P = TypeVar("P", bound=Policy)
 
 MS = 1_000_000
 SPEEDS = (1.0, 2.0, 4.0)
@@ -123,12 +126,12 @@ def make_cohort(
     return Cohort(clock_table, list(members), **fields)
 
 
-def make_policy(cls: type[Policy], cohort: Cohort, **settings: Any) -> Policy:
+def make_policy(cls: type[P], cohort: Cohort, **settings: Any) -> P:
     """A policy for a cohort."""
     return cls(
         cohort.clock_table,
         [member.table for member in cohort.members],
-        PolicySettings(**settings),
+        CoordinatorConfig(**settings),
         workers=cohort.workers,
         interference=cohort.interference,
     )
@@ -235,3 +238,10 @@ def cohorts(draw: st.DrawFn, *, most_members: int = 4) -> Cohort:
         st.sampled_from([-1, *(number for number, m in enumerate(members) if m.active)])
     )
     return cohort
+
+
+def decide(policy: Policy, cohort: Cohort) -> Decision:
+    """Check a decision, and keep its memory for the next one."""
+    decision = check_pure(policy, cohort)
+    cohort.memory = decision.memory
+    return decision

@@ -17,7 +17,7 @@ from typing import Any
 from bags import STORE, TOPIC, CompressionMode, StoragePlugin, find_file, make_image, write_bag
 from hostile_images import spoil_bytes
 
-from jetson_dnn_rt.cameras.bags.zstd import import_zstd
+from jetson_dnn_rt.cameras.bags.compression import import_zstd
 
 IMAGE = "sensor_msgs/msg/Image"
 MAGIC = b"\x89MCAP0\r\n"

@@ -52,5 +52,5 @@ def tune_model(
     **options: Any,
 ) -> TuningState:
     """Lower and tune the whole of a model."""
-    module = lower(model.part, precision, target)
+    module = lower(model, precision, target)
     return tune(module, target, database, TuningBudget(trials), **options)

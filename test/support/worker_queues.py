@@ -5,11 +5,14 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 # Frames in real time: each has a core for itself as long as no other such test runs beside it.
+# Of the benchmarks these alone need it; the others only measure, or simulate.
 REAL_TIME = (
-    *("test/benchmarks/", "test/runtime/", "test/launch/", "test/nodes/"),
+    *(f"test/benchmarks/test_{name}.py" for name in ("coordinate", "overload", "scale")),
+    *("test/benchmarks/test_threads.py", "test/runtime/", "test/launch/", "test/nodes/"),
     *("test/cli/test_run.py", "test/lab/profile/test_co_runners.py"),
     "test/lab/evaluate/test_realtime.py",
 )
+QUEUE = "real time"
 
 
 class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -21,4 +24,4 @@ class WorkerQueues(LoadScopeScheduling):  # type: ignore[misc] # xdist has no ty
 
 def find_queue(nodeid: str) -> str:
     """Return the name of the queue of a test: tests of one queue never overlap."""
-    return "real time" if nodeid.startswith(REAL_TIME) else nodeid.split("::", 1)[0]
+    return QUEUE if nodeid.startswith(REAL_TIME) else nodeid.split("::", 1)[0]

@@ -72,7 +72,7 @@ def local() -> TvmTarget:
 
 def export(model: Model, folder: Path, **options: object) -> Export:
     chosen = ExportOptions("net", model.source, **options)  # type: ignore[arg-type]
-    return export_c(model.part, "fp32", local(), None, chosen, folder)
+    return export_c(model, "fp32", local(), None, chosen, folder)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
     database = TuningDatabase(target)
     tune_model(model, target, database, trials=2)
     options = ExportOptions("net", model.source)
-    return export_c(model.part, "fp32", target, database, options, folder), folder
+    return export_c(model, "fp32", target, database, options, folder), folder
 
 
 @pytest.mark.parametrize("kernels", ["gnu", "iso"])
@@ -298,7 +298,7 @@ def test_what_c_has_not_is_refused(
     detector: Model, tmp_path: Path, precision: str, target: TvmTarget, reason: str
 ) -> None:
     with pytest.raises(BackendUnavailableError, match=reason):
-        export_c(detector.part, precision, target, None, ExportOptions("n", "m"), tmp_path)
+        export_c(detector, precision, target, None, ExportOptions("n", "m"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -319,7 +319,7 @@ def test_names_are_identifiers() -> None:
 def test_target_of_another_processor_names_it(detector: Model, tmp_path: Path) -> None:
     target = parse_target("aarch64:cortex-a78ae", 1)
     options = ExportOptions("net", "m", local=False)
-    export_c(detector.part, "fp32", target, None, options, tmp_path)
+    export_c(detector, "fp32", target, None, options, tmp_path)
     assert "ARCH = -mcpu=cortex-a78ae" in (tmp_path / "Makefile").read_text()
 
 

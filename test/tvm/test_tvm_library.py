@@ -151,14 +151,14 @@ def test_what_was_tuned_is_not_tuned_again(
 
 def test_untuned_kernels_are_never_run(model: Model, empty: Library, measured: list[int]) -> None:
     with pytest.raises(NotBuiltError, match="not in the library: run jetson-dnn-rt build"):
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
     with pytest.raises(BackendUnavailableError, match="run jetson-dnn-rt build"):
-        make(model, model.part, None)
+        make(model, model, None)
     compiling_only = TuningOptions(TRIALS, tunes=False)
     with pytest.raises(
         BackendUnavailableError, match=r"0 of \d kernels .* a machine that does nothing else"
     ):
-        make(model, model.part, empty, tuning=compiling_only)
+        make(model, model, empty, tuning=compiling_only)
     assert measured == []
     assert find(empty, "artefact") == []
 
@@ -174,11 +174,11 @@ def test_when_time_is_over_the_figures_are_said(model: Model, empty: Library) ->
     with pytest.raises(
         BackendUnavailableError, match=r"0 of \d kernels are tuned.*raise tvm_trials or"
     ):
-        make(model, model.part, empty, tuning=tuning)
+        make(model, model, empty, tuning=tuning)
     with pytest.raises(NotBuiltError):
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
     # The next time goes on.
-    assert run(make(model, model.part, empty, tuning=TuningOptions(TRIALS))).shape == (1, 5)
+    assert run(make(model, model, empty, tuning=TuningOptions(TRIALS))).shape == (1, 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -194,16 +194,16 @@ def test_interrupted_tuning_goes_on_where_it_was(
 
     variant = open_variant(model, empty, tuning=TuningOptions(TRIALS))
     with pytest.raises(KeyboardInterrupt):
-        variant.tune([model.part], interrupt)
+        variant.tune([model], interrupt)
     assert signal.getsignal(number) is before
     (header,) = find(empty, "tuning")
     first = sum(measured)
     assert header.facts["trials"] == first > 0
     with pytest.raises(NotBuiltError):
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
 
     measured.clear()
-    tune(model, Library(empty.root), [model.part])
+    tune(model, Library(empty.root), [model])
     (header,) = find(empty, "tuning")
     # Nothing was measured twice: together they are what one uninterrupted run measures.
     assert header.facts["trials"] == first + sum(measured)
@@ -211,14 +211,14 @@ def test_interrupted_tuning_goes_on_where_it_was(
     assert database is not None
     assert max(database._trials.values()) <= TRIALS
     measured.clear()
-    assert run(make(model, model.part, empty, build=False)).shape == (1, 5)
+    assert run(make(model, model, empty, build=False)).shape == (1, 5)
     assert measured == []
 
 
 def test_progress_tells_the_trials_of_this_time(model: Model, empty: Library) -> None:
     told: list[tuple[str, int, int]] = []
     variant = open_variant(model, empty, tuning=TuningOptions(TRIALS, 60.0))
-    variant.tune([model.part], lambda *step: told.append(step))
+    variant.tune([model], lambda *step: told.append(step))
     tuning = [step for step in told if step[0] == "tuning test:network for at most 60 min"]
     assert tuning[0][1] == 0
     assert tuning[-1][1] == tuning[-1][2] > 0
@@ -230,12 +230,12 @@ def test_a_database_goes_to_another_board_of_the_same_kind(
 ) -> None:
     copy_tuning(library, empty, tmp_path)
     with pytest.raises(NotBuiltError, match="not in the library"):
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
     tuning = TuningOptions(TRIALS, tunes=False)
-    copied = run(make(model, model.part, empty, tuning=tuning))
+    copied = run(make(model, model, empty, tuning=tuning))
     assert measured == []
-    np.testing.assert_array_equal(copied, run(make(model, model.part, library, build=False)))
-    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model.part])
+    np.testing.assert_array_equal(copied, run(make(model, model, library, build=False)))
+    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model])
 
 
 def test_a_database_for_another_target_is_refused(
@@ -245,12 +245,12 @@ def test_a_database_for_another_target_is_refused(
     board.store_database(TuningDatabase(BOARD))
     here = open_variant(model, empty)
     with pytest.raises(NotBuiltError) as caught:
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
     assert f"there is a tuning database for {BOARD.text}, which is not used" in str(caught.value)
     assert f"here is {here.target.text}" in str(caught.value)
     compiling_only = TuningOptions(TRIALS, tunes=False)
     with pytest.raises(BackendUnavailableError), caplog.at_level(logging.WARNING):
-        make(model, model.part, empty, tuning=compiling_only)
+        make(model, model, empty, tuning=compiling_only)
     assert f"there is a tuning database for {BOARD.text}, which is not used" in caplog.text
     # Under this machine's name it is no better: the file itself says what it is for.
     (header,) = find(empty, "tuning")
@@ -261,7 +261,7 @@ def test_a_database_for_another_target_is_refused(
         assert here.load_database() is None
     assert f"is for the target {BOARD.text}, here is {here.target.text}" in caplog.text
     with pytest.raises(NotBuiltError):
-        make(model, model.part, empty, build=False)
+        make(model, model, empty, build=False)
     assert measured == []
 
 
@@ -273,32 +273,30 @@ def test_without_a_linker_code_is_made_at_every_start(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    expected = run(make(model, model.part, library, build=False))
+    expected = run(make(model, model, library, build=False))
     copy_tuning(library, empty, tmp_path)
     monkeypatch.setattr(tvm_compile, "find_linker", lambda: "")
     monkeypatch.setattr(tvm_library, "_logged", set())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            np.testing.assert_array_equal(
-                run(make(model, model.part, empty, build=False)), expected
-            )
+            np.testing.assert_array_equal(run(make(model, model, empty, build=False)), expected)
     assert caplog.text.count("sudo apt install g++") == 1
     assert find(empty, "artefact") == []
-    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model.part])
+    assert open_variant(model, empty, tuning=TuningOptions(TRIALS)).is_built([model])
 
 
 def test_code_that_does_not_load_is_made_anew(
     model: Model, library: Library, measured: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = run(make(model, model.part, library, build=False))
+    expected = run(make(model, model, library, build=False))
     variant = open_variant(model, library)
-    library.store(variant._code_key(model.part), {"kernels.so": b"no library"}, {})
+    library.store(variant._code_key(model), {"kernels.so": b"no library"}, {})
     with pytest.raises(NotBuiltError), caplog.at_level(logging.WARNING):
-        make(model, model.part, library, build=False)
+        make(model, model, library, build=False)
     assert "cannot be loaded by TVM" in caplog.text
     tuning = TuningOptions(TRIALS, tunes=False)
-    np.testing.assert_array_equal(run(make(model, model.part, library, tuning=tuning)), expected)
-    np.testing.assert_array_equal(run(make(model, model.part, library, build=False)), expected)
+    np.testing.assert_array_equal(run(make(model, model, library, tuning=tuning)), expected)
+    np.testing.assert_array_equal(run(make(model, model, library, build=False)), expected)
     assert measured == []
 
 
@@ -313,12 +311,12 @@ def test_lists_of_fp16_make_other_code_of_the_same_kernels(
         for lists in ("", str(file))
     )
     assert plain._tuning_key() == own._tuning_key()
-    assert plain._code_key(model.part) != own._code_key(model.part)
-    assert plain.id_of(model.part) != own.id_of(model.part)
+    assert plain._code_key(model) != own._code_key(model)
+    assert plain.id_of(model) != own.id_of(model)
     # They are for FP16 alone.
     file.write_text("nonsense")
     first, second = (
-        open_variant(model, empty, tuning=TuningOptions(amp_lists=lists))._code_key(model.part)
+        open_variant(model, empty, tuning=TuningOptions(amp_lists=lists))._code_key(model)
         for lists in ("", str(file))
     )
     assert first.options == second.options
@@ -326,7 +324,7 @@ def test_lists_of_fp16_make_other_code_of_the_same_kernels(
 
 def test_batches_are_refused(model: Model, library: Library) -> None:
     with pytest.raises(BackendUnavailableError, match="tvm runs one image at a time"):
-        make(model, BatchedPart(model.part, 2), library)
+        make(model, BatchedPart(model, 2), library)
 
 
 def test_without_tvm_the_install_line_is_said(
@@ -335,4 +333,4 @@ def test_without_tvm_the_install_line_is_said(
     monkeypatch.setitem(sys.modules, "tvm", None)
     for build in (True, False):
         with pytest.raises(BackendUnavailableError, match=r"pip install apache-tvm==0\.27"):
-            make(model, model.part, library, build=build)
+            make(model, model, library, build=build)

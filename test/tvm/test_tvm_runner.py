@@ -78,7 +78,7 @@ def test_agrees_with_torch(
     target: TvmTarget, network: type[torch.nn.Module], precision: str, layout: str
 ) -> None:
     model = make_model(network(), (32, 48))
-    runner = make_runner(model.part, target, precision, layout=layout)
+    runner = make_runner(model, target, precision, layout=layout)
     image = make_image((32, 48))
     outputs, expected = runner.run([image]), run_torch(model, image)
     assert (runner.backend, runner.precision, runner.device) == ("tvm", precision, target.device)
@@ -93,7 +93,7 @@ def test_schedules_do_not_change_the_result(target: TvmTarget, model: Model) -> 
     pytest.importorskip("xgboost", reason="the extra tvm is not installed")
     database = TuningDatabase(target)
     assert tune_model(model, target, database, trials=1).complete
-    runner = make_runner(model.part, target, database=database)
+    runner = make_runner(model, target, database=database)
     for seed in range(3):
         image = make_image(SIZE, seed)
         (output,), (expected,) = runner.run([image]), run_torch(model, image)
@@ -103,7 +103,7 @@ def test_schedules_do_not_change_the_result(target: TvmTarget, model: Model) -> 
 def test_aligned_inputs_and_outputs_are_not_copied(target: TvmTarget, model: Model) -> None:
     if target.device != "cpu":
         pytest.skip("on a CUDA device the picture is copied there")
-    runner = make_runner(model.part, target)
+    runner = make_runner(model, target)
     image = runner.allocate_input()
     assert image.ctypes.data % ALIGNMENT == 0
     assert image.shape == (1, 3, *SIZE)
@@ -118,7 +118,7 @@ def test_aligned_inputs_and_outputs_are_not_copied(target: TvmTarget, model: Mod
 
 
 def test_others_are_copied_once_and_counted(target: TvmTarget, model: Model) -> None:
-    runner = make_runner(model.part, target)
+    runner = make_runner(model, target)
     image = make_image(SIZE)
     (expected,) = (value.copy() for value in runner.run([image]))
     memory = np.zeros(image.size + 1, np.float32)
@@ -134,7 +134,7 @@ def test_others_are_copied_once_and_counted(target: TvmTarget, model: Model) -> 
 
 
 def test_the_same_frame_gives_the_same_bits(target: TvmTarget, model: Model) -> None:
-    runner = make_runner(model.part, target)
+    runner = make_runner(model, target)
     image = make_image(SIZE)
     (first,) = (value.copy() for value in runner.run([image]))
     for _ in range(3):
@@ -159,7 +159,7 @@ def test_threads_of_kernels_are_set_for_the_thread_that_runs(model: Model) -> No
     target = find_local_target(2)
     database = TuningDatabase(target)
     tune_model(model, target, database, trials=1)
-    runner = make_runner(model.part, target, database=database)
+    runner = make_runner(model, target, database=database)
     image, found = make_image(SIZE), []
     thread = threading.Thread(target=lambda: found.append(runner.run([image])[0].copy()))
     thread.start()
@@ -171,9 +171,9 @@ def test_threads_of_kernels_are_set_for_the_thread_that_runs(model: Model) -> No
 def test_a_library_on_disk_gives_the_same_bits(
     target: TvmTarget, model: Model, tmp_path: Path
 ) -> None:
-    executable = compile_module(schedule(lower(model.part, "fp32", target), target, None), target)
+    executable = compile_module(schedule(lower(model, "fp32", target), target, None), target)
     image = make_image(SIZE)
-    (expected,) = TvmRunner(model.part, "fp32", executable, target).run([image])
+    (expected,) = TvmRunner(model, "fp32", executable, target).run([image])
     export_library(executable, tmp_path / "network.so")
     np.savez(tmp_path / "io.npz", image=image, expected=expected)
     # In a process that never saw the network.
@@ -202,7 +202,7 @@ def test_no_library_at_all(tmp_path: Path) -> None:
 def test_without_a_linker(
     target: TvmTarget, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable = compile_module(schedule(lower(model.part, "fp32", target), target, None), target)
+    executable = compile_module(schedule(lower(model, "fp32", target), target, None), target)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BackendUnavailableError, match="apt install g"):
         export_library(executable, tmp_path / "network.so")
@@ -216,13 +216,13 @@ def test_refuses_what_it_cannot_read(target: TvmTarget) -> None:
 
 def test_refuses_other_precisions_and_layouts(target: TvmTarget, model: Model) -> None:
     with pytest.raises(BackendUnavailableError, match="not in bf16"):
-        lower(model.part, "bf16", target)
+        lower(model, "bf16", target)
     with pytest.raises(ConfigurationError, match="layout 'CHWN'"):
-        lower(model.part, "fp32", target, layout="CHWN")
+        lower(model, "fp32", target, layout="CHWN")
 
 
 def test_a_closed_runner_says_so(target: TvmTarget, model: Model) -> None:
-    runner = make_runner(model.part, target)
+    runner = make_runner(model, target)
     runner.close()
     runner.close()
     with pytest.raises(RunnerClosedError, match="tvm runner"):

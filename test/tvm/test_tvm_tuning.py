@@ -79,7 +79,7 @@ def test_every_kernel_gets_a_schedule(tuned: tuple[TuningDatabase, TuningState])
 
 
 def test_nothing_is_tuned_beforehand(model: Model, target: TvmTarget) -> None:
-    state = count_tuned(lower(model.part, "fp32", target), target, TuningDatabase(target))
+    state = count_tuned(lower(model, "fp32", target), target, TuningDatabase(target))
     assert (state.tuned, state.trials, state.seconds) == (0, 0, 0.0)
     assert not state.complete
 
@@ -100,7 +100,7 @@ def test_stops_when_it_is_told_to(model: Model, target: TvmTarget) -> None:
 
 
 def test_a_budget_of_time_ends_it(model: Model, target: TvmTarget) -> None:
-    module, database = lower(model.part, "fp32", target), TuningDatabase(target)
+    module, database = lower(model, "fp32", target), TuningDatabase(target)
     state = tune(module, target, database, TuningBudget(trials=2, minutes=1e-9))
     assert state.trials == 0
 
@@ -161,7 +161,7 @@ def test_damage_is_refused(
 def build(files: dict[str, bytes], model: Model, target: TvmTarget, folder: Path) -> None:
     """From a database to kernels that are loaded, as `TvmVariant` does it."""
     database = TuningDatabase.from_files(files, target)
-    scheduled = tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+    scheduled = tvm_compile.schedule(lower(model, "fp32", target), target, database)
     executable = tvm_compile.compile_module(scheduled, target)
     tvm_compile.export_library(executable, folder / "kernels.so")
     tvm_compile.load_library(folder / "kernels.so")
@@ -214,7 +214,7 @@ def test_code_that_a_schedule_brings_along_is_found_before_it_is_compiled(
         (database._folder / name).write_bytes(files[name])
     database._open()
     with pytest.raises(DatabaseError, match=r"for the kernel .* adds the annotation 'pragma_imp"):
-        tvm_compile.schedule(lower(model.part, "fp32", target), target, database)
+        tvm_compile.schedule(lower(model, "fp32", target), target, database)
     assert not marker.exists()
 
 
@@ -292,7 +292,7 @@ def test_what_tuning_writes_is_read_and_written_alike(
     """EDGES 2: records of this package's own tuning pass, and are the same afterwards."""
     database, state = tuned
     again = TuningDatabase.from_files(database.to_files(), target)
-    assert count_tuned(lower(model.part, "fp32", target), target, again) == replace(
+    assert count_tuned(lower(model, "fp32", target), target, again) == replace(
         state, seconds=again.seconds
     )
     whole = TuningDatabase.from_files(again.to_files(), target)
@@ -305,7 +305,7 @@ def test_schedules_for_cuda_pass(model: Model) -> None:
 
     # Before tensor cores: reading the intrinsics of those takes a minute.
     board = parse_target("cuda:sm_72", 1)
-    module, database = lower(model.part, "fp16", board), TuningDatabase(board)
+    module, database = lower(model, "fp16", board), TuningDatabase(board)
     names = "s_tir.meta_schedule.TuneContext", "s_tir.meta_schedule.TuneContextInitialize"
     make, initialize = map(tvm.get_global_func, names)
     for number, task in enumerate(_extract(module, board)):
@@ -335,7 +335,7 @@ def test_refuses_impossible_budgets(trials: int, minutes: float, message: str) -
 
 
 def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -> None:
-    names = sorted(list_kernels(lower(model.part, "fp32", target)))
+    names = sorted(list_kernels(lower(model, "fp32", target)))
     assert sum("conv2d" in name for name in names) == 3
     assert [name for name in names if "transpose" in name] == ["transpose1"], "the picture's own"
     assert any(re.search("conv2d.*minimum", name) for name in names), "a ReLU6 is fused"
@@ -344,7 +344,7 @@ def test_kernels_stand_without_transpositions(model: Model, target: TvmTarget) -
 def test_hard_swish_is_part_of_its_convolution(target: TvmTarget) -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Hardswish())
     model = make_model(torch.nn.Sequential(network, torch.nn.Conv2d(4, 4, 1)), (8, 8))
-    names = sorted(list_kernels(lower(model.part, "fp32", target)))
+    names = sorted(list_kernels(lower(model, "fp32", target)))
     assert len(names) == 4, names
     assert sum("conv2d" in name for name in names) == 2
     assert sum(name.startswith("transpose") for name in names) == 2, "in and out"
@@ -442,7 +442,7 @@ def test_convolutions_get_candidates_that_compile() -> None:
     target = find_local_target(1)
     if target.kind != "llvm":
         pytest.skip("guesses are for CPUs")
-    module = lower(make_small().part, "fp32", target)
+    module = lower(make_small(), "fp32", target)
     measurer, tiled = LocalMeasurer(target), 0
     for number, task in enumerate(tvm_tuning._extract(module, target)):
         kernel = task.dispatched[0]

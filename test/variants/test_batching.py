@@ -12,9 +12,9 @@ from networks import BrightColumns, calibrate, make_model
 
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import NotANumberError
 from jetson_dnn_rt.frames import Frame
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.heads.registry import Head
 from jetson_dnn_rt.models.input.preprocessing import Preprocessing
 from jetson_dnn_rt.models.model import Model
@@ -96,12 +96,8 @@ class Cameras:
         self.sets: dict[str, VariantSet] = {}
         for index in range(count):
             self.sets[f"camera_{index}"] = VariantSet(
+                TaskConfig(variants=tuple(names), stages=stages, finest_stages=True),
                 model,
-                names,
-                DecoderSettings(),
-                threads=1,
-                stages=stages,
-                finest=True,
                 # Cuts are found by times: each by itself could find others.
                 like=self.sets.get("camera_0"),
             )
@@ -343,7 +339,7 @@ def test_without_measured_runs_there_are_no_batches(model: Model) -> None:
 
 def test_tasks_that_are_cut_at_different_places_run_alone(model: Model) -> None:
     sets = {
-        name: VariantSet(model, [TORCH], DecoderSettings(), threads=1, stages=stages)
+        name: VariantSet(TaskConfig(variants=(TORCH,), stages=stages), model)
         for name, stages in (("a", 1), ("b", 2))
     }
     group = BatchGroup(sets, workers=1, clock=SteadyClock())

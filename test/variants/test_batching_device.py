@@ -19,6 +19,7 @@ from fake_tensorrt import make_tensorrt
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
@@ -56,14 +57,15 @@ def model() -> Model:
 class Cameras:
     """Tasks whose engines are in a library, or are built there."""
 
-    def __init__(self, model: Model, count: int, name: str = NAME, **options: Any) -> None:
+    def __init__(
+        self, model: Model, count: int, name: str = NAME, stages: int = 1, **options: Any
+    ) -> None:
         self.name = name
         self.sets: list[VariantSet] = []
+        config = TaskConfig(variants=(name,), stages=stages, finest_stages=stages > 1)
         for _ in range(count):
             like = self.sets[0] if self.sets else None
-            self.sets.append(
-                VariantSet(model, [name], DecoderSettings(), threads=1, like=like, **options)
-            )
+            self.sets.append(VariantSet(config, model, like=like, **options))
         named = {f"camera_{i}": variants for i, variants in enumerate(self.sets)}
         self.group = BatchGroup(named, workers=1, clock=SteadyClock())
 
@@ -142,23 +144,23 @@ def test_engines_of_batches_are_built_once_and_never_by_a_node(
     model: Model, trt: Any, tmp_path: Path
 ) -> None:
     library = Library(tmp_path)
-    with closing(VariantSet(model, [NAME], DecoderSettings(), threads=1, library=library)):
+    with closing(VariantSet(TaskConfig(variants=(NAME,)), model, library=library, build=True)):
         assert len(trt.builds) == 1
-    with closing(Cameras(model, 2, library=library, build=False)) as cameras:
+    with closing(Cameras(model, 2, library=library)) as cameras:
         (report,) = cameras.group.prepare(FRAME, 1)
         assert "x2 for full@tensorrt-fp32 is not in the library" in report.refusal
         assert "run jetson-dnn-rt build" in report.refusal
-    with closing(Cameras(model, 2, library=library)) as cameras:
+    with closing(Cameras(model, 2, library=library, build=True)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True]
     assert len(trt.builds) == 2
-    with closing(Cameras(model, 2, library=library, build=False)) as cameras:
+    with closing(Cameras(model, 2, library=library)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True]
     assert len(trt.builds) == 2
 
 
 def test_of_several_stages_only_full_batches_are_formed(model: Model) -> None:
     """Values between stages stay on the device, where the next batch would write over them."""
-    with closing(Cameras(model, 3, stages=2, finest=True)) as cameras:
+    with closing(Cameras(model, 3, stages=2)) as cameras:
         reports = cameras.group.prepare(FRAME, 1)
         assert [(report.size, report.refusal) for report in reports] == [(3, "")]
 
@@ -185,7 +187,7 @@ def test_build_makes_the_engines_of_batches(
     again = TaskBuilder(plan, library, settings, SteadyClock()).build(plan.variants[0])
     assert again.state == "present"
     assert len(trt.builds) == 3
-    with closing(Cameras(model, 3, library=library, build=False)) as cameras:
+    with closing(Cameras(model, 3, library=library)) as cameras:
         assert [report.used for report in cameras.group.prepare(FRAME, 1)] == [True, True]
     assert len(trt.builds) == 3
     trt.refuse = "no tactic for this batch"

@@ -15,6 +15,7 @@ pytest.importorskip("tvm", reason="TVM is not installed")
 from tuned_kernels import SIZE, TRIALS, VARIANT, make_tiny
 
 from jetson_dnn_rt.clock import SteadyClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tvm import measuring as tvm_measuring
@@ -91,9 +92,7 @@ def test_tuned_compiled_and_measured_once(
     again = build(model, library, frames, 2)[SPEC]
     assert (again.state, again.fresh) == ("present", False)
     # Whatever cover its timing chooses, a node finds all of it.
-    variants = VariantSet(
-        model, [VARIANT], DecoderSettings(), threads=1, stages=2, library=library, build=False
-    )
+    variants = VariantSet(TaskConfig(variants=(VARIANT,), stages=2), model, library=library)
     assert list(variants.pipelines) == [VARIANT]
     variants.close()
 

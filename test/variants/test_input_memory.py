@@ -15,9 +15,9 @@ from host_kernel import HostKernel, compile_for_host
 from networks import Classifier, make_model
 
 from jetson_dnn_rt.backends.cuda.device import CudaError, regions
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame, FramePool
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.running import frame_processor
@@ -60,7 +60,7 @@ def load(monkeypatch: pytest.MonkeyPatch, model: Model) -> Callable[..., Variant
         monkeypatch.setattr(f"jetson_dnn_rt.{name}.open_cuda", IntegratedCuda)
 
     def create(memory: str = "auto", names: tuple[str, ...] = VARIANTS[:1]) -> VariantSet:
-        return VariantSet(model, names, DecoderSettings(), threads=1, memory=memory)
+        return VariantSet(TaskConfig(variants=tuple(names), memory=memory), model)
 
     return create
 
@@ -276,7 +276,7 @@ def test_a_kind_that_is_none(load: Callable[..., VariantSet]) -> None:
 
 
 def test_without_a_cuda_device_there_is_nothing_to_choose(model: Model) -> None:
-    variants = VariantSet(model, ["full@onnxruntime-fp32"], DecoderSettings(), threads=1)
+    variants = VariantSet(TaskConfig(variants=("full@onnxruntime-fp32",)), model)
     assert variants.memory == ""
     assert variants.describe_input() == "in the CPU's memory"
     assert variants.read_frames_on_device() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -109,12 +110,12 @@ def test_a_new_entry_takes_the_place_of_the_old_one(library: Library) -> None:
 @pytest.mark.parametrize(
     ("files", "facts", "text"),
     [
-        ({"../x": b""}, {}, "no name for a file"),
-        ({"a/b": b""}, {}, "no name for a file"),
-        ({".hidden": b""}, {}, "no name for a file"),
-        ({"entry.json": b""}, {}, "no name for a file"),
-        ({"": b""}, {}, "no name for a file"),
-        ({f"file{i}": b"" for i in range(257)}, {}, "at most 256"),
+        ({"../x": b""}, {}, "name of a file"),
+        ({"a/b": b""}, {}, "name of a file"),
+        ({".hidden": b""}, {}, "name of a file"),
+        ({"entry.json": b""}, {}, "another file"),
+        ({"": b""}, {}, "name of a file"),
+        ({f"file{i}": b"" for i in range(257)}, {}, "at most 256 long"),
         ({}, {"value": float("nan")}, "not JSON compliant"),
         ({}, {"value": "x" * (4 << 20)}, "must fit"),
     ],
@@ -139,10 +140,11 @@ _ROUNDS = 40
 _STORE_AGAIN_AND_AGAIN = """
 import json, sys
 from pathlib import Path
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.variants.library.library import EntryKey, Library
 
 library, number = Library(Path(sys.argv[1])), sys.argv[2]
-key = EntryKey.from_json(json.loads(sys.argv[3]))
+key = read_record(EntryKey, json.loads(sys.argv[3]))
 print("ready", flush=True)
 sys.stdin.readline()
 for index in range(int(sys.argv[4])):
@@ -155,7 +157,7 @@ for index in range(int(sys.argv[4])):
 
 
 def test_two_processes_that_store_the_same_at_once(library: Library) -> None:
-    key = json.dumps(make_key().to_json())
+    key = json.dumps(dataclasses.asdict(make_key()))
     processes = [
         subprocess.Popen(
             [
@@ -281,14 +283,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: reseal(f, lambda c: c["key"].update(backend_version="9")),
         "not that of its folder",
     ),
-    "no key": (lambda f: reseal(f, lambda c: c.pop("key")), "'key'"),
+    "no key": (lambda f: reseal(f, lambda c: c.pop("key")), "key is missing"),
     "file outside": (
         lambda f: reseal(f, lambda c: c["files"].update({"../x": {"size": 0, "sha256": ""}})),
-        "no name for a file",
+        "name of a file",
     ),
     "size below zero": (
         lambda f: reseal(f, lambda c: c["files"]["engine.plan"].update(size=-1)),
-        "size of engine.plan",
+        "files.engine.plan.size",
     ),
     "local date": (
         lambda f: reseal(f, lambda c: c.update(created="2026-01-01T00:00:00")),

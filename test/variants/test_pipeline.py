@@ -14,6 +14,7 @@ from networks import calibrate, make_model
 from jetson_dnn_rt.backends.base import RunnerClosedError
 from jetson_dnn_rt.backends.registry import inspect_backend
 from jetson_dnn_rt.clock import VirtualClock
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, FrameError
 from jetson_dnn_rt.frames import Frame
@@ -300,7 +301,7 @@ def test_default_variant(monkeypatch: pytest.MonkeyPatch, classifier: Model) -> 
 def test_variant_set(classifier: Model) -> None:
     names = ["full@onnxruntime-fp32", "full@torch-fp32"]
     settings = DecoderSettings()
-    variants = VariantSet(classifier, names, settings, threads=1)
+    variants = VariantSet(TaskConfig(variants=tuple(names)), classifier, settings)
     assert list(variants.pipelines) == names
     assert variants.default == names[0]
     settings.top_k = 2
@@ -316,7 +317,7 @@ def test_variant_set(classifier: Model) -> None:
 
 
 def test_variant_set_without_names_takes_the_default(classifier: Model) -> None:
-    variants = VariantSet(classifier, [], DecoderSettings(), threads=1)
+    variants = VariantSet(TaskConfig(), classifier)
     assert list(variants.pipelines) == [str(choose_default(classifier))]
 
 
@@ -326,7 +327,7 @@ def test_variant_set_closes_what_it_built_when_one_fails(
     closed: list[str] = []
     monkeypatch.setattr(Pipeline, "close", lambda self: closed.append(str(self.spec)))
     with pytest.raises(BackendUnavailableError):
-        VariantSet(classifier, ["full@torch-fp32", "full@tvm-fp32"], DecoderSettings(), threads=1)
+        VariantSet(TaskConfig(variants=("full@torch-fp32", "full@tvm-fp32")), classifier)
     assert closed == ["full@torch-fp32"]
     with pytest.raises(ConfigurationError, match="there twice"):
-        VariantSet(classifier, ["full@torch", "full@torch-fp32"], DecoderSettings(), threads=1)
+        VariantSet(TaskConfig(variants=("full@torch", "full@torch-fp32")), classifier)

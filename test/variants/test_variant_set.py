@@ -12,6 +12,7 @@ import torch
 from networks import calibrate, make_model
 
 from jetson_dnn_rt.backends import memory
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
 from jetson_dnn_rt.errors import BackendUnavailableError, ConfigurationError, NotBuiltError
 from jetson_dnn_rt.frames import Frame
@@ -37,8 +38,22 @@ def model() -> Model:
     return make_model(calibrate(module, SIZE), SIZE, builtin.labels("segmenter"))
 
 
-def make_set(model: Model, names: list[str], **options) -> VariantSet:
-    return VariantSet(model, names, DecoderSettings(), threads=1, **options)
+def make_set(
+    model: Model,
+    names: list[str],
+    *,
+    stages: int = 1,
+    memory_limit_mb: float = 0.0,
+    finest: bool = False,
+    **options,
+) -> VariantSet:
+    config = TaskConfig(
+        variants=tuple(names),
+        stages=stages,
+        finest_stages=finest,
+        memory_limit_mb=memory_limit_mb,
+    )
+    return VariantSet(config, model, **options)
 
 
 def run(variants: VariantSet, name: str) -> np.ndarray:

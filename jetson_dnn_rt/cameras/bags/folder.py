@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,43 +24,32 @@ _DATA = re.compile(r"\.(db3|mcap|bag)(\.zstd)?$")
 
 @dataclass(frozen=True)
 class BagLayout:
-    """Files of a bag in the order of recording.
-
-    Attributes
-    ----------
-    files : list of Path
-        Those that are there.
-    expected : dict of str to int
-        Messages by topic as the metadata have it; empty without metadata.
-    notes : list of str
-        What is missing, in words.
-    """
+    """Files of a bag that are there, in the order of recording."""
 
     files: list[Path]
+    # Messages by topic as the metadata have it; empty without metadata.
     expected: dict[str, int] = field(default_factory=dict)
+    # What is missing, in words.
     notes: list[str] = field(default_factory=list)
 
 
 def lay_out(path: Path) -> BagLayout:
     """Look at a folder of rosbag2, or take a single file.
 
-    Raises
-    ------
-    SourceError
-        When there is nothing, no file of a bag, or what is neither a file nor a folder.
+    SourceError when there is nothing, no file of a bag, or what is neither a file nor a folder.
     """
     if not path.exists():
         raise SourceError(f"bag {path} is not there: give the folder or the file of a bag")
     if path.is_file():
-        if path.name == METADATA:
-            return lay_out(path.parent)
-        return BagLayout([path])
+        return lay_out(path.parent) if path.name == METADATA else BagLayout([path])
     if not path.is_dir():
         raise SourceError(f"bag {path} is neither a folder nor a regular file")
     notes: list[str] = Notes()
     listed, expected = _read_metadata(path / METADATA, notes)
     try:
-        present = dict.fromkeys(_find_data(path))
+        names = [item.name for item in path.iterdir() if _DATA.search(item.name)]
+        files_there = (name for name in names if (path / name).is_file())
+        present = dict.fromkeys(sorted(files_there, key=_by_number))
     except OSError as error:
         raise SourceError(f"bag {path} cannot be read: {error.strerror}") from error
     files = []
@@ -70,7 +58,7 @@ def lay_out(path: Path) -> BagLayout:
             files.append(path / name)
         else:
             notes.append(f"{name} is not there, though {METADATA} names it")
-    extra = [name for name in present if name not in listed and not _is_twin(name, listed)]
+    extra = [name for name in present if name not in listed and _other_copy(name) not in listed]
     if listed and extra:
         # A recorder that is killed leaves its last file out of the metadata.
         notes.append(f"{METADATA} does not name {', '.join(extra)}: read all the same")
@@ -80,16 +68,9 @@ def lay_out(path: Path) -> BagLayout:
     return BagLayout(files, expected, notes)
 
 
-def _find_data(path: Path) -> list[str]:
-    """Files with messages, in the order of their numbers; the plain one of a file and its copy."""
-    names = [item.name for item in path.iterdir() if item.is_file() and _DATA.search(item.name)]
-    return sorted(names, key=_by_number)
-
-
-def _is_twin(name: str, listed: Collection[str]) -> bool:
-    """Tell whether a file is the compressed or the plain copy of one that is used already."""
-    other = name[: -len(".zstd")] if name.endswith(".zstd") else f"{name}.zstd"
-    return other in listed
+def _other_copy(name: str) -> str:
+    """Name of the plain copy of a compressed file, or of the compressed copy of a plain one."""
+    return name.removesuffix(".zstd") if name.endswith(".zstd") else f"{name}.zstd"
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
@@ -104,18 +85,10 @@ def _read_metadata(file: Path, notes: list[str]) -> tuple[dict[str, None], dict[
         text = small_files.read_text(file, MAX_METADATA_BYTES)
         metadata = safe_yaml.parse(text)["rosbag2_bagfile_information"]
         names = _name_files(metadata["relative_file_paths"])
-        topics = metadata.get("topics_with_message_count") or []
-        return names, _count_topics(topics)
+        return names, _count_messages(metadata.get("topics_with_message_count") or [])
     except FileNotFoundError:
         notes.append(f"{METADATA} is missing: the files are taken in the order of their names")
-    except (
-        OSError,
-        yaml.YAMLError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         words = " ".join(str(error).split())[:200]
         notes.append(f"{METADATA} cannot be read and is left out: {type(error).__name__}: {words}")
     return {}, {}
@@ -135,7 +108,7 @@ def _name_files(paths: list[Any]) -> dict[str, None]:
     return names
 
 
-def _count_topics(topics: list[dict[str, Any]]) -> dict[str, int]:
+def _count_messages(topics: list[dict[str, Any]]) -> dict[str, int]:
     expected: dict[str, int] = {}
     for topic in topics:
         name, count = topic["topic_metadata"]["name"], topic["message_count"]

@@ -9,16 +9,12 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bags import mcap as bag_mcap
-from jetson_dnn_rt.cameras.bags import ros1 as bag_ros1
-from jetson_dnn_rt.cameras.bags import sqlite as bag_sqlite
-from jetson_dnn_rt.cameras.bags import unpacking, zstd
+from jetson_dnn_rt.cameras.bags import compression, mcap, ros1, sqlite
 from jetson_dnn_rt.cameras.bags.folder import METADATA, lay_out
 from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
 from jetson_dnn_rt.cameras.encoded_pictures import BadImageError
@@ -52,21 +48,11 @@ class BadMessage:
 
 @dataclass(frozen=True, eq=False)
 class BagImage:
-    """A message that is an image.
+    """A message that is an image."""
 
-    Attributes
-    ----------
-    index : int
-        Its place among the topic's messages, in the order of recording.
-    log_time_ns : int
-        When it was recorded, in the recorder's clock.
-    frame : Frame
-        Its image; ``stamp_ns`` is the header's, ``sequence`` is `index`.
-    """
-
-    index: int
-    log_time_ns: int
-    frame: Frame
+    index: int  # its place among the topic's messages, in the order of recording
+    log_time_ns: int  # when it was recorded, in the recorder's clock
+    frame: Frame  # its ``stamp_ns`` is the header's, ``sequence`` is `index`
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +66,10 @@ class _Part:
 
 
 class ImageBag:
-    """One topic of a bag; `open_image_bag` makes it.
+    """One topic of a bag, to be closed or used as a context; `open_image_bag` makes it.
 
     Attributes
     ----------
-    path, topic : Path, str
-        Of the bag; name of the topic.
     count : int
         Messages of the topic that are in the files' indices; what cannot be reached at all, behind
         a broken end, is not.
@@ -102,30 +86,17 @@ class ImageBag:
     ) -> None:
         self.path, self.topic = path, topic
         self.notes: list[str] = []
-        self._parts = parts
-        self._files = files
+        self._parts, self._files = parts, files
         self._jumps: set[int] = set()
-        times = [part.times_ns for part in parts]
-        self.log_times_ns: npt.NDArray[np.int64] = (
-            np.concatenate(times) if times else np.empty(0, np.int64)
-        )
+        times = [np.empty(0, np.int64), *(part.times_ns for part in parts)]
+        self.log_times_ns: npt.NDArray[np.int64] = np.concatenate(times)
         self.count = len(self.log_times_ns)
         self.missing = max(0, expected - self.count)
 
     def read(self, first: int = 0, count: int | None = None) -> Iterator[BagImage | BadMessage]:
-        """Read messages `first` to ``first + count - 1``; nothing else is decoded.
+        """Read `count` messages from place `first` on, or all of the rest; decode nothing else.
 
-        Parameters
-        ----------
-        first : int
-            Place of the first, from 0.
-        count : int, optional
-            At most so many; all of the rest when it is not given.
-
-        Raises
-        ------
-        ValueError
-            When `first` or `count` is below zero.
+        ValueError when `first` or `count` is below zero.
         """
         if first < 0 or (count is not None and count < 0):
             raise ValueError(f"places begin at 0: {first}, {count} messages")
@@ -143,7 +114,7 @@ class ImageBag:
             yield message
 
     def _watch_stamps(self, before: BagImage, now: BagImage) -> None:
-        """Note where the camera's clock jumps; the recorder's is looked at beforehand."""
+        """Note jumps of the camera's clock; those of the recorder's are noted on opening."""
         step_ns = now.frame.stamp_ns - before.frame.stamp_ns
         if 0 <= step_ns <= LONGEST_PAUSE_NS or now.index in self._jumps:
             return
@@ -154,13 +125,7 @@ class ImageBag:
             self.notes.append(f"header stamps jump more than {NAMED} times")
 
     def read_one(self, index: int) -> BagImage | BadMessage:
-        """Read the message at one place.
-
-        Raises
-        ------
-        IndexError
-            When there is none.
-        """
+        """Read the message at one place; IndexError when there is none."""
         if not 0 <= index < self.count:
             raise IndexError(f"message {index} of {self.count}")
         part = next(part for part in reversed(self._parts) if part.first <= index)
@@ -175,19 +140,14 @@ class ImageBag:
         return BagImage(index, int(self.log_times_ns[index]), frame)
 
     def close(self) -> None:
-        """Let go of the files; frames that were read stay as they are."""
+        """Close the files; frames that were read stay as they are."""
         for file in self._files:
             file.close()
 
     def __enter__(self) -> ImageBag:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -200,11 +160,6 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
         Folder of a bag, or one of its files; ``~`` is the home directory.
     topic : str, optional
         May be left out when there are images on one topic alone.
-
-    Returns
-    -------
-    ImageBag
-        To be closed, or used as a context.
 
     Raises
     ------
@@ -253,13 +208,7 @@ def open_image_bag(path: Path | str, topic: str = "") -> ImageBag:
 
 
 def describe_jumps(times_ns: npt.NDArray[np.int64]) -> list[str]:
-    """Say where the recorder's clock jumps: backwards, or ahead further than any camera pauses.
-
-    Parameters
-    ----------
-    times_ns : ndarray of int64, [N]
-        Log times in the order of recording.
-    """
+    """Say where log times in the order of recording go back, or ahead by more than any pause."""
     steps = np.diff(times_ns)
     places = np.flatnonzero((steps < 0) | (steps > LONGEST_PAUSE_NS))
     notes = [
@@ -283,24 +232,25 @@ def _open_file(path: Path) -> BagFile:
             head = stream.read(16)
     except OSError as error:
         raise DamagedFileError(f"{path.name}: {error.strerror}") from error
-    if head.startswith(zstd.MAGIC):
-        return unpacking.open_unpacked(path, _open_file)
-    if head.startswith(bag_mcap.MAGIC):
-        return bag_mcap.McapFile(path, DECODERS.keys())
-    if head.startswith(bag_ros1.MAGIC):
-        return bag_ros1.Ros1File(path)
-    if head.startswith(bag_sqlite.MAGIC):
-        return bag_sqlite.SqliteFile(path)
+    if head.startswith(compression.MAGIC):
+        return compression.open_unpacked(path, _open_file)
+    if head.startswith(mcap.MAGIC):
+        return mcap.McapFile(path, DECODERS.keys())
+    if head.startswith(ros1.MAGIC):
+        return ros1.Ros1File(path)
+    if head.startswith(sqlite.MAGIC):
+        return sqlite.SqliteFile(path)
     what = "is empty" if not head else "is neither SQLite, MCAP nor a bag of ROS 1"
     raise DamagedFileError(f"{path.name}: it {what}")
 
 
 def _choose_topic(files: list[BagFile], path: Path, topic: str, notes: list[str]) -> str:
     """The topic that is asked for, or the only one with images."""
-    images = {name for file in files for name, kind in file.kinds.items() if kind in DECODERS}
+    kinds = [pair for file in files for pair in file.kinds.items()]
+    images = {name for name, kind in kinds if kind in DECODERS}
     if not images:
-        others = {f"{name} ({kind})" for file in files for name, kind in file.kinds.items()}
-        has = f", but {', '.join(sorted(others))[:_LONGEST_TEXT]}" if others else ""
+        others = sorted({f"{name} ({kind})" for name, kind in kinds})
+        has = f", but {', '.join(others)[:_LONGEST_TEXT]}" if others else ""
         why = "; ".join(notes + [note for file in files for note in file.notes])
         raise SourceError(
             f"bag {path} holds no sensor_msgs Image and no CompressedImage{has}"

@@ -13,19 +13,17 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bags.storage import (
-    DamagedFileError,
-    DamagedMessageError,
-    Notes,
+from jetson_dnn_rt.cameras.bags.compression import (
+    MAX_PLAIN,
+    BadCompressionError,
+    decompress,
     decompress_message,
 )
-from jetson_dnn_rt.cameras.bags.types import deserialize_cdr
-from jetson_dnn_rt.cameras.bags.zstd import MAX_PLAIN, BadCompressionError, decompress
+from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
 
 MAGIC = b"\x89MCAP0\r\n"
 
@@ -43,51 +41,39 @@ MAX_RECORD = 16 << 20
 """Bytes of a schema, a channel, a chunk's place and the like."""
 
 MAX_INDICES = 64 << 20
-"""Bytes of all indices of one chunk: with more, the chunk itself is looked through."""
+"""Bytes of all indices of one chunk: with more, the chunk itself is scanned."""
 
 MAX_NAMES, MAX_NAME = 10_000, 1024
 """Schemas and channels of a file, and bytes of their names."""
 
 SCAN_FREE, SCAN_RATIO = 256 << 20, 100
-"""Bytes of chunks without an index that are looked through, and how many more for each of the
-file's own: bombs take their time here."""
+"""Bytes of chunks without an index that are scanned, and how many more for each byte of the file:
+this is where bombs cost time."""
 
 SCAN_RECORD = 256
-"""A record counts as so many bytes more: its head takes their time."""
+"""A record counts as so many bytes more: reading its head takes as long."""
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Where a chunk's records are stored; ``crc`` is 0 where there is none or its end is lost."""
+    """Where and how the records of a chunk are stored."""
 
     start: int
     stored: int
     compression: str
     size: int
-    crc: int
+    crc: int  # 0 where there is none, or the end of the chunk is lost
 
 
-class McapFile:
-    """An ``.mcap`` file of rosbag2; see `BagFile`.
+class McapFile(BagFile):
+    """An ``.mcap`` file of rosbag2; DamagedFileError when it is none.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    wanted : collection of str
-        Message types; topics of others have an empty index.
-
-    Raises
-    ------
-    DamagedFileError
-        When it is no MCAP file.
+    Topics whose message types are not `wanted` have an empty index.
     """
 
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
-        self.kinds: dict[str, str] = {}
-        self.expected: dict[str, int] = {}
-        self.notes: list[str] = Notes()
-        self._path, self._wanted = path, wanted
+        super().__init__(path)
+        self._wanted = wanted
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, str] = {}
         self._chunks: dict[int, _Chunk] = {}
@@ -102,8 +88,7 @@ class McapFile:
         try:
             if self._file.read(len(MAGIC)) != MAGIC:
                 raise DamagedFileError(f"{path.name} does not begin as an MCAP file does")
-            summary = self._read_summary()
-            self._walk(summary)
+            self._walk(self._read_summary())
         except BaseException:
             self._file.close()
             raise
@@ -128,15 +113,11 @@ class McapFile:
             else:
                 record = self._record_of(self._decompress(position), offset)
         except _DamagedRecordError as error:
-            raise DamagedMessageError(f"{self._path.name}: {error}") from error
+            raise DamagedMessageError(f"{self.path.name}: {error}") from error
         return decompress_message(record[_MESSAGE_HEAD.size :])
 
-    def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
-        """Make a message of CDR."""
-        return deserialize_cdr(data, kind)
-
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._kept = None
         self._file.close()
 
@@ -168,11 +149,11 @@ class McapFile:
         raise _DamagedRecordError("its chunk holds no message where the index says")
 
     def _read_summary(self) -> list[int]:
-        """Messages by topic, and where chunks begin, when the file has come to its end."""
+        """Count messages by topic and find where chunks begin, if the file was closed."""
         end = self._size - _FOOTER_SIZE
         tail = self._read(max(end, 0), _FOOTER_SIZE)
         if end < 0 or tail[-len(MAGIC) :] != MAGIC or tail[0] != _FOOTER:
-            self.notes.append(f"{self._path.name} has no end: it was not closed, or is cut off")
+            self.notes.append(f"{self.path.name} has no end: it was not closed, or is cut off")
             return []
         (position,) = struct.unpack_from("<Q", tail, _HEAD.size)
         starts: list[int] = []
@@ -190,7 +171,7 @@ class McapFile:
                         counts = dict(struct.iter_unpack("<HQ", content[46 : 46 + size]))
                 position += _HEAD.size + length
         except (struct.error, _DamagedRecordError, UnicodeDecodeError) as error:
-            self.notes.append(f"{self._path.name}: its summary is damaged: {error}")
+            self.note(f"its summary is damaged: {error}")
         for number, count in counts.items():
             topic = self._channels.get(number)
             if topic is not None:
@@ -221,9 +202,7 @@ class McapFile:
                         self._chunks[position] = self._read_chunk_head(position, length)
                         chunk, indices, indexed = position, [], 0
                     except (_DamagedRecordError, UnicodeDecodeError) as error:
-                        self.notes.append(
-                            f"{self._path.name}: the chunk at byte {position}: {error}"
-                        )
+                        self.note(f"the chunk at byte {position}: {error}")
                 if position + _HEAD.size + length > self._size:
                     raise _DamagedRecordError("the file ends in a record")
                 if code == _MESSAGE_INDEX:
@@ -244,9 +223,7 @@ class McapFile:
                 after = bisect_right(starts, position)
                 behind = starts[after] if after < len(starts) else None
                 until = "to the end" if behind is None else f"to byte {behind}"
-                self.notes.append(
-                    f"{self._path.name}: cannot be read from byte {position} {until}: {error}"
-                )
+                self.note(f"cannot be read from byte {position} {until}: {error}")
                 if behind is None:
                     return
                 position = behind
@@ -271,26 +248,26 @@ class McapFile:
         return _Chunk(start, there, compression, size, crc if there == stored else 0)
 
     def _enter_chunk(self, position: int, indices: list[memoryview] | None) -> None:
-        """Find a chunk's messages by its indices; without them, by looking at all of it."""
+        """Find a chunk's messages by its indices; without them, by scanning all of it."""
         if indices and self._enter_indices(position, indices):
             return
         try:
             if self._scan_left < 0:
-                return  # it is in the notes already
+                return  # noted already
             records = self._decompress(position)
             self._scan_left -= len(records)
             for code, offset, content in _split(records):
                 self._scan_left -= SCAN_RECORD
                 if self._scan_left < 0:
                     raise _DamagedRecordError(
-                        "it is too large for a file of this size: not all is looked through"
+                        "it is too large for a file of this size: not all is scanned"
                     )
                 if code == _MESSAGE:
                     self._enter_message(position, offset, content)
                 else:
                     self._define(code, content)
         except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
-            self.notes.append(f"{self._path.name}: the chunk at byte {position}: {error}")
+            self.note(f"the chunk at byte {position}: {error}")
 
     def _enter_indices(self, position: int, indices: list[memoryview]) -> bool:
         """Enter the messages of a chunk's indices; False when one cannot be understood."""
@@ -322,11 +299,11 @@ class McapFile:
             self._found.setdefault(number, array("q")).extend(row)
 
     def _is_wanted(self, number: int) -> bool:
-        """Leave out what is not asked for: a recording has millions of messages of an IMU."""
+        """Whether messages of a channel are indexed: an IMU has millions in a recording."""
         return self.kinds.get(self._channels.get(number, ""), "") in self._wanted
 
     def _define(self, code: int, content: memoryview) -> None:
-        """Take down a schema or a channel."""
+        """Enter a schema or a channel."""
         try:
             if max(len(self._schemas), len(self._channels)) > MAX_NAMES:
                 raise _DamagedRecordError(f"there are more than {MAX_NAMES}")
@@ -334,21 +311,18 @@ class McapFile:
                 (number,) = struct.unpack_from("<H", content)
                 self._schemas[number] = _string(content, 2)[0]
             elif code == _CHANNEL:
-                self._define_channel(content)
+                number, schema = struct.unpack_from("<HH", content)
+                topic, behind = _string(content, 4)
+                encoding = _string(content, behind)[0]
+                if number in self._channels:
+                    return
+                self._channels[number] = topic
+                if encoding == "cdr":
+                    self.kinds[topic] = self._schemas.get(schema, "")
+                else:
+                    self.note(f"topic {topic} is in {encoding!r}, not CDR")
         except (_DamagedRecordError, struct.error, UnicodeDecodeError) as error:
-            self.notes.append(f"{self._path.name}: a schema or channel is left out: {error}")
-
-    def _define_channel(self, content: memoryview) -> None:
-        number, schema = struct.unpack_from("<HH", content)
-        topic, behind = _string(content, 4)
-        encoding = _string(content, behind)[0]
-        if number in self._channels:
-            return
-        self._channels[number] = topic
-        if encoding == "cdr":
-            self.kinds[topic] = self._schemas.get(schema, "")
-        else:
-            self.notes.append(f"{self._path.name}: topic {topic} is in {encoding!r}, not CDR")
+            self.note(f"a schema or channel is left out: {error}")
 
     def _decompress(self, position: int) -> memoryview:
         """Records of a chunk: all of them, or as many as there are of one that is cut off."""

@@ -12,34 +12,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bags.storage import DamagedFileError, DamagedMessageError, Notes
-from jetson_dnn_rt.cameras.bags.zstd import decompress
+from jetson_dnn_rt.cameras.bags.compression import decompress
+from jetson_dnn_rt.cameras.bags.storage import (
+    BagFile,
+    DamagedFileError,
+    DamagedMessageError,
+    load_types,
+)
 
 MAGIC = b"#ROSBAG V2.0"
 
 
-class Ros1File:
-    """A ``.bag`` file; see `BagFile`.
-
-    Raises
-    ------
-    DamagedFileError
-        When rosbags cannot read it.
-    """
+class Ros1File(BagFile):
+    """A ``.bag`` file; DamagedFileError when rosbags cannot read it."""
 
     def __init__(self, path: Path) -> None:
         from rosbags.rosbag1 import Reader
 
-        self.notes: list[str] = Notes()
-        self.expected: dict[str, int] = {}
-        self.kinds: dict[str, str] = {}
-        self._path = path
+        super().__init__(path)
         try:
             self._reader = Reader(path)
             self._reader.open()
         except Exception as error:  # whatever a damaged file makes rosbags do
             raise DamagedFileError(f"{path.name}: {str(error)[:200]}") from error
-        # Not in there: another version of rosbags must not read as damage.
+        # Outside of it: another version of rosbags must not look like damage.
         self._limit_chunks()
         self._connections: dict[str, list[Any]] = {}
         for connection in self._reader.connections:
@@ -50,7 +46,7 @@ class Ros1File:
         self._next: tuple[str, int] = ("", -1)
 
     def _limit_chunks(self) -> None:
-        """Let no chunk become more than `limit_plain` allows: rosbags would decompress all."""
+        """Decompress chunks within the limits of `decompress`: rosbags itself has none."""
         from rosbags.rosbag1.reader import decompressors
 
         names = {function: name for name, function in decompressors.items()}
@@ -82,20 +78,13 @@ class Ros1File:
         except Exception as error:  # StopIteration, too: the index promises more than there is
             self._next = ("", -1)
             self._reader.current_chunk = (-1, io.BytesIO())  # it may be closed
-            raise DamagedMessageError(f"{self._path.name}: {error}") from error
+            raise DamagedMessageError(f"{self.path.name}: {error}") from error
         return data
 
     def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
         """Make a message of the format of ROS 1."""
-        return _load_types().deserialize_ros1(memoryview(data), kind)
+        return load_types("ROS1_NOETIC").deserialize_ros1(memoryview(data), kind)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._reader.close()
-
-
-@functools.lru_cache(maxsize=1)
-def _load_types() -> Any:
-    from rosbags.typesys import Stores, get_typestore
-
-    return get_typestore(Stores.ROS1_NOETIC)

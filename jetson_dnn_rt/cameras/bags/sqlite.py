@@ -8,20 +8,13 @@ import struct
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 
-from jetson_dnn_rt.cameras.bags.storage import (
-    DamagedFileError,
-    DamagedMessageError,
-    Notes,
-    decompress_message,
-)
-from jetson_dnn_rt.cameras.bags.types import deserialize_cdr
-from jetson_dnn_rt.cameras.bags.zstd import MAX_PLAIN
+from jetson_dnn_rt.cameras.bags.compression import MAX_PLAIN, decompress_message
+from jetson_dnn_rt.cameras.bags.storage import BagFile, DamagedFileError, DamagedMessageError
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -56,22 +49,15 @@ _Row = tuple[int, int | None, int]
 """Number, topic, log time in nanoseconds."""
 
 
-class SqliteFile:
-    """A ``.db3`` file of rosbag2; see `BagFile`.
+class SqliteFile(BagFile):
+    """A ``.db3`` file of rosbag2; DamagedFileError when not even its topics can be read.
 
     Rows are taken by their numbers, which count up as messages are recorded: log times may jump.
-
-    Raises
-    ------
-    DamagedFileError
-        When not even its topics can be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self.notes: list[str] = Notes()
-        self.expected: dict[str, int] = {}
-        self.kinds: dict[str, str] = {}
-        self._path = path
+        super().__init__(path)
+        self._log = path.with_name(path.name + "-wal")
         self._numbers: dict[str, list[int]] = {}
         self._rows: dict[str, npt.NDArray[np.int64]] = {}
         self._ticks = 0
@@ -85,28 +71,27 @@ class SqliteFile:
                 (MAX_TOPICS,),
             ).fetchall()
             self._connection.execute("SELECT id FROM messages LIMIT 1").fetchall()
-        except (sqlite3.Error, MemoryError) as error:
+        except (sqlite3.Error, MemoryError, DamagedFileError) as error:
             self._connection.close()
+            if isinstance(error, DamagedFileError):
+                raise
             raise DamagedFileError(f"{path.name}: {str(error)[:200]}") from error
-        except DamagedFileError:
-            self._connection.close()
-            raise
         self._note_size()
         for number, name, kind, serialization in topics:
             if not all(isinstance(text, str) and len(text) <= MAX_NAME for text in (name, kind)):
-                self.notes.append(f"{path.name}: the name or type of topic {number} is none")
+                self.note(f"the name or type of topic {number} is none")
             elif serialization == "cdr":
                 self.kinds[name] = kind
                 self._numbers.setdefault(name, []).append(number)
             else:
-                self.notes.append(f"{path.name}: topic {name} is in {serialization!r}, not in CDR")
+                self.note(f"topic {name} is in {serialization!r}, not in CDR")
 
     def _connect(self) -> sqlite3.Connection:
         """Open without writing to the recording.
 
         Beside a write-ahead log SQLite may leave its index, ``-shm``.
         """
-        name = f"file:{quote(str(self._path.resolve()))}?mode=ro"
+        name = f"file:{quote(str(self.path.resolve()))}?mode=ro"
         log = self._log
         if log.exists() and log.stat().st_size:
             # The recorder did not come to an end: the latest messages are in the write-ahead log.
@@ -117,7 +102,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 connection.close()
                 self.notes.append(f"{log.name} cannot be read and is left out: {error}")
-        journal = self._path.with_name(self._path.name + "-journal")
+        journal = self.path.with_name(self.path.name + "-journal")
         if journal.exists() and journal.stat().st_size:
             # To take it back, the file would have to be written to.
             self.notes.append(f"{journal.name} is there: the last messages may be incomplete")
@@ -126,12 +111,8 @@ class SqliteFile:
         connection.execute("PRAGMA writable_schema=ON")
         return connection
 
-    @property
-    def _log(self) -> Path:
-        return self._path.with_name(self._path.name + "-wal")
-
     def _guard(self, name: str) -> sqlite3.Connection:
-        """Open a file whose schema and pages are a stranger's."""
+        """Open a file whose schema and pages are not trusted."""
         connection = sqlite3.connect(name, uri=True, check_same_thread=False)
         connection.execute("PRAGMA trusted_schema=OFF")
         if hasattr(connection, "setlimit"):  # Python 3.11
@@ -143,7 +124,7 @@ class SqliteFile:
         return connection
 
     def _allow(self) -> None:
-        """Give the next statements as much work as the file can hold."""
+        """Allow the next statements as many steps as the file can need."""
         self._ticks = _TICKS_FREE + self._size // _BYTES_PER_TICK
 
     def _tick(self) -> int:
@@ -165,7 +146,7 @@ class SqliteFile:
             or keys != [("id", "INTEGER")]
             or any(hidden for *_, hidden in found)
         ):
-            raise DamagedFileError(f"{self._path.name}: {table!r} is no table of rosbag2")
+            raise DamagedFileError(f"{self.path.name}: {table!r} is no table of rosbag2")
 
     def index(self, topic: str) -> npt.NDArray[np.int64]:
         """Log times of a topic's messages, by their numbers."""
@@ -204,11 +185,11 @@ class SqliteFile:
 
     def _note_gap(self, first: int, end: int | None, why: str) -> None:
         until = "to the end" if end is None else f"up to row {end - 1}"
-        self.notes.append(f"{self._path.name}: rows from {first} {until}: {why}")
+        self.note(f"rows from {first} {until}: {why}")
 
     def _note_size(self) -> None:
-        """Say whether the file is shorter than its header says (SQLite's format, 1.3)."""
-        with self._path.open("rb") as file:
+        """Note when the file is shorter than its header says (SQLite's format, 1.3)."""
+        with self.path.open("rb") as file:
             header = file.read(100)
             size = os.fstat(file.fileno()).st_size
         if len(header) < 100:  # all of it is in the write-ahead log
@@ -216,10 +197,10 @@ class SqliteFile:
         page, changes, pages = struct.unpack(">16xH6xII", header[:32])
         promised = (65536 if page == 1 else page) * pages
         if size < promised and struct.unpack_from(">I", header, 92)[0] == changes:
-            self.notes.append(f"{self._path.name} is cut off: {size} of {promised} bytes")
+            self.notes.append(f"{self.path.name} is cut off: {size} of {promised} bytes")
 
     def _find_readable(self, bad: int) -> _Row | None:
-        """First row behind a damaged one that can be reached, by steps that double, then halve."""
+        """First row that can be reached behind a damaged one: steps double, then halve."""
         low, step = bad, 1
         while (good := self._find_row(low + step)) is None:
             low, step = low + step, 2 * step
@@ -258,18 +239,14 @@ class SqliteFile:
                 (min(MAX_PLAIN, self._size), number),
             ).fetchone()
         except (sqlite3.Error, MemoryError) as error:
-            raise DamagedMessageError(f"{self._path.name}: {error}") from error
+            raise DamagedMessageError(f"{self.path.name}: {error}") from error
         if row is None or not isinstance(row[0], bytes):
             raise DamagedMessageError(
-                f"{self._path.name}: its row holds no message, or one longer than "
+                f"{self.path.name}: its row holds no message, or one longer than "
                 f"{min(MAX_PLAIN, self._size)} bytes"
             )
         return decompress_message(row[0])
 
-    def deserialize(self, data: bytes | memoryview, kind: str) -> Any:
-        """Make a message of CDR."""
-        return deserialize_cdr(data, kind)
-
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()

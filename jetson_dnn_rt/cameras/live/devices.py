@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cv2
 
-from jetson_dnn_rt.cameras.source import FrameSource
+from jetson_dnn_rt.cameras.source import FrameSource, SourceOptions
 from jetson_dnn_rt.errors import SourceError
 from jetson_dnn_rt.frames import Image
 
@@ -16,22 +16,10 @@ OLDEST_STAMP_NS = 1_000_000_000
 """A driver's stamp that is further back than this is on another clock."""
 
 
-def open_device(path: str, size: tuple[int, int] = (0, 0), rate_hz: float = 0.0) -> LiveSource:
-    """Open a Video4Linux device.
+def open_device(path: str, options: SourceOptions) -> LiveSource:
+    """Open a Video4Linux device, or a link to it as in ``/dev/v4l/by-id``.
 
-    Parameters
-    ----------
-    path : str
-        ``/dev/videoN``, or a link to it as in ``/dev/v4l/by-id``.
-    size : tuple of int
-        Width and height asked for; 0 = what the driver has.
-    rate_hz : float
-        Rate asked for; 0 = what the driver has.
-
-    Raises
-    ------
-    SourceError
-        When it is not there, not allowed, busy, or delivers no frame.
+    SourceError when it is not there, not allowed, busy, or delivers no frame.
     """
     if not Path(path).exists():
         known = ", ".join(str(p) for p in sorted(Path("/dev").glob("video*"))) or "none"
@@ -39,24 +27,20 @@ def open_device(path: str, size: tuple[int, int] = (0, 0), rate_hz: float = 0.0)
     if not os.access(path, os.R_OK | os.W_OK):
         raise SourceError(f"camera {path} may not be opened: add the user to the group 'video'")
     capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
-    width, height = size
-    if width and height:
-        capture.set(cv2.CAP_PROP_FRAME_WIDTH, width)
-        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, height)
-    if rate_hz:
-        capture.set(cv2.CAP_PROP_FPS, rate_hz)
+    if options.width and options.height:
+        capture.set(cv2.CAP_PROP_FRAME_WIDTH, options.width)
+        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, options.height)
+    if options.rate_hz:
+        capture.set(cv2.CAP_PROP_FPS, options.rate_hz)
     # Old frames are of no use: as few in the driver's queue as it allows.
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 2)
     return LiveSource(capture, f"camera {path}", "it is busy, or no capture device")
 
 
-def open_pipeline(pipeline: str) -> LiveSource:
-    """Open a GStreamer pipeline that ends in ``appsink``.
+def open_pipeline(pipeline: str, options: SourceOptions) -> LiveSource:
+    """Open a GStreamer pipeline that ends in ``appsink``; it sets its own size and rate.
 
-    Raises
-    ------
-    SourceError
-        When OpenCV was built without GStreamer, or the pipeline does not start.
+    SourceError when OpenCV was built without GStreamer, or the pipeline does not start.
     """
     if not cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER):
         raise SourceError(
@@ -70,17 +54,7 @@ def open_pipeline(pipeline: str) -> LiveSource:
 
 
 class LiveSource(FrameSource):
-    """An opened capture that sets its own pace.
-
-    Parameters
-    ----------
-    capture : cv2.VideoCapture
-        Opened; it is closed by this object.
-    name : str
-        For messages.
-    fix : str
-        What to try when it delivers nothing.
-    """
+    """An opened capture that sets its own pace; `name` and `fix` are for error messages."""
 
     live = True
 
@@ -101,7 +75,11 @@ class LiveSource(FrameSource):
         self.expect(out)
         if not self._capture.grab():
             raise SourceError(f"{self._name} stopped delivering frames")
-        self.capture_ns = self._captured_ns()
+        # Video4Linux stamps with CLOCK_MONOTONIC when the frame is complete; GStreamer counts
+        # from the pipeline's start. A stamp outside the last second is not used.
+        now_ns = time.monotonic_ns()
+        stamp_ns = int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
+        self.capture_ns = stamp_ns if 0 <= now_ns - stamp_ns <= OLDEST_STAMP_NS else now_ns
         done, image = self._capture.retrieve(out)
         if not done:
             raise SourceError(f"{self._name} delivered a frame that cannot be decoded")
@@ -110,12 +88,5 @@ class LiveSource(FrameSource):
         return True
 
     def close(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         self._capture.release()
-
-    def _captured_ns(self) -> int:
-        # Video4Linux stamps with CLOCK_MONOTONIC when the frame is complete; GStreamer counts
-        # from the pipeline's start. What is not a moment of the last second is not used.
-        now_ns = time.monotonic_ns()
-        stamp_ns = int(self._capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
-        return stamp_ns if 0 <= now_ns - stamp_ns <= OLDEST_STAMP_NS else now_ns

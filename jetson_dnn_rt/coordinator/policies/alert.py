@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings, usable
+from jetson_dnn_rt.coordinator.policy import Policy, usable
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, TaskTable
 
@@ -144,7 +145,7 @@ class Row(NamedTuple):
     clocks: list[int]
 
 
-def make_menu(clock_table: ClockTable, table: TaskTable, settings: PolicySettings) -> list[Row]:
+def make_menu(clock_table: ClockTable, table: TaskTable, settings: CoordinatorConfig) -> list[Row]:
     """All variants of a task, the most accurate one first."""
     rows = []
     for variant in range(len(table.variants)):

@@ -23,7 +23,7 @@ from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, Integers
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.models.model import Model
 from jetson_dnn_rt.platforms.clocks import ClockConfiguration, ClockSpace
-from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
+from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
 from jetson_dnn_rt.tasks import Stage
 from jetson_dnn_rt.variants.library.library import Library
 from jetson_dnn_rt.variants.library.measurement_store import load_measurement
@@ -172,7 +172,6 @@ def make_task_table(
         raise ConfigurationError(
             f"task {task}: there is no variant of known accuracy: run jetson-dnn-rt build"
         )
-    medians = {name: np.median(p.times_ns.sum(axis=1)) for name, p in known.items()}
     medians = {name: np.median(known[name].times_ns.sum(axis=1)) for name in known}
     order = sorted(known, key=lambda name: (-(known[name].accuracy or 0.0), medians[name]))
     ordered = [known[name] for name in order]

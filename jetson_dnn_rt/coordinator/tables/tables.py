@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jetson_dnn_rt.platforms.clocks import ClockSpace
-from jetson_dnn_rt.scheduling.lag import sub_deadlines_ns
+from jetson_dnn_rt.scheduling.job import sub_deadlines_ns
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -52,6 +52,12 @@ class ClockTable:
             raise ValueError(
                 f"idle_w must have one value for each of {count} >= 1 indices: {self.idle_w.shape}"
             )
+        if not self.idle_w.min() >= 0.0:
+            raise ValueError(f"idle_w must be >= 0: {self.idle_w.min()}")
+        if len(np.unique(self.indices)) != count or not (
+            0 <= self.indices.min() <= self.indices.max() < len(self.space)
+        ):
+            raise ValueError(f"indices must be different numbers below {len(self.space)}")
         for key in ("max_n", "max_q"):
             if not 0 <= getattr(self, key) < count:
                 raise ValueError(f"{key} must be in [0, {count}): {getattr(self, key)}")
@@ -125,7 +131,10 @@ class TaskTable:
         shape = (len(self.variants), len(self.stages))
         if not self.variants or not self.stages:
             raise ValueError(f"table of task {self.task!r} needs a variant and a stage")
-        if self.deadline_ns <= 0 or self.period_ns <= 0:
+        for key, names in (("stages", self.stages), ("variants", self.variants)):
+            if len(set(names)) != len(names) or "" in names:
+                raise ValueError(f"{key} of task {self.task!r} must have different names: {names}")
+        if not (0 < self.deadline_ns < 1 << 63 and 0 < self.period_ns < 1 << 63):
             raise ValueError(f"deadline_ns and period_ns of task {self.task!r} must be > 0")
         configurations = self.slowdown.shape[2:]
         for key, array, tail in (
@@ -140,8 +149,8 @@ class TaskTable:
                 )
         if self.times_ns.ndim != 3 or self.times_ns.min() <= 0:
             raise ValueError(f"times_ns of task {self.task!r} must be > 0, in [V, K, S]")
-        if self.slowdown.ndim != 3 or self.slowdown.min() <= 0 or self.power_w.min() < 0:
-            raise ValueError(f"slowdown must be > 0 and power_w >= 0 in task {self.task!r}")
+        if self.slowdown.ndim != 3 or self.slowdown.min() < 1e-9 or self.power_w.min() < 0:
+            raise ValueError(f"slowdown must be >= 1e-9, power_w >= 0 in task {self.task!r}")
         if self.loss.min() < 0:
             raise ValueError(f"loss of task {self.task!r} must be >= 0: {self.loss.min()}")
 

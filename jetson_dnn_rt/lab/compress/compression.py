@@ -181,7 +181,7 @@ def compress(
         checkpoint=checkpoint,
         progress=progress,
     )
-    parts = (model.part, whole.replace_graph(fitted.graph).part(0))
+    parts = (model, whole.replace_graph(fitted.graph).part(0))
 
     def make_runner(index: int) -> Runner:
         return create_runner(parts[index], variant.backend, variant.precision, threads=threads)

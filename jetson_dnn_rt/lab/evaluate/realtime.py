@@ -24,8 +24,7 @@ from jetson_dnn_rt.clock import SteadyClock
 from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.registry import create_policy
+from jetson_dnn_rt.coordinator.policy import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
     load_profiles,
     make_clock_table,
@@ -263,7 +262,7 @@ def make_coordinator(
         "workers": session.split.workers,
         "interference": tuple(session.cohort_slowdown.values()) or ALONE,
     }
-    policy = create_policy(config.policy, clocks, tables, PolicySettings.of(config), **shared)
+    policy = create_policy(config.policy, clocks, tables, config, **shared)
     return Coordinator(clocks, tables, policy, **shared)
 
 

@@ -80,27 +80,10 @@ def fit(
 ) -> tuple[Floats, HeldOutError]:
     """Fit ``values ~ columns @ coefficients`` with least squares of relative errors.
 
-    Parameters
-    ----------
-    columns : float64 [N, P]
-        One row for each measured point, each column of the order of 1.
-    names : sequence of str
-        Of the columns, for messages.
-    values : float64 [N, M]
-        Measured, > 0.
-    what : str
-        Name of the model, for messages.
-
-    Returns
-    -------
-    float64 [P, M]
-        Coefficients, >= 0.
-    HeldOutError
-
-    Raises
-    ------
-    UndeterminedError
-        If all points, or all but one, leave a column or a mixture of columns open.
+    `columns` [N, P] have a row for each measured point, each column of the order of 1; `values`
+    [N, M] are measured, > 0. `names` (of the columns) and `what` (the model) are for messages.
+    Returns the coefficients [P, M], >= 0, and their error. `UndeterminedError` if all points, or
+    all but one, leave a column or a mixture of columns open.
     """
     nnls = require_nnls()
     _check_determined(columns, names, what)
@@ -233,12 +216,7 @@ class TimeModel:
     def fit(space: ClockSpace, positions: Integers, times_ns: Floats) -> TimeModel:
         """Fit to the medians [N, M] of M stages, > 0, at N measured configurations.
 
-        Raises
-        ------
-        UndeterminedError
-            If the points leave a term open.
-        ValueError
-            If a time is not above 0.
+        `UndeterminedError` if the points leave a term open.
         """
         values = _check(positions, times_ns, "times_ns")
         both = {"big", "little"} <= set(space.names)

@@ -95,21 +95,9 @@ def count_processes(kind: str, threads: int) -> int:
 def run_load(kind: str, threads: int = 1, count: int | None = None) -> Iterator[CoRunners]:
     """Keep CPU, memory or GPU busy from other processes while the context lasts.
 
-    Parameters
-    ----------
-    kind : str
-        ``cpu``, ``memory`` or ``gpu``.
-    threads : int
-        Of one inference of the task that is measured.
-    count : int, optional
-        Processes; by default `count_processes`.
-
-    Raises
-    ------
-    ConfigurationError
-        If torch sees no GPU.
-    ModelError
-        If a process does not start.
+    `threads` are those of one inference of the task that is measured; `count` processes run, by
+    default `count_processes`. `ConfigurationError` if torch sees no GPU, `ModelError` if a process
+    does not start.
     """
     load = CoRunners(kind, count or count_processes(kind, threads))
     command, environment = code_command(_BUSY), None
@@ -236,18 +224,9 @@ def measure_cohort(
 ) -> tuple[float, ...]:
     """Slow-down by the number of pipelines that run side by side, without a pause.
 
-    Parameters
-    ----------
-    pipelines : sequence of Pipeline
-        N, that share no memory: one of each `VariantSet`.
-    runs : int
-        Timed frames of each, >= 1.
-
-    Returns
-    -------
-    tuple of float
-        ``[n - 1]``: median time of a frame with the first n side by side over the same alone, mean
-        over the n; never below 1, and the first is 1.
+    The pipelines share no memory: one of each `VariantSet`. `runs` >= 1 frames of each are timed.
+    Returns, at ``[n - 1]``, the median time of a frame with the first n side by side over the same
+    alone, mean over the n; never below 1, and the first is 1.
     """
     alone = [statistics.median(_run_beside([p], frames, runs, clock)[0]) for p in pipelines]
     factors = [1.0]

@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.safety.children import child_environment, python_command
+from jetson_dnn_rt.safety.records import read_record
 
 FRAMES = 10  # first frames of each process
 
@@ -43,11 +43,6 @@ class ColdSpec:
     input_size: tuple[int, int] | None = None
     trust: bool = False
 
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """The input size, which JSON has as a list."""
-        return None if self.input_size is None else (self.input_size[0], self.input_size[1])
-
 
 @dataclass(frozen=True)
 class ColdStart:
@@ -60,13 +55,6 @@ class ColdStart:
     stages: tuple[str, ...]
     stamps_ns: tuple[tuple[int, ...], ...]  # by frame: before the first stage, and after each
     sequences: tuple[int, ...]  # of the frames
-
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> ColdStart:
-        """Read the fields of `dataclasses.asdict` as JSON has them."""
-        stamps = tuple(tuple(row) for row in fields["stamps_ns"])
-        lists = {"stages": tuple(fields["stages"]), "sequences": tuple(fields["sequences"])}
-        return ColdStart(**{**fields, **lists, "stamps_ns": stamps})
 
     @property
     def phases_ms(self) -> dict[str, float]:
@@ -114,7 +102,7 @@ def start_cold(spec: ColdSpec, frames: Sequence[Frame]) -> ColdStart:
         )
     fields = json.loads(done.stdout.splitlines()[-1])
     sequences = [frame.sequence for frame in chosen]
-    return ColdStart.from_json({"begin_ns": begin_ns, "sequences": sequences, **fields})
+    return read_record(ColdStart, {"begin_ns": begin_ns, "sequences": sequences, **fields})
 
 
 def main(text: str) -> None:
@@ -124,10 +112,10 @@ def main(text: str) -> None:
     from jetson_dnn_rt.models.sources.registry import load_model
     from jetson_dnn_rt.tasks import Work
     from jetson_dnn_rt.variants.library.library import Library
-    from jetson_dnn_rt.variants.running.variant_set import open_variants
+    from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
     request = json.loads(text)
-    spec = ColdSpec(**request["spec"])
+    spec = read_record(ColdSpec, request["spec"])
     clock = SteadyClock()
     with np.load(request["frames"], allow_pickle=False) as arrays:
         frames = [
@@ -135,7 +123,9 @@ def main(text: str) -> None:
             for i, encoding in enumerate(request["encodings"])
         ]
     imported_ns = clock.now_ns()
-    model = load_model(spec.model, weights=spec.weights, input_size=spec.size, trust=spec.trust)
+    model = load_model(
+        spec.model, weights=spec.weights, input_size=spec.input_size, trust=spec.trust
+    )
     model_ns = clock.now_ns()
     config = TaskConfig(
         variants=(spec.variant,),
@@ -143,7 +133,7 @@ def main(text: str) -> None:
         finest_stages=spec.finest,
         amp_lists=spec.amp_lists,
     )
-    variants = open_variants(
+    variants = VariantSet(
         config,
         model,
         threads=spec.threads,

@@ -33,21 +33,11 @@ class OperatorTime:
 def profile_operators(
     pipeline: Pipeline, frames: Sequence[Frame], runs: int, trace: Path | None = None
 ) -> list[OperatorTime]:
-    """Run frames, taken in turn, under the PyTorch profiler.
+    """Run `runs` >= 1 frames, taken in turn, under the PyTorch profiler, after some without it.
 
-    Parameters
-    ----------
-    pipeline : Pipeline
-        Of a variant on torch, else a `ConfigurationError`.
-    runs : int
-        Frames, >= 1, after some without the profiler.
-    trace : Path, optional
-        Where a Chrome trace goes (chrome://tracing, ui.perfetto.dev): stages, operators, kernels.
-
-    Returns
-    -------
-    list of OperatorTime
-        Those of each device, the longest first.
+    `trace` is where a Chrome trace goes (chrome://tracing, ui.perfetto.dev): stages, operators,
+    kernels. The times of each device come longest first. `ConfigurationError` for a variant that
+    does not run on torch.
     """
     if pipeline.spec.backend != "torch":
         raise ConfigurationError(

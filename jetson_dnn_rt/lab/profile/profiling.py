@@ -26,6 +26,7 @@ from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.journal import ALONE, Chunk, ChunkKey, Journal, load_chunk
 from jetson_dnn_rt.platforms.platform import Platform
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.tasks import Work
 from jetson_dnn_rt.variants.measuring.agreement import Agreement, compare
 from jetson_dnn_rt.variants.measuring.measurement import approximates
@@ -98,7 +99,7 @@ class Profiler:
                 f"agreement|{task.name}", partial(self._compare, task)
             )
             for name, fields in compared.items():
-                found[task.name, name] = Agreement(**fields)
+                found[task.name, name] = read_record(Agreement, fields)
         return found
 
     def _compare(self, task: ProfiledTask) -> dict[str, dict[str, Any]]:

@@ -282,7 +282,7 @@ class TaskLoader:
             amp_lists=args.amp_lists,
         )
         clock = clocks.SteadyClock()
-        variants = variant_set.open_variants(
+        variants = variant_set.VariantSet(
             config, model, threads=args.threads, library=library, clock=clock, runs=runs
         )
         stack.callback(variants.close)

@@ -30,6 +30,7 @@ from jetson_dnn_rt.lab.profile.cold_start import ColdSpec, ColdStart, start_cold
 from jetson_dnn_rt.lab.profile.journal import ALONE, list_chunks, pack_run, unpack_run
 from jetson_dnn_rt.lab.profile.profiling import CHUNK, ClockPoint, Key, ProfiledTask, Profiler
 from jetson_dnn_rt.lab.profile.target import COLD, LAYERS, ProfileTarget, TracedRun
+from jetson_dnn_rt.safety.records import read_record
 from jetson_dnn_rt.traces.schema import TracedTask
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.timing import TimedRun
@@ -201,11 +202,12 @@ class ProfileSession:
 
         for number, (key, task) in enumerate(keys):
             self.found.cold[key] = [
-                ColdStart.from_json(
+                read_record(
+                    ColdStart,
                     self._journal.remember(
                         "|".join(("cold", *key, str(start))),
                         partial(measure, task, key[1], number * count + start),
-                    )
+                    ),
                 )
                 for start in range(count)
             ]

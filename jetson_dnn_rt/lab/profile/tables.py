@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,14 +81,9 @@ def make_predicted_tables(
     """Tables of all the board's configurations, predicted from some, reduced to the best.
 
     Predictions replace measured points too: single points are noisier than the model of all of
-    them, and the search for the best would pick the lucky ones.
-
-    Raises
-    ------
-    UndeterminedError
-        If the points leave a part of the models open.
-    ConfigurationError
-        If the fastest configuration is not among them.
+    them, and the search for the best would pick the lucky ones. `UndeterminedError` if the points
+    leave a part of the models open, `ConfigurationError` if the fastest configuration is not
+    among them.
     """
     space = platform.space
     at_fastest = [point for point in points if point.position == space.fastest]
@@ -175,9 +170,7 @@ def _make_tables(
             known = VariantProfile.of(
                 pipeline.spec, pipeline.stages, fastest.times_ns[key], agreement
             )
-            profiles[name] = VariantProfile(
-                known.spans, known.times_ns, known.accuracy, slowdown[key], power_w[key]
-            )
+            profiles[name] = replace(known, slowdown=slowdown[key], power_w=power_w[key])
         made.append(
             make_task_table(
                 task.name,

@@ -200,21 +200,11 @@ class StageShares(NamedTuple):
 
 
 class BoardModel:
-    """Speed and power of a board at C clock configurations.
+    """Speed and power of a board at C clock configurations, `indices` of the clock space.
 
-    Parameters
-    ----------
-    indices : int64 [C]
-        Configurations of the clock space.
-    caps_hz : mapping of str to float, optional
-        Highest clock of a domain: the board while it throttles.
-
-    Attributes
-    ----------
-    idle_w : float64 [C]
-        Power while nothing runs.
-    dynamic_w : float64 [C, 3]
-        Power added while the GPU, the CPU and the memory work.
+    `caps_hz` has the highest clock of each capped domain: the board while it throttles.
+    `idle_w`, [C], is the power while nothing runs; `dynamic_w`, [C, 3], what is added while the
+    GPU, the CPU and the memory work.
     """
 
     def __init__(

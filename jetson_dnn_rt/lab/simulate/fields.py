@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 import yaml
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.safety import small_files
 from jetson_dnn_rt.safety import yaml_files as safe_yaml
+from jetson_dnn_rt.safety.records import read_record
 
 T = TypeVar("T")
 LIMIT_BYTES = 1_000_000  # far more than any scenario has
@@ -51,81 +49,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def build(cls: type[T], values: object, path: Path, key: str = "") -> T:
-    """Build a frozen dataclass from the values of a file, its fields by their type hints.
+def build(cls: type[T], values: object, path: Path) -> T:
+    """Build a frozen dataclass from the values of a file, as `read_record` does.
 
-    Supported are int, float, bool, str, None, other such dataclasses, and tuples and mappings of
-    them. A key that is missing or unknown, a value of the wrong type, and a `ValueError` of the
-    dataclass's ``__post_init__`` raise a `ConfigurationError` that names `path` and `key`.
+    What is wrong is a `ConfigurationError` that names the file and the key.
     """
-    if not isinstance(values, Mapping):
-        raise _error(path, key, f"must hold names with values: {safe_yaml.describe(values)}")
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
-    unknown = sorted(str(name) for name in values if name not in fields)
-    if unknown:
-        raise _error(path, _join(key, unknown[0]), f"is none of {', '.join(fields)}")
-    hints = typing.get_type_hints(cls)
-    arguments = {}
-    for name, field in fields.items():
-        if name in values:
-            arguments[name] = _convert(hints[name], values[name], path, _join(key, name))
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _error(path, _join(key, name), "is missing")
     try:
-        return cls(**arguments)
+        return read_record(cls, values)
     except ValueError as error:
-        raise _error(path, key, str(error)) from error
-
-
-def _convert(hint: Any, value: Any, path: Path, key: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (hint,) = (argument for argument in arguments if argument is not type(None))
-        return _convert(hint, value, path, key)
-    if dataclasses.is_dataclass(hint):
-        return build(typing.cast("type[Any]", hint), value, path, key)
-    if origin is tuple:
-        return _convert_sequence(arguments, value, path, key)
-    if origin in (dict, Mapping):
-        if not isinstance(value, Mapping):
-            raise _error(path, key, f"must hold names with values: {safe_yaml.describe(value)}")
-        return {
-            str(name): _convert(arguments[1], item, path, _join(key, str(name)))
-            for name, item in value.items()
-        }
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise _error(path, key, f"must be {_name(hint)}: {safe_yaml.describe(value)}")
-    if hint is float and value != value:
-        raise _error(path, key, "must be a number: nan")
-    return value
-
-
-def _convert_sequence(arguments: tuple[Any, ...], value: Any, path: Path, key: str) -> Any:
-    if not isinstance(value, list):
-        raise _error(path, key, f"must be a list: {safe_yaml.describe(value)}")
-    if arguments[-1] is Ellipsis:
-        arguments = (arguments[0],) * len(value)
-    elif len(value) != len(arguments):
-        raise _error(path, key, f"must have {len(arguments)} values: {safe_yaml.describe(value)}")
-    return tuple(
-        _convert(hint, item, path, f"{key}[{index}]")
-        for index, (hint, item) in enumerate(zip(arguments, value, strict=True))
-    )
-
-
-def _name(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(
-        hint, str(hint)
-    )
-
-
-def _join(key: str, name: str) -> str:
-    return f"{key}.{name}" if key else name
-
-
-def _error(path: Path, key: str, message: str) -> ConfigurationError:
-    return ConfigurationError(f"{path}: {key} {message}" if key else f"{path}: {message}")
+        raise ConfigurationError(f"{path}: {error}") from error

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import IMPOSSIBLE, plan_costs
 from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon, find_window
 from jetson_dnn_rt.coordinator.policies.horizon.pressure import Memory, PressureGauge
-from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Integers, TaskTable
 from jetson_dnn_rt.lab.simulate.board import Floats
 from jetson_dnn_rt.lab.simulate.world import World
@@ -46,7 +46,7 @@ class Oracle(Horizon):
         self,
         clock_table: ClockTable,
         tables: Sequence[TaskTable],
-        settings: PolicySettings,
+        settings: CoordinatorConfig,
         *,
         workers: int,
         interference: Sequence[float],

@@ -22,7 +22,7 @@ from jetson_dnn_rt.lab.simulate.scenario import Scenario
 from jetson_dnn_rt.lab.simulate.session import Source, simulate
 from jetson_dnn_rt.lab.simulate.simulation import SimulatedFrame, Simulation
 from jetson_dnn_rt.lab.simulate.tally import Tally, summarize
-from jetson_dnn_rt.scheduling.lag import lag_ns
+from jetson_dnn_rt.scheduling.job import lag_ns
 from jetson_dnn_rt.tasks import Outcome
 
 # Okabe & Ito's palette, then Paul Tol's muted one: distinct for the colour-blind too.

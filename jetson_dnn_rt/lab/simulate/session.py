@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.config.process import TRACE_LIMIT_MB
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import Policy, PolicySettings
-from jetson_dnn_rt.coordinator.registry import POLICIES, create_policy
+from jetson_dnn_rt.coordinator.policy import POLICIES, Policy, create_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
@@ -42,9 +42,8 @@ WARM_UP_RUNS = 32
 
 SOURCE = "simulate"
 _TRACED_SEED = 0
-_CLOCK_CHANGES = (
-    1 << 22
-)  # far more than a run has: the trace is written more slowly than simulated
+# Far more than a run has: the trace is written more slowly than simulated.
+_CLOCK_CHANGES = 1 << 22
 
 Source = Laboratory | RecordedLaboratory
 """Where worlds come from."""
@@ -63,7 +62,7 @@ def policy_names() -> list[str]:
     return [*POLICIES, ORACLE, *SIMULATED_POLICIES]
 
 
-def make_policy(source: Source, name: str, settings: PolicySettings, world: World) -> Policy:
+def make_policy(source: Source, name: str, settings: CoordinatorConfig, world: World) -> Policy:
     """Build a policy for a scenario; only the oracle sees the world."""
     workers = source.scenario.workers
     if name == ORACLE:
@@ -91,7 +90,7 @@ def simulate(
     *,
     seed: int = 0,
     frames: int | None = None,
-    settings: PolicySettings | None = None,
+    settings: CoordinatorConfig | None = None,
     observer: Observer | None = None,
     watch: Callable[[Simulation, Coordinator], None] | None = None,
     made: Policy | None = None,
@@ -99,29 +98,16 @@ def simulate(
 ) -> Tally:
     """Run one seed >= 0 of a scenario under a policy; a seed is the same world for every policy.
 
-    Parameters
-    ----------
-    source : Source
-        Use one for all policies and seeds.
-    frames : int, optional
-        Of the task with the shortest period; by default the scenario's.
-    observer : callable, optional
-        Called with every frame that ends.
-    watch : callable, optional
-        Called with the simulation and the coordinator before the run.
-    made : Policy, optional
-        From `make_policy` for this source; policies are stateless, so one serves all seeds.
-    warm_up_ns : mapping of str to WarmUpTimes, optional
-        Source of the first budgets by task; by default the first profiled frames.
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy is unknown, or raised.
+    Use one `source` for all policies and seeds. `frames` are those of the task with the shortest
+    period, by default the scenario's. `observer` gets every frame that ends, `watch` the
+    simulation and the coordinator before the run. `made` is from `make_policy` for this source:
+    policies are stateless, so one serves all seeds. `warm_up_ns` has the times that the first
+    budgets of a task come from, by default those of its first profiled frames.
+    `ConfigurationError` if the policy is unknown, or raised.
     """
     world = source.world(seed, frames)
     if made is None:
-        made = make_policy(source, policy, settings or PolicySettings(), world)
+        made = make_policy(source, policy, settings or CoordinatorConfig(), world)
     tally = Tally()
 
     def observe(frame: SimulatedFrame) -> None:
@@ -199,14 +185,9 @@ def simulate_traced(
 ) -> Tally:
     """Run the first seed of a scenario and write its job trace, with the schema of a real one.
 
-    An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit.
-
-    Raises
-    ------
-    ConfigurationError
-        If the folder cannot be written, pyarrow is missing, or from `simulate`.
-    JetsonDnnRtError
-        If the trace is incomplete in the end.
+    An earlier trace in the folder is replaced; a `limit_mb` of 0 is no limit. `ConfigurationError`
+    if the folder cannot be written, pyarrow is missing, or from `simulate`; `JetsonDnnRtError` if
+    the trace is incomplete in the end.
     """
     from jetson_dnn_rt.traces.writer import TraceWriter
 

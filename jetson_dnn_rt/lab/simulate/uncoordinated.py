@@ -49,8 +49,8 @@ class Uncoordinated(Policy):
         for table in self.tables:
             totals = table.median_ns.sum(axis=1)
             self._times.append((totals / totals[0]).tolist())
-            weighted = (table.median_ns[0][:, None] * table.slowdown[0]).sum(axis=0)
-            self._speeds.append((weighted[0] / weighted).tolist())
+            times_ns, _ = table.frame_costs(0)
+            self._speeds.append((times_ns[0] / times_ns).tolist())
 
     def decide(self, cohort: Cohort, now_ns: int) -> Decision:
         """Decide by the LAG of the deciding member."""

@@ -11,8 +11,7 @@ import cv2
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from jetson_dnn_rt.cameras.camera import Camera
-from jetson_dnn_rt.cameras.source import ENCODING, FrameSource
-from jetson_dnn_rt.cameras.sources import open_source
+from jetson_dnn_rt.cameras.source import ENCODING, FrameSource, SourceOptions, open_source
 from jetson_dnn_rt.config.nodes import CameraConfig, CameraProcessConfig
 from jetson_dnn_rt.frames import Allocate, Frame
 from jetson_dnn_rt.nodes.cameras.camera_info import make_camera_info
@@ -180,14 +179,8 @@ class CameraNode(ManagedNode):
 
     def _open(self) -> FrameSource:
         values = self.parameters
-        return open_source(
-            values.source,
-            loop=values.loop,
-            width=values.width,
-            height=values.height,
-            rate_hz=values.rate,
-            seed=values.seed,
-        )
+        options = SourceOptions(values.loop, values.width, values.height, values.rate, values.seed)
+        return open_source(values.source, options)
 
     def _enter_thread(self) -> None:
         realtime = self._own_realtime if self._bridge is None else self._bridge().realtime

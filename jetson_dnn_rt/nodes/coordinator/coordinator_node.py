@@ -20,8 +20,7 @@ from jetson_dnn_rt.coordinator.basis import Basis, load_basis
 from jetson_dnn_rt.coordinator.clock_thread import ClockThread
 from jetson_dnn_rt.coordinator.cohort import Cohort
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.policy import PolicySettings
-from jetson_dnn_rt.coordinator.registry import create_policy
+from jetson_dnn_rt.coordinator.policy import create_policy
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, JetsonDnnRtError
 from jetson_dnn_rt.nodes.coordinator.composed_cohort import ComposedCohort
@@ -223,7 +222,7 @@ class CoordinatorNode(ManagedNode):
             self._stop()
         elif coordinator is None:
             self._start(values)
-        elif _policy_of(values) != _policy_of(before):
+        elif values != before:
             policy = self._create_policy(values, [m.table for m in coordinator.cohort.members])
             with self._cohort.exclusively():
                 coordinator.set_policy(policy)
@@ -275,7 +274,7 @@ class CoordinatorNode(ManagedNode):
                 values.policy,
                 basis.clock_table,
                 tables,
-                PolicySettings.of(values),
+                values,
                 workers=self._cohort.workers,
                 interference=self._find_interference(basis),
             )
@@ -435,7 +434,3 @@ def count_running(cohort: Cohort) -> int:
         and now_ns - member.last_release_ns < RUNNING_PERIODS * member.table.period_ns
         for member in cohort.members
     )
-
-
-def _policy_of(values: CoordinatorConfig) -> tuple[str, PolicySettings]:
-    return values.policy, PolicySettings.of(values)

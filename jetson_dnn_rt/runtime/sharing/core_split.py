@@ -29,7 +29,7 @@ from jetson_dnn_rt.runtime.sharing.forecast import Forecast, ForecastTask, forec
 from jetson_dnn_rt.runtime.task import Task, open_library, open_model
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
-from jetson_dnn_rt.variants.running.variant_set import open_variants
+from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
 MET_MARGIN = 0.01  # shares of met frames that differ by less are taken for equal
 # The same of frames per second: short trials differ by so much from run to run.
@@ -98,7 +98,7 @@ def share_cores(
                         models[name] = open_model(config)
                     first = config.variant or next(iter(config.variants), "")
                     library = open_library(config.engine_cache)
-                    variants = open_variants(
+                    variants = VariantSet(
                         replace(config, variants=(first,) if first else (), memory_limit_mb=0.0),
                         models[name],
                         threads=config.fixed_threads or split.threads,

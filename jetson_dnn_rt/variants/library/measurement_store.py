@@ -73,7 +73,7 @@ def hash_network(model: Model, decomposition: str, library: Library | None) -> s
     Raises `ModelError` when the network has no static graph to be decomposed.
     """
     if decomposition == FULL:
-        return model.part.graph_hash
+        return model.graph_hash
     graph = load_graph(model, decomposition, library)
     if graph is None:
         return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from jetson_dnn_rt.models.metrics import DetectionMetric, SegmentationMetric
 from jetson_dnn_rt.results import Classification, Detections, Result, Segmentation
+from jetson_dnn_rt.safety.records import Count, within
 
 METRICS = {"detection": "mAP@0.5", "segmentation": "mIoU", "classification": "top-1"}
 """Name of the measure by kind of task."""
@@ -25,12 +26,12 @@ _R = TypeVar("_R", Detections, Segmentation, Classification)
 class Agreement:
     """What `compare` found."""
 
-    value: float  # in [0, 1]
+    value: Annotated[float, within(0, 1)]
     metric: str  # one of `METRICS`
-    frames: int  # compared
+    frames: Count  # compared
     # what the full model saw: boxes, frames times classes of a mask, classes; where it is small
     # the value says little
-    evidence: int
+    evidence: Count
     reference: str  # the variant of the full model
 
 

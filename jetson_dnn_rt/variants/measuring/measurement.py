@@ -7,18 +7,19 @@ import ctypes
 import gc
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime, timezone
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone, tzinfo
+from typing import Annotated, Any, Protocol
 
 from jetson_dnn_rt.backends.memory import used_bytes
 from jetson_dnn_rt.backends.registry import TENSORRT
 from jetson_dnn_rt.clock import Clock
-from jetson_dnn_rt.errors import ConfigurationError, ModelError
+from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.platforms.machine import describe_machine
 from jetson_dnn_rt.results import Result
+from jetson_dnn_rt.safety.records import Count, Rule, at_most, read_record
 from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.agreement import Agreement
 from jetson_dnn_rt.variants.measuring.timing import measure_in_turn
@@ -40,13 +41,13 @@ class TimeDistribution:
     """
 
     name: str
-    count: int
-    mean_ns: int
-    p50_ns: int
-    p90_ns: int
-    p99_ns: int
-    max_ns: int
-    times_ns: tuple[int, ...] = field(repr=False)  # in their order, at most `KEPT_TIMES`
+    count: Annotated[Count, Rule("at least 1", bool)]
+    mean_ns: Count
+    p50_ns: Count
+    p90_ns: Count
+    p99_ns: Count
+    max_ns: Count
+    times_ns: Annotated[tuple[Count, ...], at_most(KEPT_TIMES)] = field(repr=False)  # in order
 
     @staticmethod
     def of(name: str, times_ns: Sequence[int]) -> TimeDistribution:
@@ -70,24 +71,28 @@ class TimeDistribution:
         )
 
 
+def _time_zone(date: str) -> tzinfo | None:
+    return datetime.fromisoformat(date).tzinfo
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What is known of a variant on one machine."""
 
-    variant: str
+    variant: Annotated[str, Rule("the name of a variant", VariantSpec.parse)]
     total: TimeDistribution  # a frame, from its pixels to its result
     stages: tuple[TimeDistribution, ...]
-    memory_bytes: int  # resident memory that closing it gave back
-    device_memory_bytes: int  # the same on the GPU; 0 on the CPU
-    parameters: int | None  # of the network; None where the graph cannot be counted
-    parameter_bytes: int | None  # in its precision: 4 bytes each, 2 in fp16 and bf16
-    macs: int | None  # per frame
+    memory_bytes: Count  # resident memory that closing it gave back
+    device_memory_bytes: Count  # the same on the GPU; 0 on the CPU
+    parameters: Count | None  # of the network; None where the graph cannot be counted
+    parameter_bytes: Count | None  # in its precision: 4 bytes each, 2 in fp16 and bf16
+    macs: Count | None  # per frame
     agreement: Agreement | None  # with the full model; None where nothing was compared
     frames: str  # their source, as in `sample_frames`
-    frame_size: tuple[int, int]  # height and width of the first one in pixels
-    threads: int  # of one inference
+    frame_size: tuple[Count, Count]  # height and width of the first one in pixels
+    threads: Count  # of one inference
     machine: dict[str, Any]  # as `describe_machine` gives it
-    date: str  # ISO 8601, in UTC
+    date: Annotated[str, Rule("a date with a time zone", _time_zone)]
     refused: str = ""  # why it is not to be used, with the figures; empty = accepted
 
     def refuse(self, reason: str) -> Measurement:
@@ -99,15 +104,9 @@ class Measurement:
         return asdict(self)
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Measurement:
+    def from_json(value: object) -> Measurement:
         """Read what `to_json` gave; raises `ValueError`, which names what is wrong."""
-        try:
-            return _read_measurement(value)
-        except (
-            TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
-            ConfigurationError,
-        ) as error:  # fmt: skip
-            raise ValueError(f"this is no measurement: {error}") from error
+        return read_record(Measurement, value, "measurement")
 
 
 class Runnable(Protocol):
@@ -300,54 +299,3 @@ def decide(candidate: Measurement, reference: Measurement) -> str:
         f"neither faster nor lighter than {reference.variant}: {time_ns / 1e6:.2f} ms against "
         f"{limit_ns / 1e6:.2f}, {memory / 1e6:.1f} MB against {limit / 1e6:.1f}"
     )
-
-
-def _read_measurement(value: Mapping[str, Any]) -> Measurement:
-    names = {item.name for item in fields(Measurement)}
-    if set(value) != names:
-        raise ValueError(f"a measurement must have the fields {', '.join(sorted(names))}")
-    agreement = value["agreement"]
-    read = Measurement(
-        **{
-            **value,
-            "total": _read_distribution(value["total"]),
-            "stages": tuple(map(_read_distribution, value["stages"])),
-            "agreement": None if agreement is None else Agreement(**agreement),
-            "frame_size": tuple(value["frame_size"]),
-            "machine": dict(value["machine"]),
-        }
-    )
-    VariantSpec.parse(read.variant)
-    for name in ("memory_bytes", "device_memory_bytes", "threads"):
-        _expect_count(name, getattr(read, name))
-    for name in ("parameters", "parameter_bytes", "macs"):
-        if getattr(read, name) is not None:
-            _expect_count(name, getattr(read, name))
-    for name in ("frames", "refused"):
-        if not isinstance(getattr(read, name), str):
-            raise ValueError(f"{name} must be text: {getattr(read, name)!r}")
-    if len(read.frame_size) != 2:
-        raise ValueError(f"frame_size must be height and width: {read.frame_size}")
-    for side in read.frame_size:
-        _expect_count("frame_size", side)
-    if read.agreement is not None and not 0.0 <= read.agreement.value <= 1.0:
-        raise ValueError(f"agreement must be in [0, 1]: {read.agreement.value}")
-    if datetime.fromisoformat(read.date).tzinfo is None:
-        raise ValueError(f"date must have a time zone: {read.date}")
-    return read
-
-
-def _read_distribution(value: Mapping[str, Any]) -> TimeDistribution:
-    read = TimeDistribution(**{**value, "times_ns": tuple(value["times_ns"])})
-    for name in ("count", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "max_ns"):
-        _expect_count(name, getattr(read, name))
-    for time_ns in read.times_ns:
-        _expect_count("times_ns", time_ns)
-    if not isinstance(read.name, str) or not read.count or len(read.times_ns) > KEPT_TIMES:
-        raise ValueError(f"times of {read.name!r} are none")
-    return read
-
-
-def _expect_count(name: str, value: object) -> None:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{name} must be a whole number in [0, 2^63): {str(value)[:40]!r}")

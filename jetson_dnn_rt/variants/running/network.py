@@ -150,7 +150,7 @@ class Network:
         count = self.stages if count is None else count
         if decomposition == FULL and count == 1:
             # The network as it came: an ONNX file, say, and not what was made of it.
-            whole = self._store_onnx(self.model.part, FULL)
+            whole = self._store_onnx(self.model, FULL)
             return [Piece(whole, 0, self.stages, (IMAGE,), (), (IMAGE,), ())]
         split = self._splits[decomposition]
         bounds = [index * self.stages // count for index in range(count + 1)]

@@ -82,37 +82,28 @@ class VariantSet:
 
     Parameters
     ----------
-    names : sequence of str
-        Names of variants, the first is the default; empty = `choose_default`.
+    config : TaskConfig
+        Of it count `variants` (none = `choose_default`), `stages` (0 = so many that one takes
+        about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`), `finest_stages`, `memory_limit_mb` (the
+        first variant is loaded whatever it takes), `memory` and `amp_lists`.
+    settings : DecoderSettings, optional
+        Limits of the results.
     threads : int
         Threads of one inference, >= 1.
-    clock : Clock, optional
-        What the null back end waits on.
-    stages : int
-        Into how many stages the network is cut, 1 to `MAX_STAGES`; 0 = so many that one takes
-        about `STAGE_NS`, at most `MAX_AUTOMATIC_STAGES`.
     library : Library, optional
         Where decomposed networks come from, and what is slow to make is kept.
-    memory_limit_mb : float
-        What the variants may take together, in MB (1e6 bytes); 0 = no limit. The first is loaded
-        whatever it takes.
+    clock : Clock, optional
+        What the null back end waits on.
     build : bool
         Build engines that are not in the library, which takes minutes; else their variants are
         `missing`. Kernels are never tuned here: see `variants.building`.
     keep_refused : bool
         Load variants too that the library lists as refused.
-    finest : bool
-        One run per stage on every back end, though some are slower so: then a frame can go on in
-        any variant at every boundary, which a coordinator reckons with.
-    runs : mapping of str to int, optional
-        In how many runs variants take the network, as it was chosen before.
-    memory : str
-        Of the input, for variants on a CUDA device: ``auto`` or what `backends.cuda.device` knows.
     like : VariantSet, optional
         Of the same model, loaded with the same arguments: it is cut at the same places and run in
-        the same pieces, which a batch of both needs; `stages` is not looked at.
-    amp_lists : str
-        File of what FP16 is for on a back end that tunes kernels; empty = the package's lists.
+        the same pieces, which a batch of both needs; `config.stages` is not looked at.
+    runs : mapping of str to int, optional
+        In how many runs variants take the network, as it was chosen before.
 
     Attributes
     ----------
@@ -131,24 +122,20 @@ class VariantSet:
 
     def __init__(
         self,
+        config: TaskConfig,
         model: Model,
-        names: Sequence[str],
-        settings: DecoderSettings,
+        settings: DecoderSettings | None = None,
         *,
-        threads: int,
-        clock: Clock | None = None,
-        stages: int = 1,
+        threads: int = 1,
         library: Library | None = None,
-        memory_limit_mb: float = 0.0,
-        build: bool = True,
+        clock: Clock | None = None,
+        build: bool = False,
         keep_refused: bool = False,
-        finest: bool = False,
-        runs: Mapping[str, int] | None = None,
-        memory: str = "auto",
         like: VariantSet | None = None,
-        amp_lists: str = "",
+        runs: Mapping[str, int] | None = None,
     ) -> None:
-        specs = [VariantSpec.parse(name) for name in names] or [choose_default(model)]
+        stages = config.stages
+        specs = [VariantSpec.parse(name) for name in config.variants] or [choose_default(model)]
         if len(set(map(str, specs))) != len(specs):
             raise ConfigurationError(f"variants: a name is there twice: {list(map(str, specs))}")
         if not 0 <= stages <= MAX_STAGES:
@@ -158,17 +145,13 @@ class VariantSet:
         self.pipelines: dict[str, Pipeline] = {}
         self.left_out: dict[str, str] = {}
         self.missing: tuple[str, ...] = ()
-        self._settings = settings
+        self._config, self._settings = config, settings or DecoderSettings()
         self._threads, self._clock = threads, clock
         limit_opencv(threads)  # of preprocessing
-        self._limit_bytes = int(memory_limit_mb * 1e6)
+        self._limit_bytes = int(config.memory_limit_mb * 1e6)
         self._build_engines, self._keep_refused = build, keep_refused
-        self._finest = finest
         self._runs = dict(runs or {})
-        self._memory = memory
-        self._amp_lists = amp_lists
         self._shared: FrameProcessor | None = None
-        self._asked_stages = stages
         if like is None:
             self._network = Network(model, stages or self._count_stages(specs), library)
         else:
@@ -318,7 +301,7 @@ class VariantSet:
             spec.decomposition,
             self._make_factory(spec),
             # torch runs operator by operator, whatever the cuts: stages cost it little.
-            finest=self._finest or spec.backend == "torch",
+            finest=self._config.finest_stages or spec.backend == "torch",
             runs=self._runs.get(str(spec), 0),
         )
         try:
@@ -365,8 +348,8 @@ class VariantSet:
             self.model,
             spec,
             threads=self._threads,
-            stages=self._asked_stages,
-            amp_lists=self._amp_lists,
+            stages=self._config.stages,
+            amp_lists=self._config.amp_lists,
         )
         if found is not None and found.refused:
             raise LeftOutError(
@@ -381,14 +364,14 @@ class VariantSet:
             clock=self._clock,
             library=self.library,
             build=self._build_engines,
-            tuning=TuningOptions(amp_lists=self._amp_lists, tunes=False),
+            tuning=TuningOptions(amp_lists=self._config.amp_lists, tunes=False),
         )
 
         def make(part: Part) -> Runner:
             runner = make_runner(part)
             if isinstance(runner, CudaRunner):
                 try:
-                    runner.use_memory(self._memory)
+                    runner.use_memory(self._config.memory)
                 except ConfigurationError:
                     runner.close()
                     raise
@@ -411,39 +394,6 @@ class VariantSet:
         return max(1, min(MAX_AUTOMATIC_STAGES, round(time_ns / STAGE_NS)))
 
 
-def open_variants(
-    config: TaskConfig,
-    model: Model,
-    settings: DecoderSettings | None = None,
-    *,
-    threads: int,
-    library: Library | None,
-    clock: Clock | None = None,
-    build: bool = False,
-    keep_refused: bool = False,
-    like: VariantSet | None = None,
-    runs: Mapping[str, int] | None = None,
-) -> VariantSet:
-    """Load the variants of a task; the options and errors are those of `VariantSet`."""
-    return VariantSet(
-        model,
-        config.variants,
-        settings or DecoderSettings(),
-        threads=threads,
-        clock=clock,
-        stages=config.stages,
-        library=library,
-        memory_limit_mb=config.memory_limit_mb,
-        build=build,
-        keep_refused=keep_refused,
-        finest=config.finest_stages,
-        runs=runs,
-        memory=config.memory,
-        like=like,
-        amp_lists=config.amp_lists,
-    )
-
-
 def build_pipeline(
     model: Model,
     spec: VariantSpec,
@@ -457,7 +407,7 @@ def build_pipeline(
 ) -> Pipeline:
     """Make one variant of a model, refused or not; see `VariantSet` for arguments and errors."""
     config = TaskConfig(variants=(str(spec),), stages=stages, amp_lists=amp_lists)
-    variants = open_variants(
+    variants = VariantSet(
         config,
         model,
         settings,

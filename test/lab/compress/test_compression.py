@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,9 +85,7 @@ def run_graph(graph: nn.Module, image: Any) -> Any:
         return graph(torch.from_numpy(image)).numpy()
 
 
-def test_a_model_becomes_smaller_and_is_reported(
-    model: Model, frames: list[Frame], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_becomes_smaller_and_is_reported(model, frames, tmp_path, caplog):
     phases: list[str] = []
     library = Library(tmp_path)
     found = compress_quickly(
@@ -117,13 +114,12 @@ def test_a_model_becomes_smaller_and_is_reported(
     assert "6 frames of synthetic are few" in caplog.text
 
 
-def test_what_was_kept_comes_back(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+def test_what_was_kept_comes_back(model, frames, tmp_path):
     library = Library(tmp_path)
     assert load_reduced(model, HALF, library) is None
     assert stored_steps(model, HALF, library) is None
     found = compress_quickly(model, frames, library=library)
     loaded = load_reduced(model, HALF, Library(tmp_path))
-    assert loaded is not None
     assert not loaded.training
     names = [node.name for node in split(model, 1).graph.graph.nodes]
     assert [node.name for node in loaded.graph.nodes] == names
@@ -134,7 +130,7 @@ def test_what_was_kept_comes_back(model: Model, frames: list[Frame], tmp_path: P
     assert load_reduced(model, other, library) is None
 
 
-def test_a_task_runs_what_was_kept(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+def test_a_task_runs_what_was_kept(model, frames, tmp_path):
     library = Library(tmp_path)
     spec = VariantSpec.parse("tucker-0.50@torch-fp32")
     settings = DecoderSettings()
@@ -164,7 +160,7 @@ def stop_in(phase: str, at: int) -> Callable[[str, int, int], None]:
     return progress
 
 
-def test_a_stopped_recovery_goes_on(model: Model, frames: list[Frame], tmp_path: Path) -> None:
+def test_a_stopped_recovery_goes_on(model, frames, tmp_path):
     whole = compress_quickly(model, frames, recover_steps=40)
     library = Library(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -177,16 +173,14 @@ def test_a_stopped_recovery_goes_on(model: Model, frames: list[Frame], tmp_path:
     assert encode_weights(found.fit.graph) == encode_weights(whole.fit.graph)
 
 
-def test_without_frames_deciding_the_weights_do(model: Model, frames: list[Frame]) -> None:
+def test_without_frames_deciding_the_weights_do(model, frames):
     found = compress_quickly(model, frames, data_aware=False, recover_steps=0)
     assert {layer.metric for layer in found.fit.decomposition.layers} == {"weight"}
     assert found.fit.recovery is None
     assert found.entry is None
 
 
-def test_layers_that_are_not_faster_stay(
-    model: Model, frames: list[Frame], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_that_are_not_faster_stay(model, frames, monkeypatch):
     asked: list[tuple[str, int]] = []
 
     def keep_faster(backend: str, threads: int) -> Any:
@@ -204,13 +198,7 @@ def test_layers_that_are_not_faster_stay(
 
 
 @pytest.mark.parametrize("damage", ["weights", "structure", "shape", "nothing there"])
-def test_weights_that_do_not_fit_are_logged_and_not_used(
-    model: Model,
-    frames: list[Frame],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
-) -> None:
+def test_weights_that_do_not_fit_are_logged_and_not_used(model, frames, tmp_path, caplog, damage):
     library = Library(tmp_path)
     files = dict(compress_quickly(model, frames, library=library, recover_steps=0).entry.files)
     files = {
@@ -224,9 +212,7 @@ def test_weights_that_do_not_fit_are_logged_and_not_used(
     assert "does not fit test:network" in caplog.text
 
 
-def test_weights_of_another_network_of_the_same_name_are_not_used(
-    model: Model, frames: list[Frame], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_of_another_network_of_the_same_name_are_not_used(model, frames, tmp_path, caplog):
     library = Library(tmp_path)
     compress_quickly(model, frames, library=library, recover_steps=0)
     other = make_model(calibrate(Network(40), (48, 64)), (48, 64))
@@ -235,7 +221,7 @@ def test_weights_of_another_network_of_the_same_name_are_not_used(
 
 
 @pytest.mark.parametrize("count", [2, 3, 41, 230, 231, 400])
-def test_the_last_frames_are_held_out_and_the_others_let_go(model: Model, count: int) -> None:
+def test_the_last_frames_are_held_out_and_the_others_let_go(model, count):
     alive: list[weakref.ref[Any]] = []
 
     def read() -> Iterator[Frame]:
@@ -265,15 +251,13 @@ class Branching(nn.Module):
         ({"backend": "caffe"}, "back end must be one of"),
     ],
 )
-def test_unusable_input_is_an_error(
-    model: Model, frames: list[Frame], options: dict[str, Any], text: str
-) -> None:
+def test_unusable_input_is_an_error(model, frames, options, text):
     count = options.get("count", len(frames))
     given = {name: value for name, value in options.items() if name != "count"}
     with pytest.raises(ConfigurationError, match=text):
         compress_quickly(model, frames[:count], **given)
 
 
-def test_a_network_that_cannot_be_traced_is_an_error(frames: list[Frame]) -> None:
+def test_a_network_that_cannot_be_traced_is_an_error(frames):
     with pytest.raises(ModelError, match="cannot be traced"):
         compress_quickly(make_model(Branching(), (48, 64)), frames)

@@ -42,7 +42,7 @@ def unfold(conv: nn.Conv2d, images: list[torch.Tensor]) -> torch.Tensor:
     ],
     ids=["padded", "wide", "grouped", "reflected", "1x1"],
 )
-def test_patches_are_those_the_convolution_sees(conv: nn.Conv2d) -> None:
+def test_patches_are_those_the_convolution_sees(conv):
     images = make_images(3, channels=4)
     found = collect(make_graph(conv), ["0"], images)["0"]
     patches = unfold(conv, images)
@@ -53,7 +53,7 @@ def test_patches_are_those_the_convolution_sees(conv: nn.Conv2d) -> None:
     torch.testing.assert_close(found.matrix, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_output_of_the_layer_follows_from_its_patches() -> None:
+def test_output_of_the_layer_follows_from_its_patches():
     """Mean of a convolution's output = weight x mean of its patches + bias."""
     conv = nn.Conv2d(4, 8, 3, padding="same", dilation=2)
     images = make_images(2, channels=4)
@@ -63,7 +63,7 @@ def test_output_of_the_layer_follows_from_its_patches() -> None:
     torch.testing.assert_close(weight @ found.mean[0] + bias, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_large_maps_are_sampled_evenly() -> None:
+def test_large_maps_are_sampled_evenly():
     images = make_images(40, size=40)
     conv = nn.Conv2d(3, 4, 3, padding=1)
     found = collect(make_graph(conv), ["0"], images)["0"]
@@ -72,9 +72,7 @@ def test_large_maps_are_sampled_evenly() -> None:
     torch.testing.assert_close(found.matrix[0], torch.cov(patches.mT), atol=0.06, rtol=0.0)
 
 
-def test_wide_layers_have_the_covariance_of_their_channels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wide_layers_have_the_covariance_of_their_channels(monkeypatch):
     monkeypatch.setattr(module, "MAX_PATCH", 20)
     images = make_images(2, channels=4)
     found = collect(make_graph(nn.Conv2d(4, 8, 3)), ["0"], images)["0"]
@@ -85,7 +83,7 @@ def test_wide_layers_have_the_covariance_of_their_channels(
     assert collect(make_graph(nn.Conv2d(4, 8, 3)), ["0"], images) == {}
 
 
-def test_calls_of_a_shared_layer_add_up() -> None:
+def test_calls_of_a_shared_layer_add_up():
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -99,7 +97,7 @@ def test_calls_of_a_shared_layer_add_up() -> None:
     assert found.samples == 2 * 2 * 144
 
 
-def test_linear_layers_and_progress() -> None:
+def test_linear_layers_and_progress():
     seen = []
     graph = make_graph(nn.Flatten(2), nn.Linear(144, 5))
     found = collect(graph, ["1"], make_images(3), lambda *values: seen.append(values))["1"]
@@ -110,14 +108,14 @@ def test_linear_layers_and_progress() -> None:
     assert not graph.get_submodule("1")._forward_pre_hooks
 
 
-def test_streams_have_no_total() -> None:
+def test_streams_have_no_total():
     seen = []
     graph = make_graph(nn.Conv2d(3, 4, 3))
     collect(graph, ["0"], iter(make_images(2)), lambda *values: seen.append(values))
     assert seen == [("covariance", 1, 0), ("covariance", 2, 0)]
 
 
-def test_regularised_matrix_can_be_inverted() -> None:
+def test_regularised_matrix_can_be_inverted():
     zeros = torch.zeros(2, 4, 4, dtype=torch.float64)
     constant = Covariance("patch", torch.ones(2, 4), zeros, 10)
     assert (torch.linalg.eigvalsh(constant.regularise(1e-3)) > 0.0).all()
@@ -126,7 +124,7 @@ def test_regularised_matrix_can_be_inverted() -> None:
     assert float(torch.linalg.eigvalsh(found).min()) == pytest.approx(0.02)
 
 
-def test_errors_name_the_layer() -> None:
+def test_errors_name_the_layer():
     graph = make_graph(nn.Conv2d(3, 4, 3), nn.ReLU())
     with pytest.raises(ModelError, match="'missing'"):
         collect(graph, ["missing"], make_images(1))

@@ -12,11 +12,7 @@ from torch import fx, nn
 
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.lab.compress.covariance import collect
-from jetson_dnn_rt.lab.compress.decomposition import (
-    NOT_SMALLER,
-    decompose,
-    list_layers,
-)
+from jetson_dnn_rt.lab.compress.decomposition import NOT_SMALLER, decompose, list_layers
 from jetson_dnn_rt.models.graph.layers import copy_folded
 from jetson_dnn_rt.models.graph.tracing import trace
 from jetson_dnn_rt.variants.decomposition import (
@@ -91,9 +87,7 @@ def names(graph: fx.GraphModule) -> list[tuple[str, Any]]:
     return [(node.name, node.target) for node in graph.graph.nodes]
 
 
-def test_batch_norms_fold_where_they_can(
-    graph: fx.GraphModule, images: list[torch.Tensor]
-) -> None:
+def test_batch_norms_fold_where_they_can(graph, images):
     folded = copy_folded(graph)
     torch.testing.assert_close(run(folded, images[0]), run(graph, images[0]), rtol=1e-4, atol=1e-5)
     assert names(folded) == names(graph)
@@ -104,7 +98,7 @@ def test_batch_norms_fold_where_they_can(
     assert isinstance(graph.get_submodule("norm"), nn.BatchNorm2d)  # the original stays
 
 
-def test_value_that_others_read_too_is_not_folded() -> None:
+def test_value_that_others_read_too_is_not_folded():
     class Read(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -118,7 +112,7 @@ def test_value_that_others_read_too_is_not_folded() -> None:
     assert isinstance(folded.get_submodule("norm"), nn.BatchNorm2d)
 
 
-def test_shared_weights_are_not_changed_by_folding() -> None:
+def test_shared_weights_are_not_changed_by_folding():
     net = nn.Sequential(
         nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
     )
@@ -130,7 +124,7 @@ def test_shared_weights_are_not_changed_by_folding() -> None:
 
 
 @pytest.mark.parametrize("text", ["tucker-0.50", "tucker-0.35", "svd-0.50", "svd-0.70"])
-def test_budget_is_met(graph: fx.GraphModule, text: str) -> None:
+def test_budget_is_met(graph, text):
     spec = DecompositionSpec.parse(text)
     reduced, found = decompose(graph, SHAPE, spec)
     assert found.macs_before == count(graph, SHAPE).macs
@@ -143,14 +137,14 @@ def test_budget_is_met(graph: fx.GraphModule, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0.3, 0.5, 0.8])
-def test_budget_of_a_larger_network_is_met_within_half_a_point(value: float) -> None:
+def test_budget_of_a_larger_network_is_met_within_half_a_point(value):
     net = nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in range(8)))
     spec = DecompositionSpec("tucker", "macs", value)
     _, found = decompose(trace(net.eval()), (1, 64, 8, 8), spec)
     assert value - 0.005 <= found.macs_kept <= value
 
 
-def test_budget_below_the_smallest_share_is_refused(graph: fx.GraphModule) -> None:
+def test_budget_below_the_smallest_share_is_refused(graph):
     with pytest.raises(ConfigurationError, match=r"smallest share possible is 0\.\d+") as caught:
         decompose(graph, SHAPE, DecompositionSpec.parse("tucker-0.05"))
     least = float(str(caught.value).split()[-1])
@@ -159,9 +153,7 @@ def test_budget_below_the_smallest_share_is_refused(graph: fx.GraphModule) -> No
     assert found.macs_kept <= value
 
 
-def test_nodes_keep_their_names_and_layers_their_reasons(
-    graph: fx.GraphModule, images: list[torch.Tensor]
-) -> None:
+def test_nodes_keep_their_names_and_layers_their_reasons(graph, images):
     reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-ratio-0.50"))
     assert names(reduced) == names(graph)
     layers = {layer.name: layer for layer in found.layers}
@@ -188,7 +180,7 @@ def test_nodes_keep_their_names_and_layers_their_reasons(
     ],
     ids=["plain", "wide", "grouped", "circular"],
 )
-def test_exact_at_the_rank_of_the_weights(conv: nn.Conv2d) -> None:
+def test_exact_at_the_rank_of_the_weights(conv):
     """A convolution of known ranks, decomposed into them, computes the same."""
     conv = copy.deepcopy(conv).eval()
     groups = conv.groups
@@ -217,9 +209,7 @@ def test_exact_at_the_rank_of_the_weights(conv: nn.Conv2d) -> None:
         assert found.macs_after == count(reduced, shape).macs == macs
 
 
-def test_known_inputs_bring_the_outputs_nearer(
-    graph: fx.GraphModule, images: list[torch.Tensor]
-) -> None:
+def test_known_inputs_bring_the_outputs_nearer(graph, images):
     spec = DecompositionSpec.parse("tucker-ratio-0.33")
     covariances = collect(graph, list_layers(graph, spec.method), images[:16])
     plain, _ = decompose(graph, SHAPE, spec)
@@ -235,7 +225,7 @@ def test_known_inputs_bring_the_outputs_nearer(
     assert measure(aware) < 0.2 * measure(plain)
 
 
-def test_mean_of_the_output_is_kept(graph: fx.GraphModule, images: list[torch.Tensor]) -> None:
+def test_mean_of_the_output_is_kept(graph, images):
     spec = DecompositionSpec.parse("tucker-ratio-0.25")
     covariances = collect(graph, list_layers(graph, spec.method), images)
     reduced, _ = decompose(graph, SHAPE, spec, covariances=covariances)
@@ -280,7 +270,7 @@ def test_error_of_a_layer_is_that_of_its_output(
         assert lost < 3.0 * layer.error + 0.05
 
 
-def test_sensitive_layers_are_spared(graph: fx.GraphModule) -> None:
+def test_sensitive_layers_are_spared(graph):
     spec = DecompositionSpec.parse("tucker-0.50")
     _, even = decompose(graph, SHAPE, spec, covariances={})
     assert {layer.metric for layer in even.layers} == {"weight"}
@@ -294,9 +284,7 @@ def test_sensitive_layers_are_spared(graph: fx.GraphModule) -> None:
 
 @pytest.mark.parametrize("rule", ["ratio-0.50", "energy-0.80", "evbmf-0.80", "0.60"])
 @pytest.mark.parametrize("method", ["tucker", "svd"])
-def test_every_rule_survives_json(
-    graph: fx.GraphModule, images: list[torch.Tensor], method: str, rule: str
-) -> None:
+def test_every_rule_survives_json(graph, images, method, rule):
     reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse(f"{method}-{rule}"))
     assert any(layer.kept for layer in found.layers)
     read = Decomposition.from_json(json.loads(json.dumps(found.to_json())))
@@ -307,13 +295,13 @@ def test_every_rule_survives_json(
     assert torch.equal(run(empty, images[0]), run(reduced, images[0]))
 
 
-def test_layers_of_an_energy_of_one_stay_when_that_is_not_smaller(graph: fx.GraphModule) -> None:
+def test_layers_of_an_energy_of_one_stay_when_that_is_not_smaller(graph):
     reduced, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-energy-1.00"))
     assert find(found, "wide").reason == NOT_SMALLER
     assert isinstance(reduced.get_submodule("wide"), nn.Conv2d)
 
 
-def test_refused_layers_stay_and_the_budget_goes_elsewhere(graph: fx.GraphModule) -> None:
+def test_refused_layers_stay_and_the_budget_goes_elsewhere(graph):
     asked: list[tuple[str, tuple[int, ...]]] = []
 
     def refuse(
@@ -345,7 +333,7 @@ def test_refused_layers_stay_and_the_budget_goes_elsewhere(graph: fx.GraphModule
     assert dict(asked)["shared"] == (1, 48, 12, 12)
 
 
-def test_a_budget_out_of_reach_is_noted(graph: fx.GraphModule) -> None:
+def test_a_budget_out_of_reach_is_noted(graph):
     spec = DecompositionSpec.parse("tucker-0.40")
     reduced, found = decompose(
         graph, SHAPE, spec, keep_if=lambda name, *_: (name == "grouped", "not faster")
@@ -357,9 +345,7 @@ def test_a_budget_out_of_reach_is_noted(graph: fx.GraphModule) -> None:
     assert f"{found.macs_kept:.4f}" in found.note
 
 
-def test_all_layers_refused_leaves_the_network(
-    graph: fx.GraphModule, images: list[torch.Tensor]
-) -> None:
+def test_all_layers_refused_leaves_the_network(graph, images):
     spec = DecompositionSpec.parse("tucker-ratio-0.50")
     reduced, found = decompose(graph, SHAPE, spec, keep_if=lambda *_: (False, ""))
     assert not any(layer.kept for layer in found.layers)
@@ -369,7 +355,7 @@ def test_all_layers_refused_leaves_the_network(
     )
 
 
-def test_progress_and_no_other_side_effects(graph: fx.GraphModule) -> None:
+def test_progress_and_no_other_side_effects(graph):
     seen: list[tuple[str, int, int]] = []
     state = {name: value.clone() for name, value in graph.state_dict().items()}
     before = torch.random.get_rng_state()
@@ -416,13 +402,13 @@ def _whole(*layers: Any, **changes: Any) -> dict[str, Any]:
         _whole({k: v for k, v in _layer().items() if k != "reason"}),
     ],
 )  # fmt: skip
-def test_nonsense_is_no_decomposition(data: Any) -> None:
+def test_nonsense_is_no_decomposition(data):
     assert Decomposition.from_json(_whole(_layer())).layers[0].ranks == (8, 8)
     with pytest.raises(ModelError):
         Decomposition.from_json(data)
 
 
-def test_structure_of_another_network_is_refused(graph: fx.GraphModule) -> None:
+def test_structure_of_another_network_is_refused(graph):
     with pytest.raises(ModelError, match="another network"):
         apply_structure(graph, Decomposition.from_json(_whole(_layer())))
     _, found = decompose(graph, SHAPE, DecompositionSpec.parse("tucker-ratio-0.50"))
@@ -433,11 +419,11 @@ def test_structure_of_another_network_is_refused(graph: fx.GraphModule) -> None:
 
 
 @pytest.mark.parametrize(("module", "ranks"), [(nn.Linear(4, 4), (5,)), (nn.Linear(4, 4), (2, 2))])
-def test_ranks_must_fit(module: nn.Module, ranks: tuple[int, ...]) -> None:
+def test_ranks_must_fit(module, ranks):
     with pytest.raises(ModelError, match="do not fit"):
         build_structure(module, ranks)
 
 
-def test_other_modules_are_no_layers() -> None:
+def test_other_modules_are_no_layers():
     with pytest.raises(TypeError, match="ReLU"):
         describe_layer(nn.ReLU(), "tucker")

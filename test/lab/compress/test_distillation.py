@@ -44,7 +44,7 @@ def images() -> list[torch.Tensor]:
     return [torch.rand(1, 3, 6, 8, generator=generator) for _ in range(3)]
 
 
-def test_results_last_layers_and_some_between_are_taught(images: list[torch.Tensor]) -> None:
+def test_results_last_layers_and_some_between_are_taught(images):
     graph = trace(TwoHeads())
     targets = find_targets(graph, graph, images)
     assert targets.final == ("exp", "sigmoid", "score", "side")
@@ -53,9 +53,7 @@ def test_results_last_layers_and_some_between_are_taught(images: list[torch.Tens
     assert targets.between[-1] == "layers_11"
 
 
-def test_exposed_values_are_those_of_the_graph_and_share_its_weights(
-    images: list[torch.Tensor],
-) -> None:
+def test_exposed_values_are_those_of_the_graph_and_share_its_weights(images):
     graph = trace(TwoHeads())
     exposed = expose(graph, ["layers_0", "side"])
     first, side = exposed(images[0])
@@ -65,7 +63,7 @@ def test_exposed_values_are_those_of_the_graph_and_share_its_weights(
     assert "score" not in dict(exposed.named_modules())
 
 
-def test_spreads_are_variances_about_the_channels_means() -> None:
+def test_spreads_are_variances_about_the_channels_means():
     rng = np.random.default_rng(0)
     maps = torch.from_numpy(rng.normal(5.0, 2.0, (30, 4, 6, 7)).astype(np.float32))
     maps += torch.arange(4.0).reshape(4, 1, 1) * 100.0
@@ -79,7 +77,7 @@ def test_spreads_are_variances_about_the_channels_means() -> None:
     assert 0.0 < spreads[2] < 1e-30
 
 
-def test_graphs_for_one_image_are_told_from_others(images: list[torch.Tensor]) -> None:
+def test_graphs_for_one_image_are_told_from_others(images):
     assert can_batch(expose(trace(TwoHeads()), ["side"]), images)
 
     class Flat(nn.Module):
@@ -90,9 +88,7 @@ def test_graphs_for_one_image_are_told_from_others(images: list[torch.Tensor]) -
     assert not can_batch(expose(flat, output_names(flat)), images)
 
 
-def test_varied_pictures_stay_within_their_range_and_follow_the_seed(
-    images: list[torch.Tensor],
-) -> None:
+def test_varied_pictures_stay_within_their_range_and_follow_the_seed(images):
     batch = torch.cat([image * 200.0 - 50.0 for image in images] * 3)
     one = vary(batch, np.random.default_rng(4))
     same = vary(batch, np.random.default_rng(4))
@@ -126,7 +122,7 @@ def write(head: str, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("head", ["boxes_scores", "yolox", "yolox_decoded", "yolov5", "yolov8"])
-def test_every_layout_gives_the_same_error(head: str) -> None:
+def test_every_layout_gives_the_same_error(head):
     view = find_view(head)
     assert view is not None
     found = ROWS.clone()
@@ -142,13 +138,13 @@ def test_every_layout_gives_the_same_error(head: str) -> None:
     assert float(measure_boxes(expected, expected, view)) == 0.0
 
 
-def test_heads_without_rows_that_correspond_have_no_view() -> None:
+def test_heads_without_rows_that_correspond_have_no_view():
     known = {name for name in LAYOUTS if find_view(name) is not None}
     assert known == {"boxes_scores", "yolox", "yolox_decoded", "yolov5", "yolov8"}
     assert find_view("") is None
 
 
-def test_nothing_to_be_sure_of_is_no_error() -> None:
+def test_nothing_to_be_sure_of_is_no_error():
     rows = ROWS.clone()
     rows[..., 4] = 0.0
     view = find_view("yolov5")
@@ -174,7 +170,7 @@ class Detector(nn.Module):
         return boxes, self.score(x).flatten(2).transpose(1, 2).sigmoid()
 
 
-def test_recovery_of_a_detector_looks_at_its_boxes() -> None:
+def test_recovery_of_a_detector_looks_at_its_boxes():
     rng = np.random.default_rng(0)
     inputs = [rng.random((1, 3, 12, 16), np.float32) for _ in range(4)]
     full = trace(Detector())

@@ -47,7 +47,7 @@ def measure(weight: torch.Tensor, near: torch.Tensor, covariance: torch.Tensor |
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_known_ranks_are_recovered_exactly(groups: int) -> None:
+def test_known_ranks_are_recovered_exactly(groups):
     weight = make_low_rank(3, 5, (groups, 16, 12, 9))
     factors = TuckerAnalysis(weight).factors(3, 5)
     torch.testing.assert_close(factors.weight(), weight)
@@ -62,8 +62,8 @@ def test_known_ranks_are_recovered_exactly(groups: int) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.data())
 def test_errors_are_as_announced_and_fall_with_the_rank(
-    of_output: bool, groups: int, outputs: int, inputs: int, taps: int, data: st.DataObject
-) -> None:
+    of_output, groups, outputs, inputs, taps, data
+):
     weight = make_weight(groups, outputs, inputs, taps, seed=outputs)
     covariance = make_covariance(groups, inputs * taps, seed=taps) if of_output else None
     analysis: Any = TuckerAnalysis(weight)
@@ -86,7 +86,7 @@ def test_errors_are_as_announced_and_fall_with_the_rank(
     assert refined.error <= announced + 1e-9
 
 
-def test_hooi_is_at_least_as_good_as_hosvd_by_numpy() -> None:
+def test_hooi_is_at_least_as_good_as_hosvd_by_numpy():
     weight = make_weight(1, 20, 16, 9)
     flat = weight[0].numpy()
     u4 = np.linalg.svd(flat.reshape(20, -1), full_matrices=False)[0][:, :6]
@@ -102,7 +102,7 @@ def test_hooi_is_at_least_as_good_as_hosvd_by_numpy() -> None:
     assert abs(known - refined) < 0.2 * (hosvd - refined)
 
 
-def test_output_is_nearer_when_the_inputs_are_known() -> None:
+def test_output_is_nearer_when_the_inputs_are_known():
     """Data-aware factors lose less of the output than those of the weights; refined ones least."""
     weight = make_weight(2, 24, 16, 9)
     covariance = make_covariance(2, 16 * 9)
@@ -113,7 +113,7 @@ def test_output_is_nearer_when_the_inputs_are_known() -> None:
     assert closed.error < 0.8 * plain
 
 
-def test_alternating_least_squares_finds_what_gradients_find() -> None:
+def test_alternating_least_squares_finds_what_gradients_find():
     weight = make_weight(1, 6, 5, 3)
     covariance = make_covariance(1, 15)
     found = OutputTuckerAnalysis(weight, covariance).factors(2, 3)
@@ -136,7 +136,7 @@ def test_alternating_least_squares_finds_what_gradients_find() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 30), (30, 12)])
-def test_matrix_is_the_best_one_of_its_rank(rows: int, columns: int) -> None:
+def test_matrix_is_the_best_one_of_its_rank(rows, columns):
     weight = make_weight(1, rows, columns)
     analysis = MatrixAnalysis(weight)
     values = np.linalg.svd(weight[0].numpy(), compute_uv=False) ** 2
@@ -151,7 +151,7 @@ def test_matrix_is_the_best_one_of_its_rank(rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 30), (30, 12)])
-def test_matrix_for_known_inputs_is_the_best_one(rows: int, columns: int) -> None:
+def test_matrix_for_known_inputs_is_the_best_one(rows, columns):
     """Eckart and Young for W R: its best approximation, with R taken back out."""
     weight, covariance = make_weight(2, rows, columns), make_covariance(2, columns)
     root = torch.linalg.cholesky(covariance)
@@ -164,7 +164,7 @@ def test_matrix_for_known_inputs_is_the_best_one(rows: int, columns: int) -> Non
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_weight_of_zeros_is_no_trouble() -> None:
+def test_a_weight_of_zeros_is_no_trouble():
     weight = torch.zeros(1, 8, 8, 9)
     assert float(TuckerAnalysis(weight).factors(2, 2).weight().abs().max()) == 0.0
     factors = OutputTuckerAnalysis(weight, make_covariance(1, 72)).factors(2, 2)

@@ -22,7 +22,7 @@ from jetson_dnn_rt.lab.compress.ranks import (
 
 
 @given(st.integers(1, 6000))
-def test_candidates_are_multiples_of_8_and_the_channels(channels: int) -> None:
+def test_candidates_are_multiples_of_8_and_the_channels(channels):
     found = list_candidates(channels).tolist()
     assert found == sorted(set(found))
     assert found[-1] == channels
@@ -32,11 +32,11 @@ def test_candidates_are_multiples_of_8_and_the_channels(channels: int) -> None:
         assert found[:-1] == list(range(8, channels, 8))
 
 
-def test_ratio() -> None:
+def test_ratio():
     assert [choose_by_ratio(0.33, channels) for channels in (3, 8, 64, 512)] == [3, 8, 24, 168]
 
 
-def test_energy_keeps_at_least_the_share() -> None:
+def test_energy_keeps_at_least_the_share():
     squares = np.array([[8.0, 4.0, 2.0, 1.0] + [0.5] * 12, [1.0] * 16])
     energies = np.cumsum(squares.sum(0)) / squares.sum()
     for share in (0.1, 0.5, 0.8, 0.9, 0.99):
@@ -48,7 +48,7 @@ def test_energy_keeps_at_least_the_share() -> None:
     assert choose_by_energy(0.5, np.zeros((1, 32))) == 8
 
 
-def test_weakened_empirical_bayes() -> None:
+def test_weakened_empirical_bayes():
     generator = np.random.default_rng(0)
     low = generator.standard_normal((64, 10)) @ generator.standard_normal((10, 300))
     squares = (
@@ -89,7 +89,7 @@ def allocate_and_search(seed: int, share: float) -> tuple[int, int, float, float
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.0, 1.1))
-def test_budget_is_kept_within_one_step_of_the_best(seed: int, share: float) -> None:
+def test_budget_is_kept_within_one_step_of_the_best(seed, share):
     """Steps along lower hulls are optimal but for the last one, which is taken whole."""
     limit, cost, error, best, step = allocate_and_search(seed, share)
     assert cost <= limit
@@ -97,26 +97,26 @@ def test_budget_is_kept_within_one_step_of_the_best(seed: int, share: float) -> 
     assert error <= best + step
 
 
-def test_budget_is_nearly_best_as_a_rule() -> None:
+def test_budget_is_nearly_best_as_a_rule():
     """Four layers of six points are far coarser than real ones, where the gap is negligible."""
     found = [allocate_and_search(seed, 0.1 + 0.8 * seed / 40) for seed in range(40)]
     gaps = [error - best for _, _, error, best, _ in found]
     assert np.mean(gaps) < 0.02
 
 
-def test_budget_with_room_for_all_changes_nothing() -> None:
+def test_budget_with_room_for_all_changes_nothing():
     options = make_options(1, layers=5, points=4)
     most = sum(int(option.costs.max()) for option in options.values())
     assert set(allocate(options, most).values()) == {0}
 
 
-def test_impossible_budget_takes_the_cheapest() -> None:
+def test_impossible_budget_takes_the_cheapest():
     options = make_options(2, layers=3, points=4)
     chosen = allocate(options, 0)
     assert all(options[name].costs[i] == options[name].costs.min() for name, i in chosen.items())
 
 
-def test_hull_is_convex_and_on_the_frontier() -> None:
+def test_hull_is_convex_and_on_the_frontier():
     option = Options(
         np.array([100, 80, 60, 40, 20, 50]), np.array([0.0, 0.05, 0.30, 0.31, 0.9, 0.95])
     )
@@ -125,7 +125,7 @@ def test_hull_is_convex_and_on_the_frontier() -> None:
 
 
 @pytest.mark.parametrize("left", [5, 30])
-def test_what_is_left_is_spent(left: int) -> None:
+def test_what_is_left_is_spent(left):
     options = {
         "a": Options(np.array([100, 50, 40]), np.array([0.0, 0.1, 0.5])),
         "b": Options(np.array([100, 25]), np.array([0.0, 0.1])),
@@ -143,28 +143,28 @@ def make_values(rows: int, columns: int, rank: int, strength: float, seed: int) 
 
 @pytest.mark.parametrize("shape", [(40, 40), (40, 120), (150, 60)])
 @pytest.mark.parametrize("rank", [0, 1, 5, 12])
-def test_rank_of_signal_in_noise_is_found(shape: tuple[int, int], rank: int) -> None:
+def test_rank_of_signal_in_noise_is_found(shape, rank):
     values = make_values(*shape, rank, strength=2.0, seed=rank)
     assert estimate_rank(values, shape) == rank
 
 
-def test_scale_does_not_matter() -> None:
+def test_scale_does_not_matter():
     values = make_values(30, 90, 4, strength=1.5, seed=3)
     assert estimate_rank(values * 1e-6, (30, 90)) == estimate_rank(values * 1e6, (30, 90)) == 4
 
 
-def test_signal_below_the_noise_is_noise() -> None:
+def test_signal_below_the_noise_is_noise():
     assert estimate_rank(make_values(60, 60, 6, strength=0.01, seed=0), (60, 60)) == 0
 
 
-def test_exact_low_rank_without_noise() -> None:
+def test_exact_low_rank_without_noise():
     values = np.zeros(32)
     values[:5] = (9.0, 7.0, 5.0, 3.0, 1.0)
     assert estimate_rank(values, (32, 64)) == 5
     assert estimate_rank(np.zeros(8), (8, 8)) == 0
 
 
-def test_threshold_of_square_matrices_is_the_published_one() -> None:
+def test_threshold_of_square_matrices_is_the_published_one():
     """Nakajima et al. (2013): for alpha = 1 tau is about 2.5129, at other alpha times its root."""
     tau = 2.5129
     assert find_threshold(1.0) == pytest.approx((1 + tau) * (1 + 1 / tau), rel=1e-4)
@@ -173,7 +173,7 @@ def test_threshold_of_square_matrices_is_the_published_one() -> None:
         assert find_threshold(alpha) == pytest.approx((1 + near) * (1 + alpha / near), rel=0.02)
 
 
-def test_threshold_is_above_what_noise_alone_reaches() -> None:
+def test_threshold_is_above_what_noise_alone_reaches():
     """The largest singular value of noise follows Marchenko and Pastur: (1 + sqrt(alpha))^2."""
     for alpha in np.linspace(0.05, 1.0, 20):
         assert find_threshold(alpha) > (1.0 + math.sqrt(alpha)) ** 2
@@ -183,6 +183,6 @@ def test_threshold_is_above_what_noise_alone_reaches() -> None:
     ("values", "shape"),
     [([1.0, 2.0], (3, 3)), ([1.0, -1.0], (2, 5)), ([1.0, math.nan], (2, 2)), ([], (0, 3))],
 )
-def test_nonsense_is_refused(values: list[float], shape: tuple[int, int]) -> None:
+def test_nonsense_is_refused(values, shape):
     with pytest.raises(ValueError, match="singular_values"):
         estimate_rank(values, shape)

@@ -89,7 +89,7 @@ def output_error(full: nn.Module, reduced: nn.Module, image: npt.NDArray[np.floa
     return float((expected - found).square().mean() / expected.var())
 
 
-def test_the_decomposed_network_learns_the_full_one(inputs: Inputs) -> None:
+def test_the_decomposed_network_learns_the_full_one(inputs):
     full = make_full()
     reduced = make_reduced(full)
     before = output_error(full, reduced, inputs[-1])
@@ -110,7 +110,7 @@ def test_the_decomposed_network_learns_the_full_one(inputs: Inputs) -> None:
     assert not reduced.training
 
 
-def test_what_was_best_on_held_out_frames_is_kept(inputs: Inputs) -> None:
+def test_what_was_best_on_held_out_frames_is_kept(inputs):
     """A rate that destroys the network: the state from before the first step stays."""
     full = make_full()
     reduced = copy.deepcopy(full)
@@ -121,9 +121,7 @@ def test_what_was_best_on_held_out_frames_is_kept(inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 13])
-def test_a_continued_run_ends_with_the_same_bits(
-    inputs: Inputs, tmp_path: Path, step: int
-) -> None:
+def test_a_continued_run_ends_with_the_same_bits(inputs, tmp_path, step):
     full = make_full()
     whole, stopped, resumed = (make_reduced(full) for _ in range(3))
     settings = RecoverySettings(learning_rate=5e-3, batch=4, evaluations=7)
@@ -140,7 +138,7 @@ def test_a_continued_run_ends_with_the_same_bits(
     assert [f.name for f in file.parent.iterdir()] == ["recovery.pt"]
 
 
-def test_another_seed_is_another_run(inputs: Inputs, tmp_path: Path) -> None:
+def test_another_seed_is_another_run(inputs, tmp_path):
     full = make_full()
     one, same, other = (make_reduced(full) for _ in range(3))
     recover(full, one, inputs, steps=4, seed=1)
@@ -151,9 +149,7 @@ def test_another_seed_is_another_run(inputs: Inputs, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["seed", "frames", "teacher", "damage"])
-def test_a_checkpoint_that_does_not_fit_is_logged_and_not_used(
-    inputs: Inputs, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
-) -> None:
+def test_a_checkpoint_that_does_not_fit_is_logged_and_not_used(inputs, tmp_path, caplog, change):
     file = tmp_path / "recovery.pt"
     full = make_full()
     recover(full, make_reduced(full), inputs, steps=4, checkpoint=file)
@@ -175,14 +171,14 @@ def test_a_checkpoint_that_does_not_fit_is_logged_and_not_used(
     assert states_are_equal(reduced, alone)
 
 
-def test_a_checkpoint_runs_no_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_runs_no_code(tmp_path, caplog):
     file = tmp_path / "recovery.pt"
     torch.save({"fingerprint": "x", "state": Path("/")}, file)
     assert load_checkpoint(file, "x") is None
     assert "is damaged" in caplog.text
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be written"):
         save_checkpoint(tmp_path / "file" / "recovery.pt", "x", {})
@@ -213,7 +209,7 @@ class Suppressing(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "layer"), [(OneByOne, "first"), (Suppressing, "layer")])
-def test_special_graphs_learn(kind: type[nn.Module], layer: str, inputs: Inputs) -> None:
+def test_special_graphs_learn(kind, layer, inputs):
     """One image after the other; from the last layers if the results cannot be compared."""
     full = make_graph(kind)
     reduced = copy.deepcopy(full)
@@ -228,13 +224,13 @@ class Counting(nn.Module):
         return image.argmax(1)
 
 
-def test_networks_without_a_value_to_match_are_refused(inputs: Inputs) -> None:
+def test_networks_without_a_value_to_match_are_refused(inputs):
     full = make_graph(Counting)
     with pytest.raises(ModelError, match="no value"):
         recover(full, copy.deepcopy(full), inputs, steps=1)
 
 
-def test_a_loss_that_is_not_finite_is_an_error(inputs: Inputs) -> None:
+def test_a_loss_that_is_not_finite_is_an_error(inputs):
     full = make_full()
     reduced = make_reduced(full)
     with torch.no_grad():
@@ -246,12 +242,12 @@ def test_a_loss_that_is_not_finite_is_an_error(inputs: Inputs) -> None:
 @pytest.mark.parametrize(
     ("frames", "held_out"), [(2, 1), (3, 1), (10, 5), (40, 20), (100, 20), (256, 26), (1000, 100)]
 )
-def test_how_many_frames_judge(frames: int, held_out: int) -> None:
+def test_how_many_frames_judge(frames, held_out):
     assert count_held_out(frames) == held_out
 
 
 @pytest.mark.parametrize(("steps", "frames"), [(0, 5), (3, 1)])
-def test_too_little_is_refused(inputs: Inputs, steps: int, frames: int) -> None:
+def test_too_little_is_refused(inputs, steps, frames):
     full = make_full()
     with pytest.raises(ConfigurationError, match=f"{steps} steps, {frames} frames"):
         recover(full, make_reduced(full), inputs[:frames], steps=steps)

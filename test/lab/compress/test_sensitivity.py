@@ -36,14 +36,14 @@ def images() -> list[torch.Tensor]:
     return [torch.rand(1, 3, 9, 11, generator=generator) for _ in range(4)]
 
 
-def test_the_error_of_a_linear_network_is_that_of_its_layer(images: list[torch.Tensor]) -> None:
+def test_the_error_of_a_linear_network_is_that_of_its_layer(images):
     """What is dropped of the only layer is missing in the result, in the same proportion."""
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1))
     (found,) = measure_sensitivities(trace(network), ["0"], images).values()
     assert found == pytest.approx(1.0, rel=0.05)
 
 
-def test_a_branch_that_is_heard_less_costs_less(images: list[torch.Tensor]) -> None:
+def test_a_branch_that_is_heard_less_costs_less(images):
     calls: list[tuple[str, int, int]] = []
     found = measure_sensitivities(
         trace(TwoBranches()),
@@ -56,7 +56,7 @@ def test_a_branch_that_is_heard_less_costs_less(images: list[torch.Tensor]) -> N
     assert calls == [("sensitivity", 1, 2), ("sensitivity", 2, 2)]
 
 
-def test_linear_layers_and_graphs_are_left_as_they_are(images: list[torch.Tensor]) -> None:
+def test_linear_layers_and_graphs_are_left_as_they_are(images):
     torch.manual_seed(2)
     network = nn.Sequential(nn.Flatten(), nn.Linear(297, 20), nn.ReLU(), nn.Linear(20, 5))
     graph = trace(network)

@@ -23,7 +23,7 @@ def make_conv(kernel: int) -> nn.Conv2d:
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "openvino"])
-def test_much_larger_layers_are_slower(backend: str) -> None:
+def test_much_larger_layers_are_slower(backend):
     if not inspect_backend(backend).available:
         pytest.skip(f"{backend} is not installed")
     keep_if = keep_faster(backend)
@@ -37,9 +37,7 @@ def test_much_larger_layers_are_slower(backend: str) -> None:
 
 
 @pytest.mark.parametrize(("reduced_ns", "keep"), [(99e3, False), (97.5e3, False), (96e3, True)])
-def test_a_gain_within_the_noise_is_none(
-    monkeypatch: pytest.MonkeyPatch, reduced_ns: float, keep: bool
-) -> None:
+def test_a_gain_within_the_noise_is_none(monkeypatch, reduced_ns, keep):
     times = ([99_000, 100_000, 200_000], [reduced_ns] * 3)
     monkeypatch.setattr(timing, "time_in_turn", lambda *_, **options: times)
     layer = make_conv(1)
@@ -48,7 +46,7 @@ def test_a_gain_within_the_noise_is_none(
     assert reason == ("" if keep else f"not faster: {reduced_ns * 1e-6:.3g} ms against 0.1")
 
 
-def test_part_is_a_layer_on_its_own() -> None:
+def test_part_is_a_layer_on_its_own():
     layer = make_conv(3)
     part = LayerPart.of("a", layer, SHAPE)
     assert part.input_shapes == (SHAPE,)
@@ -62,7 +60,7 @@ def test_part_is_a_layer_on_its_own() -> None:
     assert len({part.graph_hash, *(other.graph_hash for other in others)}) == 3
 
 
-def test_decomposition_asks_the_machine() -> None:
+def test_decomposition_asks_the_machine():
     graph = trace(nn.Sequential(make_conv(9)))
     spec = DecompositionSpec.parse("tucker-ratio-0.25")
     reduced, found = decompose(graph, SHAPE, spec, keep_if=keep_faster("torch"))
@@ -70,6 +68,6 @@ def test_decomposition_asks_the_machine() -> None:
     assert isinstance(reduced.get_submodule("0"), nn.Sequential)
 
 
-def test_a_missing_back_end_is_an_error() -> None:
+def test_a_missing_back_end_is_an_error():
     with pytest.raises(BackendUnavailableError, match="fp16"):
         keep_faster("openvino", "fp16")("layer", make_conv(1), make_conv(1), SHAPE)

@@ -8,16 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.streams import (
-    LONGEST_PAUSE_NS,
-    find_period_ns,
-    plan_arrivals,
-)
+from jetson_dnn_rt.lab.evaluate.streams import LONGEST_PAUSE_NS, find_period_ns, plan_arrivals
 
 MS = 1_000_000
 
 
-def test_as_recorded_faster_or_at_a_rate() -> None:
+def test_as_recorded_faster_or_at_a_rate():
     plan = plan_arrivals([100 * MS, 140 * MS, 179 * MS, 260 * MS])
     assert plan.times_ns.tolist() == [0, 40 * MS, 79 * MS, 160 * MS]
     assert (plan.period_ns, plan.jumps) == (40 * MS, 0)
@@ -29,7 +25,7 @@ def test_as_recorded_faster_or_at_a_rate() -> None:
     assert (even.period_ns, even.jumps) == (20 * MS, 0)
 
 
-def test_steps_of_the_clock_are_no_pauses() -> None:
+def test_steps_of_the_clock_are_no_pauses():
     year_ns = 365 * 86400 * 1000 * MS
     recorded = [0, 40 * MS, year_ns, year_ns + 40 * MS, 10 * MS, 50 * MS]
     plan = plan_arrivals(recorded)
@@ -40,7 +36,7 @@ def test_steps_of_the_clock_are_no_pauses() -> None:
     assert plan.times_ns.tolist() == [0, 40 * MS, 40 * MS + LONGEST_PAUSE_NS]
 
 
-def test_where_the_recording_says_no_period() -> None:
+def test_where_the_recording_says_no_period():
     assert find_period_ns([7]) == 0
     assert find_period_ns([7, 7, 7]) == 0
     assert plan_arrivals([7], period_ns=33 * MS).times_ns.tolist() == [0]
@@ -49,16 +45,15 @@ def test_where_the_recording_says_no_period() -> None:
 
 
 @pytest.mark.parametrize("given_", [{"speed": 0.0}, {"speed": float("nan")}, {"rate_hz": -1.0}])
-def test_out_of_range(given_: dict[str, float]) -> None:
+def test_out_of_range(given_):
     with pytest.raises(ConfigurationError, match="speed must be > 0"):
         plan_arrivals([0, MS], **given_)
 
 
 @given(
-    st.lists(st.integers(0, 2 * LONGEST_PAUSE_NS), min_size=2, max_size=40),
-    st.floats(0.1, 10.0),
+    st.lists(st.integers(0, 2 * LONGEST_PAUSE_NS), min_size=2, max_size=40), st.floats(0.1, 10.0)
 )
-def test_times_never_fall_and_no_frame_is_lost(recorded: list[int], speed: float) -> None:
+def test_times_never_fall_and_no_frame_is_lost(recorded, speed):
     plan = plan_arrivals(recorded, speed=speed, period_ns=MS)
     assert len(plan.times_ns) == len(recorded)
     assert plan.times_ns[0] == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from fleet_work import make_spec
@@ -81,9 +80,7 @@ class Collected:
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 3))
-def test_every_message_is_asked_for_once_a_repetition(
-    count: int, frames: int, repeats: int
-) -> None:
+def test_every_message_is_asked_for_once_a_repetition(count, frames, repeats):
     requests = split(count, repeats, frames)
     places = [
         (request.repeat, place)
@@ -96,7 +93,7 @@ def test_every_message_is_asked_for_once_a_repetition(
 
 @settings(max_examples=15)
 @given(st.permutations(range(6)))
-def test_the_order_in_which_results_come_does_not_matter(order: list[int]) -> None:
+def test_the_order_in_which_results_come_does_not_matter(order):
     requests = split(repeats=2)
     collected = Collected(requests)
     campaign = collected.add(*(answer(requests[number]) for number in order))
@@ -112,7 +109,7 @@ def test_the_order_in_which_results_come_does_not_matter(order: list[int]) -> No
     assert campaign.machines == [{"cpu": "one", "date": "0"}]
 
 
-def test_nothing_is_written_before_its_turn() -> None:
+def test_nothing_is_written_before_its_turn():
     requests = split()
     collected = Collected(requests)
     assert collected.add(answer(requests[2]), answer(requests[1])).done == 0
@@ -121,7 +118,7 @@ def test_nothing_is_written_before_its_turn() -> None:
 
 
 @pytest.mark.parametrize("again", [0, 1])
-def test_no_result_counts_twice(again: int) -> None:
+def test_no_result_counts_twice(again):
     requests = split()
     collected = Collected(requests)
     collected.add(answer(requests[0]), answer(requests[2]))
@@ -131,7 +128,7 @@ def test_no_result_counts_twice(again: int) -> None:
         collected.campaign.add(answer(dataclasses.replace(requests[1], count=3)))
 
 
-def test_a_result_that_differs_is_named() -> None:
+def test_a_result_that_differs_is_named():
     requests = split(repeats=3)
     collected = Collected(requests)
     for request in requests:
@@ -147,7 +144,7 @@ def test_a_result_that_differs_is_named() -> None:
     assert campaign.variants[KEY].failed == {3: "broken"}
 
 
-def test_unreadable_messages_are_counted_and_lost_ones_noticed() -> None:
+def test_unreadable_messages_are_counted_and_lost_ones_noticed():
     requests = split()
     collected = Collected(requests)
     first = dataclasses.replace(answer(requests[0], bad=(4, 7)), notes=["no end"])
@@ -162,7 +159,7 @@ def test_unreadable_messages_are_counted_and_lost_ones_noticed() -> None:
     assert collected.campaign.identical is None
 
 
-def test_out_of_range() -> None:
+def test_out_of_range():
     with pytest.raises(ValueError, match="frames must be >= 1"):
         split(frames=0)
     with pytest.raises(ValueError, match="repeats must be >= 1"):
@@ -180,7 +177,7 @@ def make_rows(first: int, count: int = 10) -> bytes:
     )
 
 
-def test_parts_are_one_trace(tmp_path: Path) -> None:
+def test_parts_are_one_trace(tmp_path):
     with TraceParts(tmp_path, EVALUATED, part_bytes=6000) as parts:
         for first in range(0, 50, 10):
             parts.write(make_rows(first))
@@ -196,7 +193,7 @@ def test_parts_are_one_trace(tmp_path: Path) -> None:
     assert sum(job.warm_up for job in jobs) == 3
 
 
-def test_what_was_written_can_be_read_before_the_end(tmp_path: Path) -> None:
+def test_what_was_written_can_be_read_before_the_end(tmp_path):
     parts = TraceParts(tmp_path, EVALUATED)
     parts.write(make_rows(0))
     assert len(list(open_trace(tmp_path).jobs())) == 10
@@ -205,7 +202,7 @@ def test_what_was_written_can_be_read_before_the_end(tmp_path: Path) -> None:
     assert len(list(open_trace(tmp_path).jobs())) == 10
 
 
-def test_an_earlier_evaluation_is_removed(tmp_path: Path) -> None:
+def test_an_earlier_evaluation_is_removed(tmp_path):
     for first, count in ((0, 10), (100, 10), (0, 0)):
         with TraceParts(tmp_path, EVALUATED) as parts:
             parts.write(make_rows(first, count))

@@ -53,7 +53,7 @@ def bag(tmp_path: Path) -> Iterator[Path]:
     release()
 
 
-def test_every_frame_is_counted_once(bag: Path, task: TaskSpec) -> None:
+def test_every_frame_is_counted_once(bag, task):
     result = run_chunk(ChunkRequest(str(bag), TOPIC, 2, 8, (task,), warm_up=3))
     assert result.frames == 7
     assert [message.index for message in result.bad] == [5]
@@ -69,7 +69,7 @@ def test_every_frame_is_counted_once(bag: Path, task: TaskSpec) -> None:
     assert len(variant.largest) == 7
 
 
-def test_rows_of_the_trace(bag: Path, task: TaskSpec) -> None:
+def test_rows_of_the_trace(bag, task):
     result = run_chunk(ChunkRequest(str(bag), TOPIC, 0, 5, (task,), warm_up=2))
     with pa.ipc.open_stream(pa.BufferReader(result.rows)) as stream:
         jobs = [from_row(row) for row in stream.read_all().to_pylist()]
@@ -91,7 +91,7 @@ def test_rows_of_the_trace(bag: Path, task: TaskSpec) -> None:
     assert (behind_the_end.frames, behind_the_end.bad) == (0, [])
 
 
-def test_a_stage_that_raises_fails_its_frame_only(task: TaskSpec) -> None:
+def test_a_stage_that_raises_fails_its_frame_only(task):
     good = Frame(np.zeros((8, 12, 3), np.uint8), "bgr8", 0, 0)
     bad = Frame(np.zeros((8, 12, 3), np.uint8), "no such encoding", 0, 1)
     with OpenTask(task) as opened:
@@ -105,7 +105,7 @@ def test_a_stage_that_raises_fails_its_frame_only(task: TaskSpec) -> None:
     assert isinstance(result, Detections)
 
 
-def test_results_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_the_chunks(tmp_path):
     """A real network on pictures that differ: the same bits, however the bag is cut."""
     spec = fix_task(make_spec("builtin:detector")).spec
     generator = np.random.default_rng(1)
@@ -132,7 +132,7 @@ def test_results_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
     assert digest_results(whole) == digest_results(parts)
 
 
-def test_a_digest_is_of_every_bit() -> None:
+def test_a_digest_is_of_every_bit():
     mask = np.zeros((4, 4), np.uint8)
     assert digest_result(Segmentation(mask)) == digest_result(Segmentation(mask.copy()))
     other = mask.copy()
@@ -161,7 +161,7 @@ def measure(times: list[int], first: int) -> VariantChunk:
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=700), st.data())
-def test_chunks_in_any_order_equal_the_whole(times: list[int], data: st.DataObject) -> None:
+def test_chunks_in_any_order_equal_the_whole(times, data):
     cut = data.draw(st.integers(1, len(times) - 1))
     parts = [measure(times[:cut], 0), measure(times[cut:], cut)]
     whole = measure(times, 0)
@@ -172,20 +172,17 @@ def test_chunks_in_any_order_equal_the_whole(times: list[int], data: st.DataObje
     assert digest_results(whole.digests) != digest_results(parts[0].digests)
 
 
-def test_stages_and_failures_are_merged() -> None:
+def test_stages_and_failures_are_merged():
     first, second = VariantChunk(failed={3: "NaN"}), VariantChunk(failed={8: "OOM"})
     first.stages["decode"] = histogram_of([1, 2])
     second.stages["decode"] = histogram_of([3])
     second.stages["preprocess"] = histogram_of([9])
     merged = merge_variants([first, second])
     assert merged.failed == {3: "NaN", 8: "OOM"}
-    assert merged.stages == {
-        "decode": histogram_of([1, 2, 3]),
-        "preprocess": histogram_of([9]),
-    }
+    assert merged.stages == {"decode": histogram_of([1, 2, 3]), "preprocess": histogram_of([9])}
 
 
-def test_requests_travel_between_processes() -> None:
+def test_requests_travel_between_processes():
     task = make_spec("builtin:detector", "full@torch-fp32")
     request = ChunkRequest("/bags/a", "/image_raw", 0, 100, (task,))
     assert pickle.loads(pickle.dumps(request)) == request

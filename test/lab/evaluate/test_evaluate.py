@@ -54,9 +54,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, 
     return code, json.loads(lines[0]) if lines else None, captured.err
 
 
-def test_sequential_and_its_trace(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
-) -> None:
+def test_sequential_and_its_trace(capsys, tmp_path, bag, params):
     out = tmp_path / "out"
     code, result, _ = run(
         capsys, bag, "--params", params, "--repeat", "2", "--chunk", "4", "--output", str(out)
@@ -94,9 +92,7 @@ def test_sequential_and_its_trace(
     assert "8 of 9 messages, 1 unreadable (message 7: " in text
 
 
-def test_processes_find_the_same(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
-) -> None:
+def test_processes_find_the_same(capsys, tmp_path, bag, params):
     given = (bag, "--params", params, "--task", "detector", "--chunk", "5")
     _, alone, _ = run(capsys, *given, "--output", str(tmp_path / "one"))
     code, shared, _ = run(capsys, *given, "--workers", "2", "--output", str(tmp_path / "two"))
@@ -108,13 +104,7 @@ def test_processes_find_the_same(
     assert one == two
 
 
-def test_realtime_tries_the_splits_of_the_cores(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    bag: str,
-    params: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_realtime_tries_the_splits_of_the_cores(capsys, tmp_path, bag, params, monkeypatch):
     from jetson_dnn_rt.lab.evaluate import realtime as evaluate_realtime
 
     monkeypatch.setattr(evaluate_realtime, "count_cores", lambda: 2)
@@ -135,9 +125,7 @@ def test_realtime_tries_the_splits_of_the_cores(
     assert open_trace(tmp_path / "three").metadata.parameters["workers"] == 3
 
 
-def test_realtime_and_what_if(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
-) -> None:
+def test_realtime_and_what_if(capsys, tmp_path, bag, params):
     out, again = tmp_path / "live", tmp_path / "again"
     code, live, _ = run(
         capsys, bag, "--mode", "realtime", "--params", params, "--rate", "200", "--repeat", "2",
@@ -173,9 +161,7 @@ def test_realtime_and_what_if(
     assert len(tight["miss_ratios"]) == 3
 
 
-def test_the_policy_of_the_file_decides(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, bag: str, params: str
-) -> None:
+def test_the_policy_of_the_file_decides(capsys, tmp_path, bag, params):
     path = Path(params)
     text = path.read_text(encoding="utf-8")
     text += "/**/coordinator:\n  ros__parameters: {policy: neuos_max_accuracy}\n"
@@ -216,9 +202,7 @@ def test_the_policy_of_the_file_decides(
         (["BAG", "--set", "perception.realtime.priority=99"], "realtime.priority must be"),
     ],
 )
-def test_bad_arguments(
-    capsys: pytest.CaptureFixture[str], bag: str, params: str, arguments: list[str], words: str
-) -> None:
+def test_bad_arguments(capsys, bag, params, arguments, words):
     given = [bag if argument == "BAG" else argument for argument in arguments]
     if "simulated" not in given:
         given += ["--params", params]
@@ -226,9 +210,7 @@ def test_bad_arguments(
     assert words in capsys.readouterr().err
 
 
-def test_workers_that_are_requested_share_the_cores(
-    params: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_are_requested_share_the_cores(params, monkeypatch):
     monkeypatch.setattr("jetson_dnn_rt.lab.evaluate.plan.count_cores", lambda: 8)
     given = ["evaluate", "b", "--params", params, "--set", "detector.threads=5"]
 
@@ -245,7 +227,7 @@ def test_workers_that_are_requested_share_the_cores(
     assert count(file) == [1, 5, 8]
 
 
-def test_parameters_are_those_of_the_nodes(params: str) -> None:
+def test_parameters_are_those_of_the_nodes(params):
     args = build_parser().parse_args(
         ["evaluate", "b", "--params", params, "--variant", "detector=full@null",
          "--set", "detector.confidence_threshold=0.7"]
@@ -262,7 +244,7 @@ def test_parameters_are_those_of_the_nodes(params: str) -> None:
     assert other.period_ns == int(1e9 / 30.0)
 
 
-def test_the_variant_that_runs_is_in_front() -> None:
+def test_the_variant_that_runs_is_in_front():
     listed = ("full@torch-fp32", "full@openvino-fp32")
     assert order_variants(listed, "full@openvino-fp32") == listed[::-1]
     assert order_variants(listed, "") == listed

@@ -52,11 +52,7 @@ def cluster() -> Iterator[Any]:
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        host="127.0.0.1",
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", host="127.0.0.1"
     ) as cluster:
         yield cluster
 

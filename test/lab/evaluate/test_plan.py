@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 from fleet_work import make_spec
@@ -13,7 +12,7 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.evaluate.plan import OpenTask, fix_task
 
 
-def test_a_fixed_task_names_what_was_chosen() -> None:
+def test_a_fixed_task_names_what_was_chosen():
     fixed = fix_task(make_spec())
     assert fixed.spec.config.variants == ("full@null",)
     assert fixed.spec.config.stages == 1
@@ -24,7 +23,7 @@ def test_a_fixed_task_names_what_was_chosen() -> None:
     assert fix_task(fixed.spec).spec == fixed.spec
 
 
-def test_what_cannot_run_is_left_out_only_where_it_is_asked_for() -> None:
+def test_what_cannot_run_is_left_out_only_where_it_is_asked_for():
     missing = "tucker-0.50@torch-fp32"
     spec = make_spec("builtin:detector", "full@torch-fp32", missing)
     fixed = fix_task(spec)
@@ -34,7 +33,7 @@ def test_what_cannot_run_is_left_out_only_where_it_is_asked_for() -> None:
         OpenTask(spec)
 
 
-def test_lists_of_mixed_precision_are_those_of_the_task(tmp_path: Path) -> None:
+def test_lists_of_mixed_precision_are_those_of_the_task(tmp_path):
     pytest.importorskip("tvm", reason="apache-tvm is not installed")
     values = {"engine_cache": os.fspath(tmp_path), "amp_lists": "missing.yaml"}
     names = ("full@torch-fp32", "full@tvm-fp16")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,9 +45,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
-def test_each_of_the_first_frames_ends_once_in_every_task(
-    tmp_path: Path, session: Session
-) -> None:
+def test_each_of_the_first_frames_ends_once_in_every_task(tmp_path, session):
     images = [make_image(n, encoding="bayer?" if n == 4 else "bgr8") for n in range(25)]
     seen: list[tuple[JobRecord, int]] = []
 
@@ -76,7 +73,7 @@ def test_each_of_the_first_frames_ends_once_in_every_task(
     assert sorted(releases) == releases
 
 
-def test_deadlines_are_enforced(tmp_path: Path) -> None:
+def test_deadlines_are_enforced(tmp_path):
     """A millisecond for a job that takes twenty: not one is met, and not one is lost."""
     spec = make_spec("null:20", deadline_ns=MS, period_ns=PERIOD_NS, warmup_runs=3)
     outcomes: Counter[Outcome] = Counter()
@@ -94,7 +91,7 @@ def test_deadlines_are_enforced(tmp_path: Path) -> None:
     assert not outcomes[Outcome.MET]
 
 
-def test_a_bag_without_a_frame(tmp_path: Path, session: Session) -> None:
+def test_a_bag_without_a_frame(tmp_path, session):
     path = write_bag(tmp_path / "drive", [make_image(0, encoding="bayer?")])
     with open_image_bag(path) as bag, pytest.raises(SourceError, match="is a frame"):
         warm_up(bag, session.tasks.values())
@@ -103,6 +100,6 @@ def test_a_bag_without_a_frame(tmp_path: Path, session: Session) -> None:
 @pytest.mark.parametrize(
     ("logged_ms", "stamp_ms", "age_ms"), [(1003, 1000, 3), (1000, 1003, 0), (10**9, 1000, 0)]
 )
-def test_age_of_a_frame(logged_ms: int, stamp_ms: int, age_ms: int) -> None:
+def test_age_of_a_frame(logged_ms, stamp_ms, age_ms):
     frame = Frame(np.zeros((2, 2, 3), np.uint8), "bgr8", stamp_ms * MS, 0)
     assert find_age_ns(BagImage(0, logged_ms * MS, frame)) == age_ms * MS

@@ -153,7 +153,7 @@ def run_as_replay(path: Path, arrivals: Arrivals) -> tuple[list[JobRecord], list
     return records, restarts
 
 
-def test_a_replay_decides_bit_for_bit_as_the_nodes_do(tmp_path: Path) -> None:
+def test_a_replay_decides_bit_for_bit_as_the_nodes_do(tmp_path):
     path = write_bag(tmp_path / "drive", [make_image(n) for n in range(FRAMES)])
     with open_image_bag(path, TOPIC) as bag:
         arrivals = plan_arrivals(bag.log_times_ns, rate_hz=RATE_HZ)

@@ -10,12 +10,7 @@ import pytest
 from traced_jobs import METADATA, make_record
 
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.lab.evaluate.simulated import (
-    WhatIf,
-    change,
-    read_recorded,
-    simulate_recorded,
-)
+from jetson_dnn_rt.lab.evaluate.simulated import WhatIf, change, read_recorded, simulate_recorded
 from jetson_dnn_rt.lab.simulate.recording import RecordedTask
 from jetson_dnn_rt.tasks import JobRecord, Outcome
 from jetson_dnn_rt.traces.reader import Trace, open_trace
@@ -70,7 +65,7 @@ def run(
     return {(record.task, record.sequence): record for record in records}
 
 
-def test_unchanged_it_is_as_it_was(played: list[RecordedTask]) -> None:
+def test_unchanged_it_is_as_it_was(played):
     records = run(played)
     assert len(records) == 40
     assert all(record.outcome is Outcome.MET for record in records.values())
@@ -78,7 +73,7 @@ def test_unchanged_it_is_as_it_was(played: list[RecordedTask]) -> None:
     assert records["detector", 8].execution_time_ns == 5 * MS
 
 
-def test_another_deadline(played: list[RecordedTask]) -> None:
+def test_another_deadline(played):
     """Of 12 ms: those of 15 ms cannot make it, the others can."""
     records = run(played, WhatIf(deadlines_ns={"detector": 12 * MS}))
     missed = [n for (_, n), record in records.items() if record.outcome is not Outcome.MET]
@@ -86,7 +81,7 @@ def test_another_deadline(played: list[RecordedTask]) -> None:
     assert all(r.absolute_deadline_ns - r.release_ns == 12 * MS for r in records.values())
 
 
-def test_another_rate(played: list[RecordedTask]) -> None:
+def test_another_rate(played):
     fast = run(played, WhatIf(rate_hz=250.0, deadlines_ns={"detector": 100 * MS}))
     releases = [fast["detector", n].release_ns for n in range(40)]
     assert np.diff(releases).tolist() == [4 * MS] * 39
@@ -96,7 +91,7 @@ def test_another_rate(played: list[RecordedTask]) -> None:
     assert np.diff(releases).tolist() == [PERIOD_NS // 2] * 39
 
 
-def test_another_cohort(played: list[RecordedTask]) -> None:
+def test_another_cohort(played):
     crowd = change(played, WhatIf(cohort=("detector",) * 3))
     assert [task.name for task in crowd] == ["detector", "detector-2", "detector-3"]
     records = run(played, WhatIf(cohort=("detector",) * 8))
@@ -106,7 +101,7 @@ def test_another_cohort(played: list[RecordedTask]) -> None:
     assert all(record.outcome is Outcome.MET for record in side_by_side.values())
 
 
-def test_another_policy(tmp_path: Path) -> None:
+def test_another_policy(tmp_path):
     slow = [
         make_record(n, stages_ns=(10 * MS, 10 * MS), deadline_ns=25 * MS) for n in range(0, 40, 2)
     ]
@@ -123,7 +118,7 @@ def test_another_policy(tmp_path: Path) -> None:
     assert all(OTHER in record.variant for record in best.values())
 
 
-def test_first_budgets_are_those_of_the_warm_up(tmp_path: Path) -> None:
+def test_first_budgets_are_those_of_the_warm_up(tmp_path):
     """A job of 5 ms has no chance against a budget of 50; from the first frames alone it has."""
     tasks = read_recorded([write(tmp_path, steady(9))])
     runs = {"full@null": [(20 * MS, 30 * MS)] * 20}
@@ -132,7 +127,7 @@ def test_first_budgets_are_those_of_the_warm_up(tmp_path: Path) -> None:
     assert {record.outcome for record in run(tasks).values()} == {Outcome.MET}
 
 
-def test_blocks_are_drawn_by_seed(played: list[RecordedTask]) -> None:
+def test_blocks_are_drawn_by_seed(played):
     records: list[JobRecord] = []
     what_if = WhatIf(seeds=3, block_ms=100.0)
     tallies = simulate_recorded(played, what_if, records.append)
@@ -162,7 +157,7 @@ def sequential(count: int = 12, repeats: int = 1) -> list[JobRecord]:
     return records
 
 
-def test_times_of_a_sequential_trace_come_at_the_recorded_times(tmp_path: Path) -> None:
+def test_times_of_a_sequential_trace_come_at_the_recorded_times(tmp_path):
     trace = write(tmp_path, sequential(), mode="sequential", stamps_ns=[0] * 24)
     logged = np.arange(12) * 40 * MS + 7
     (task,) = read_recorded([trace], {"drive#/image_raw": logged})
@@ -177,7 +172,7 @@ def test_times_of_a_sequential_trace_come_at_the_recorded_times(tmp_path: Path) 
     assert [record.execution_time_ns for record in light.values()] == [2 * MS] * 12
 
 
-def test_without_the_bag_the_stamps_say_when_and_nothing_comes_twice(tmp_path: Path) -> None:
+def test_without_the_bag_the_stamps_say_when_and_nothing_comes_twice(tmp_path):
     records = [*sequential(2), *sequential(12, repeats=2)]
     stamps_ns = [record.sequence * 50 * MS for record in records]
     trace = write(tmp_path, records, mode="sequential", stamps_ns=stamps_ns, warm_up=4)
@@ -186,7 +181,7 @@ def test_without_the_bag_the_stamps_say_when_and_nothing_comes_twice(tmp_path: P
     assert np.diff(task.releases_ns).tolist() == [50 * MS] * 11
 
 
-def test_unusable_input_is_named(tmp_path: Path, played: list[RecordedTask]) -> None:
+def test_unusable_input_is_named(tmp_path, played):
     trace = write(tmp_path / "one", steady(1))
     alone = write(tmp_path / "two", sequential(), mode="sequential")
     with pytest.raises(ConfigurationError, match="cannot be mixed"):

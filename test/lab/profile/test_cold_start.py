@@ -13,6 +13,7 @@ from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile import cold_start
 from jetson_dnn_rt.lab.profile.cold_start import FRAMES, ColdSpec, ColdStart, start_cold
+from jetson_dnn_rt.safety.records import read_record
 
 IMAGES = [Frame(np.full((8, 8, 3), i, np.uint8), "bgr8", 0, 40 + i) for i in range(3)]
 SPEC = ColdSpec("null:preprocess=1;inference=4;decode=2", "full@null", stages=1)
@@ -34,7 +35,7 @@ def test_a_fresh_process_says_when_it_was_where() -> None:
     phases = cold.phases_ms
     parts = ("imports", "model", "variant", "first_frame")
     assert sum(phases[name] for name in parts) <= phases["until_first_result"]
-    assert ColdStart.from_json(json.loads(json.dumps(asdict(cold)))) == cold
+    assert read_record(ColdStart, json.loads(json.dumps(asdict(cold)))) == cold
 
 
 def test_a_process_that_fails_says_why() -> None:

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from jetson_dnn_rt.backends.base import as_host  # noqa: E402
 from jetson_dnn_rt.backends.torch import TorchRunner, supports_bf16  # noqa: E402
 from jetson_dnn_rt.clock import SteadyClock, VirtualClock  # noqa: E402
+from jetson_dnn_rt.config.task import TaskConfig  # noqa: E402
 from jetson_dnn_rt.errors import ConfigurationError, ModelError  # noqa: E402
 from jetson_dnn_rt.frames import Frame  # noqa: E402
 from jetson_dnn_rt.lab.profile.layer_chain import (  # noqa: E402
@@ -22,7 +23,6 @@ from jetson_dnn_rt.lab.profile.layer_chain import (  # noqa: E402
     run_layers,
 )
 from jetson_dnn_rt.models.graph.splitting import split  # noqa: E402
-from jetson_dnn_rt.models.heads.base import DecoderSettings  # noqa: E402
 from jetson_dnn_rt.models.sources.registry import load_model  # noqa: E402
 from jetson_dnn_rt.variants.measuring.timing import DISCARDED_RUNS  # noqa: E402
 from jetson_dnn_rt.variants.running.variant_set import VariantSet  # noqa: E402
@@ -34,7 +34,7 @@ SIZE = (240, 320)
 @pytest.fixture(scope="module")
 def variants() -> Iterator[VariantSet]:
     found = VariantSet(
-        load_model("builtin:detector"), [NAME], DecoderSettings(), threads=1, clock=SteadyClock()
+        TaskConfig(variants=(NAME,)), load_model("builtin:detector"), clock=SteadyClock()
     )
     yield found
     found.close()
@@ -123,7 +123,7 @@ def test_bf16_is_computed_as_the_variant_computes_it(variants: VariantSet) -> No
 
 
 def test_a_back_end_that_fuses_layers_has_no_times_of_them() -> None:
-    null = VariantSet(load_model("null:1"), ["full@null"], DecoderSettings(), threads=1)
+    null = VariantSet(TaskConfig(variants=("full@null",)), load_model("null:1"))
     with pytest.raises(ConfigurationError, match="null fuses layers"):
         make_layer_chain(null, "full@null", threads=1, clock=SteadyClock())
     with pytest.raises(ModelError, match="null:1 has no layers"):

@@ -12,6 +12,7 @@ import pytest
 from fake_boards import IDLE_SHARE, MODEL, SCRIPT_NS, FakeBoard
 from sysfs_trees import TREES, FakeKernel, Tree, read_all, write_tree
 
+from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.profile.clock_model import UndeterminedError, choose_points
@@ -22,7 +23,6 @@ from jetson_dnn_rt.lab.profile.tables import (
     make_measured_tables,
     make_predicted_tables,
 )
-from jetson_dnn_rt.models.heads.base import DecoderSettings
 from jetson_dnn_rt.models.sources.registry import load_model
 from jetson_dnn_rt.platforms.boards import PowerMode, tx2_space, xavier_space
 from jetson_dnn_rt.platforms.clocks import ClockDomain, ClockOption, ClockSpace
@@ -46,9 +46,7 @@ def make() -> Iterator[Make]:
         board = FakeBoard(space, **options)  # type: ignore[arg-type]
         profiled = []
         for number in range(tasks):
-            variants = VariantSet(
-                load_model(MODEL), ["full@null"], DecoderSettings(), threads=1, clock=board
-            )  # type: ignore[arg-type]
+            variants = VariantSet(TaskConfig(), load_model(MODEL), clock=board)  # type: ignore[arg-type]
             opened.append(variants)
             name = "t" if number == 0 else f"t{number}"
             profiled.append(ProfiledTask(name, variants, 30_000_000, 40_000_000))
@@ -281,9 +279,7 @@ def test_a_recorded_board_is_set_measured_and_left_as_it_was(tree: Tree, tmp_pat
     write_tree(tmp_path / "root", tree)
     before = read_limits(tmp_path / "root")
     clock = JumpingClock()
-    variants = VariantSet(
-        load_model("null:2"), ["full@null"], DecoderSettings(), threads=1, clock=clock
-    )  # type: ignore[arg-type]
+    variants = VariantSet(TaskConfig(), load_model("null:2"), clock=clock)  # type: ignore[arg-type]
     task = ProfiledTask("t", variants, 30_000_000, 40_000_000)
     with detect(
         tmp_path / "root",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ pytest.importorskip("pyarrow")
 MS = 1_000_000
 
 
-def test_least_deadline_by_hand() -> None:
+def test_least_deadline_by_hand():
     # Alone 5 ms would do; a stage of 3 ms of a task with a longer deadline may be running.
     other = TaskDemand("other", 9 * MS, 3 * MS, 3, 100 * MS, 100 * MS)
     task = TaskDemand("task", 5 * MS, 5 * MS, 1, 50 * MS, 50 * MS)
@@ -32,7 +31,7 @@ def test_least_deadline_by_hand() -> None:
     assert find_least_deadline(task, [other]) == 8 * MS
 
 
-def test_no_deadline_helps_where_more_arrives_than_can_be_done() -> None:
+def test_no_deadline_helps_where_more_arrives_than_can_be_done():
     task = TaskDemand("task", 6 * MS, 6 * MS, 1, 10 * MS, 10 * MS)
     assert find_least_deadline(task, [replace(task, name="other")]) is None
 
@@ -50,9 +49,7 @@ demands = st.builds(
 
 @settings(deadline=None, max_examples=40)
 @given(demands, st.lists(demands, max_size=2))
-def test_the_least_deadline_fits_and_less_does_not(
-    task: TaskDemand, others: list[TaskDemand]
-) -> None:
+def test_the_least_deadline_fits_and_less_does_not(task, others):
     step = 500_000
     least = find_least_deadline(task, others, 1, step)
     if least is None:
@@ -64,10 +61,9 @@ def test_the_least_deadline_fits_and_less_does_not(
         assert not analyse([replace(task, deadline_ns=least - step), *others]).schedulable
 
 
-def test_budgets_rise_from_quantiles_to_the_highest(tmp_path: Path) -> None:
+def test_budgets_rise_from_quantiles_to_the_highest(tmp_path):
     recording = read_made(tmp_path, count=400)
     result = analyse_recording(recording, {})
-    assert result is not None
     assert list(result.verdicts) == [P99, P999, HIGHEST]
     for name, needs in result.needs.items():
         times = recording.samples_of(name)[0].times_ns
@@ -80,47 +76,42 @@ def test_budgets_rise_from_quantiles_to_the_highest(tmp_path: Path) -> None:
     assert not result.together or not result.verdicts[HIGHEST].schedulable
 
 
-def test_the_bound_is_a_budget_where_every_task_has_one(tmp_path: Path) -> None:
+def test_the_bound_is_a_budget_where_every_task_has_one(tmp_path):
     recording = read_made(tmp_path, count=200)
     titles = [recording.samples_of(name)[0].title for name in recording.tasks]
     campaigns = {title: make_campaign(title, upper_ns=60 * MS) for title in titles}
     result = analyse_recording(recording, campaigns)
-    assert result is not None
     assert result.verdicts[BOUND].schedulable is False
     assert all(needs.budgets_ns[BOUND] == 60 * MS for needs in result.needs.values())
     only_one = analyse_recording(recording, {titles[0]: campaigns[titles[0]]})
-    assert only_one is not None
     assert BOUND not in only_one.verdicts
 
 
-def test_where_not_all_fit_the_largest_sets_that_do_are_named(tmp_path: Path) -> None:
+def test_where_not_all_fit_the_largest_sets_that_do_are_named(tmp_path):
     recording = read_made(tmp_path, count=300, slowdown=1.6)
     result = analyse_recording(recording, {})
-    assert result is not None
     assert result.verdicts[HIGHEST].schedulable is False
     assert [set(choice.variants) for choice in result.together] == [{"detector"}, {"segmenter"}]
     assert all(choice.verdicts[HIGHEST].schedulable for choice in result.together)
 
 
-def test_what_overloads_one_worker_is_open_for_two(tmp_path: Path) -> None:
+def test_what_overloads_one_worker_is_open_for_two(tmp_path):
     recording = read_made(tmp_path, count=300, slowdown=1.3)
     one, two = (analyse_recording(recording, {}, workers) for workers in (1, 2))
-    assert one is not None
     assert two is not None
     assert one.verdicts[HIGHEST].schedulable is False
     # The test for several workers is only sufficient: it does not refute.
     assert two.verdicts[HIGHEST].schedulable is None
 
 
-def test_each_combination_of_variants_is_judged(tmp_path: Path) -> None:
+def test_each_combination_of_variants_is_judged(tmp_path):
     recording = read_made(tmp_path, count=300, slowdown=1.3, second_variant_from=150)
     result = analyse_recording(recording, {})
-    assert result is not None
     assert len(result.choices) == 4
     fitting = [c.variants for c in result.choices if c.most_careful == HIGHEST]
     assert {"detector": "tucker-0.50@null", "segmenter": "tucker-0.50@null"} in fitting
     assert {"detector": "full@null", "segmenter": "full@null"} not in fitting
 
 
-def test_too_few_jobs_are_no_basis(tmp_path: Path) -> None:
+def test_too_few_jobs_are_no_basis(tmp_path):
     assert analyse_recording(read_made(tmp_path, count=20), {}) is None

@@ -63,7 +63,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_csv(trace: Trace, tmp_path: Path) -> None:
+def test_csv(trace, tmp_path):
     files = write_csv({"first": trace}, tmp_path / "out.csv")
     assert [file.name for file in files] == ["out.csv", "out-stages.csv"]
     jobs, stages = read_csv(files[0]), read_csv(files[1])
@@ -95,7 +95,7 @@ def test_csv(trace: Trace, tmp_path: Path) -> None:
 HOSTILE = ['=HYPERLINK("http://x")', "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''"]
 
 
-def test_names_are_no_formulas_in_csv(tmp_path: Path) -> None:
+def test_names_are_no_formulas_in_csv(tmp_path):
     """EDGES 20: names in a trace are foreign; a spreadsheet runs what begins with =."""
     records = [
         replace(make_record(i, task=text, variant=text, stages_ns=(5,)), reason=text, lag_ns=-7)
@@ -133,7 +133,7 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
         return sheets
 
 
-def test_workbook(trace: Trace, tmp_path: Path) -> None:
+def test_workbook(trace, tmp_path):
     pytest.importorskip("xlsxwriter")
     write_xlsx({"first": trace}, tmp_path / "out.xlsx")
     sheets = read_workbook(tmp_path / "out.xlsx")
@@ -153,7 +153,7 @@ def test_workbook(trace: Trace, tmp_path: Path) -> None:
     assert ["first", "machine: cpu", "Some CPU"] in sheets["summary"]
 
 
-def test_names_are_no_formulas(tmp_path: Path) -> None:
+def test_names_are_no_formulas(tmp_path):
     pytest.importorskip("xlsxwriter")
     """EDGES 20: a cell of a workbook has a type, so that its text can stay as it is."""
     records = [make_record(i, task=text) for i, text in enumerate(HOSTILE)]
@@ -167,7 +167,7 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
     assert [row[column] for row in rows[1:]][:4] == HOSTILE[:4]
 
 
-def test_a_sheet_that_is_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sheet_that_is_full_goes_on(tmp_path, monkeypatch):
     pytest.importorskip("xlsxwriter")
     assert SHEET_ROWS == 1_048_576
     monkeypatch.setattr(tables, "SHEET_ROWS", 5)
@@ -181,9 +181,7 @@ def test_a_sheet_that_is_full_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sum(len(sheets[name]) - 1 for name in sheets if name.startswith("stages")) == 18
 
 
-def test_without_xlsxwriter_the_extra_is_named(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_xlsxwriter_the_extra_is_named(trace, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
     with pytest.raises(ConfigurationError, match=r"jetson_dnn_rt\[excel\]"):
         write_xlsx({"t": trace}, tmp_path / "out.xlsx")
@@ -236,7 +234,7 @@ def check_events(events: list[dict[str, Any]]) -> None:
     assert {pid for pid, _ in places} <= named
 
 
-def test_perfetto(trace: Trace, tmp_path: Path) -> None:
+def test_perfetto(trace, tmp_path):
     (path,) = write_perfetto({"first": trace}, tmp_path / "out.json")
     whole = json.loads(path.read_text())
     assert set(whole) == {"displayTimeUnit", "otherData", "traceEvents"}
@@ -266,7 +264,7 @@ def test_perfetto(trace: Trace, tmp_path: Path) -> None:
     assert workers == {1, 2}  # both tasks at once
 
 
-def test_perfetto_of_two_traces_and_of_nothing(trace: Trace, tmp_path: Path) -> None:
+def test_perfetto_of_two_traces_and_of_nothing(trace, tmp_path):
     (path,) = write_perfetto({"a": trace, "b": trace}, tmp_path / "out.json.gz")
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     check_events(events)
@@ -298,14 +296,7 @@ def output(tmp_path: Path) -> Path:
         ("a.trace", ["--format", "perfetto"], "perfetto", ["a.trace"]),
     ],
 )
-def test_every_format(
-    output: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    options: list[str],
-    kind: str,
-    files: list[str],
-) -> None:
+def test_every_format(output, capsys, name, options, kind, files):
     if kind == "xlsx":
         pytest.importorskip("xlsxwriter")
     target = output / name
@@ -316,7 +307,7 @@ def test_every_format(
     assert all(Path(file).stat().st_size > 100 for file in written)
 
 
-def test_several_traces(output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_traces(output, tmp_path, capsys):
     other = write_parquet_trace(tmp_path / "other", [make_record(0)])
     target = tmp_path / "a.csv"
     assert main(["export", str(output), str(other), "--output", str(target)]) == 0
@@ -335,19 +326,13 @@ def test_several_traces(output: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         (["out", "--output", "/proc/no/a.csv"], "cannot write"),
     ],
 )
-def test_what_cannot_be_used(
-    output: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
+def test_what_cannot_be_used(output, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(output.parent)
     assert main(["export", *arguments]) == BAD_ARGUMENTS
     assert message in capsys.readouterr().err
 
 
-def test_a_damaged_trace_fails(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_trace_fails(output, capsys):
     path = output / "trace" / "jobs-0000.parquet"
     data = bytearray(path.read_bytes())
     data[4:400] = bytes(396)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 def check(picture: Picture | None) -> None:
     """Both drawings have the width of their layout, and are not blank."""
-    assert picture is not None
     for png, layout in ((picture.wide, WIDE), (picture.narrow, NARROW)):
         pixels = image.imread(io.BytesIO(png))
         assert pixels.shape[1] == 2 * layout.width_px
@@ -53,7 +51,7 @@ def check(picture: Picture | None) -> None:
 
 
 @pytest.mark.parametrize("support", [Support.EXTRAPOLATED, Support.UNPROVEN])
-def test_tail(recording: Recording, support: Support) -> None:
+def test_tail(recording, support):
     sample = recording.samples_of("detector")[0]
     check(draw_tail("tail", sample, make_campaign(sample.title, support=support)))
     equal = np.full(30, 5_000_000, np.int64)
@@ -61,7 +59,7 @@ def test_tail(recording: Recording, support: Support) -> None:
     check(draw_tail("tail", sample, None))
 
 
-def test_timeline_misses_variants_stages_and_budgets(recording: Recording) -> None:
+def test_timeline_misses_variants_stages_and_budgets(recording):
     task = recording.tasks["segmenter"]
     check(draw_timeline("timeline", recording))
     check(draw_stages("stages", recording.stages_of("detector")[:4]))
@@ -72,7 +70,7 @@ def test_timeline_misses_variants_stages_and_budgets(recording: Recording) -> No
     check(draw_variants("variants", task, recording.span_ns))
 
 
-def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path: Path) -> None:
+def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path):
     good = read_made(tmp_path, count=40)
     task = good.tasks["detector"]
     assert draw_misses("misses", task, good.span_ns) is None
@@ -81,7 +79,7 @@ def test_nothing_is_drawn_where_nothing_is_to_be_seen(tmp_path: Path) -> None:
     assert draw_response("response", replace(task, outcome=skipped)) is None
 
 
-def test_response_and_its_parts(recording: Recording) -> None:
+def test_response_and_its_parts(recording):
     task = recording.tasks["segmenter"]
     check(draw_response("response", task))
     parts = split_response(task)
@@ -91,7 +89,7 @@ def test_response_and_its_parts(recording: Recording) -> None:
     assert totals == sorted(totals)
 
 
-def test_of_many_stages_the_longest_are_kept_in_their_order() -> None:
+def test_of_many_stages_the_longest_are_kept_in_their_order():
     stages = [
         Sample((("stage", str(i)),), np.array([time]), np.array([0]), np.array([]), 0)
         for i, time in enumerate((5, 9, 1, 7))
@@ -99,7 +97,7 @@ def test_of_many_stages_the_longest_are_kept_in_their_order() -> None:
     assert [dict(stage.key)["stage"] for stage in choose_stages(stages, 2)] == ["1", "3"]
 
 
-def test_conditions(recording: Recording, tmp_path: Path) -> None:
+def test_conditions(recording, tmp_path):
     other = read_made(tmp_path, count=240, seed=1, slowdown=1.4, second_variant_from=120)
     shifts = find_shifts([recording, other])
     found = {(shift.task, shift.variant) for shift in shifts}
@@ -117,14 +115,14 @@ def test_conditions(recording: Recording, tmp_path: Path) -> None:
     check(draw_conditions("conditions", [recording, other], of_tucker[:1]))
 
 
-def test_mixed_variants_are_compared_as_a_whole(recording: Recording, tmp_path: Path) -> None:
+def test_mixed_variants_are_compared_as_a_whole(recording, tmp_path):
     only_full = read_made(tmp_path, count=200)
     half = replace(recording, samples=[s for s in recording.samples if "tucker" in s.title])
     shifts = find_shifts([half, only_full])
     assert {shift.variant for shift in shifts} == {ALL_VARIANTS}
 
 
-def test_survival_is_the_share_that_is_at_least_as_long() -> None:
+def test_survival_is_the_share_that_is_at_least_as_long():
     ordered = np.arange(1, 10_001)
     times, shares = survival(ordered, 500)
     assert len(times) <= 500
@@ -135,7 +133,7 @@ def test_survival_is_the_share_that_is_at_least_as_long() -> None:
         assert share == pytest.approx(np.mean(ordered >= time))
 
 
-def test_shares_of_variants_add_up(recording: Recording) -> None:
+def test_shares_of_variants_add_up(recording):
     task = recording.tasks["detector"]
     names, edges_s, shares = share_variants(task, 12, recording.span_ns)
     assert set(names) == {"full@null", "tucker-0.50@null"}
@@ -149,7 +147,7 @@ def test_shares_of_variants_add_up(recording: Recording) -> None:
     assert np.nansum(shares, axis=0) == pytest.approx(1.0)
 
 
-def test_drawings_are_the_same_again() -> None:
+def test_drawings_are_the_same_again():
     def draw(figure: Any, layout: Any) -> None:
         (panel,) = layout.panels(figure, 1, 120, narrow_px=120)
         panel.plot([0, 1], [0, 1])

@@ -5,7 +5,6 @@ import re
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from campaigns import make_campaign
@@ -81,7 +80,7 @@ def page(report: Report) -> str:
     return make_page(report)
 
 
-def test_page_needs_no_other_file_and_fits_a_phone(page: str) -> None:
+def test_page_needs_no_other_file_and_fits_a_phone(page):
     tags = parse(page).tags
     assert not {"script", "link", "iframe"} & {tag for tag, _ in tags}
     for _, attributes in tags:
@@ -101,7 +100,7 @@ def test_page_needs_no_other_file_and_fits_a_phone(page: str) -> None:
     assert {"estimate", "p-value", "meaning", "missed"} <= labels
 
 
-def test_links_lead_to_sections(page: str) -> None:
+def test_links_lead_to_sections(page):
     tags = parse(page).tags
     names = [attributes["id"] for _, attributes in tags if "id" in attributes]
     links = [attributes["href"][1:] for tag, attributes in tags if tag == "a"]
@@ -110,7 +109,7 @@ def test_links_lead_to_sections(page: str) -> None:
     assert {"task-detector", "task-segmenter", "timeline", "comparison", "cold"} <= set(names)
 
 
-def test_page_says_what_was_missed_and_why(page: str, report: Report) -> None:
+def test_page_says_what_was_missed_and_why(page, report):
     text = parse(page).text
     missed = sum(int(item.task.missed.sum()) for item in report.tasks)
     assert f"{missed} of 300 frames of 2 tasks had no result in time" in text
@@ -123,7 +122,7 @@ def test_page_says_what_was_missed_and_why(page: str, report: Report) -> None:
     assert all(word in text for word in ("Some CPU", "fixed clocks", "mallopt", "null:1", "cdcd"))
 
 
-def test_no_bound_without_its_verdict(page: str) -> None:
+def test_no_bound_without_its_verdict(page):
     text = parse(page).text
     assert "15.0 ms extrapolated" in text
     assert "no bound" in text
@@ -134,7 +133,7 @@ def test_no_bound_without_its_verdict(page: str) -> None:
     assert "highest seen" in segmenter
 
 
-def test_what_the_trace_lacks_is_written_on_top(report: Report, page: str) -> None:
+def test_what_the_trace_lacks_is_written_on_top(report, page):
     sequential = "Frames ran one after the other"
     # EDGES 20: figures of the newest part of a run are not taken for those of all of it.
     gaps = "70 jobs are not in the trace, 60 of them the oldest, removed at the limit."
@@ -149,14 +148,14 @@ def test_what_the_trace_lacks_is_written_on_top(report: Report, page: str) -> No
         assert words in parse(changed).text
 
 
-def test_everything_foreign_is_escaped(page: str) -> None:
+def test_everything_foreign_is_escaped(page):
     assert "<title>Run &amp; report</title>" in page
     assert "beside &lt;cpu&gt;" in page
     assert "<cpu>" not in page
     assert "&lt;their&gt;" in page
 
 
-def test_files_are_written(report: Report, tmp_path: Path) -> None:
+def test_files_are_written(report, tmp_path):
     page, figures = write_report(report, tmp_path / "new" / "folder")
     assert page.read_text(encoding="utf-8") == make_page(report)
     names = [file.name for file in figures]
@@ -166,21 +165,19 @@ def test_files_are_written(report: Report, tmp_path: Path) -> None:
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in figures)
 
 
-def test_without_jinja2_the_extra_is_named(
-    report: Report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_jinja2_the_extra_is_named(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ConfigurationError, match=r"jinja2.*jetson_dnn_rt\[plots\]"):
         make_page(report)
 
 
-def test_a_folder_that_cannot_be_written_is_named(report: Report, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(report, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="file"):
         write_report(report, tmp_path / "file")
 
 
-def test_json_says_the_same(report: Report) -> None:
+def test_json_says_the_same(report):
     fields = json.loads(json.dumps(to_dict(report), allow_nan=False))
     assert set(fields["tasks"]) == {"detector", "segmenter"}
     for name, task in fields["tasks"].items():
@@ -201,7 +198,7 @@ def test_json_says_the_same(report: Report) -> None:
 
 
 @pytest.mark.parametrize("support", list(Support))
-def test_the_worst_case_begins_with_its_verdict(report: Report, support: Support) -> None:
+def test_the_worst_case_begins_with_its_verdict(report, support):
     item = report.tasks[0]
     campaigns = [(item.campaigns[0][0], make_campaign(support=support))]
     page = make_page(replace(report, tasks=[replace(item, campaigns=campaigns)], advice=[]))
@@ -212,6 +209,6 @@ def test_the_worst_case_begins_with_its_verdict(report: Report, support: Support
     assert ("jetson-dnn-rt doctor" in text) == (support is not Support.SUPPORTED)
 
 
-def test_words() -> None:
+def test_words():
     assert [format_p_value(p) for p in (0.04, 1e-9, float("nan"))] == ["0.040", "< 0.001", "–"]
     assert mark_code("run `a <b>` 5 ms") == "run <code>a &lt;b&gt;</code> 5\u00a0ms"

@@ -2,20 +2,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_traces import (
-    DEADLINES_NS,
-    PERIOD_NS,
-    STAGES,
-    make_jobs,
-    read_made,
-    write_trace_of,
-)
+from timing_traces import DEADLINES_NS, PERIOD_NS, STAGES, make_jobs, read_made, write_trace_of
 
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.lab.report.recording import (
@@ -31,7 +23,7 @@ from jetson_dnn_rt.traces.reader import open_trace
 pytest.importorskip("pyarrow")
 
 
-def test_columns_are_those_of_the_jobs(tmp_path: Path) -> None:
+def test_columns_are_those_of_the_jobs(tmp_path):
     jobs = make_jobs(60, bad_from=20, bad_count=10)
     recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
     assert list(recording.tasks) == sorted(DEADLINES_NS)
@@ -53,7 +45,7 @@ def test_columns_are_those_of_the_jobs(tmp_path: Path) -> None:
         assert skipped > 0 or name == "detector"
 
 
-def test_pooled_traces_follow_each_other(tmp_path: Path) -> None:
+def test_pooled_traces_follow_each_other(tmp_path):
     one = open_trace(write_trace_of(tmp_path / "a", make_jobs(30)))
     two = open_trace(write_trace_of(tmp_path / "b", make_jobs(20, seed=1)))
     alone = read_recording("a", [one])
@@ -65,14 +57,14 @@ def test_pooled_traces_follow_each_other(tmp_path: Path) -> None:
     assert len(both.samples_of("detector")[0]) == 30 + 20 - 2 * 10
 
 
-def test_stages_are_in_their_order_and_one_worker_runs_one_at_a_time(tmp_path: Path) -> None:
+def test_stages_are_in_their_order_and_one_worker_runs_one_at_a_time(tmp_path):
     recording = read_made(tmp_path, count=30)
     names = [dict(stage.key)["stage"] for stage in recording.stages_of("detector")]
     assert names == list(STAGES)
     assert recording.side_by_side == 1
 
 
-def test_stages_of_two_workers_are_seen_side_by_side(tmp_path: Path) -> None:
+def test_stages_of_two_workers_are_seen_side_by_side(tmp_path):
     # Both begin at the same releases.
     shifted = [job for job in make_jobs(30) if job.task == "detector"]
     shifted += [job for job in make_jobs(30, seed=1) if job.task == "detector"]
@@ -80,7 +72,7 @@ def test_stages_of_two_workers_are_seen_side_by_side(tmp_path: Path) -> None:
     assert recording.side_by_side == 2
 
 
-def test_whole_of_a_task_is_all_of_its_variants(tmp_path: Path) -> None:
+def test_whole_of_a_task_is_all_of_its_variants(tmp_path):
     jobs = make_jobs(80, second_variant_from=40)
     recording = read_recording("x", [open_trace(write_trace_of(tmp_path, jobs))])
     parts = recording.samples_of("segmenter")
@@ -93,7 +85,7 @@ def test_whole_of_a_task_is_all_of_its_variants(tmp_path: Path) -> None:
     assert sum(int(stage.times_ns.sum()) for stage in stages) == whole.times_ns.sum()
 
 
-def test_frames_that_ran_together_are_told_apart(tmp_path: Path) -> None:
+def test_frames_that_ran_together_are_told_apart(tmp_path):
     jobs = [
         replace(job, stages=tuple(replace(stage, batch=2) for stage in job.stages))
         if job.sequence % 2
@@ -108,7 +100,7 @@ def test_frames_that_ran_together_are_told_apart(tmp_path: Path) -> None:
         assert recording.count_cut_off(sample) == 0
 
 
-def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path: Path) -> None:
+def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path):
     jobs = make_jobs(60, second_variant_from=30)
     jobs = [
         replace(job, outcome=Outcome.ABORTED) if job.sequence in (5, 20, 25, 50) else job
@@ -124,7 +116,7 @@ def test_aborted_frames_are_missing_in_the_sample_of_their_variant(tmp_path: Pat
     assert recording.count_cut_off(recording.whole_of("detector")) == 3
 
 
-def test_an_empty_trace_is_refused(tmp_path: Path) -> None:
+def test_an_empty_trace_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="no job"):
         read_recording("x", [open_trace(write_trace_of(tmp_path, []))])
 
@@ -134,7 +126,7 @@ def find(text: str, period_ns: int = 10) -> object:
     return find_bursts(missed, np.arange(len(text)) * period_ns, period_ns)
 
 
-def test_lengths_and_the_longest_gap() -> None:
+def test_lengths_and_the_longest_gap():
     bursts = find("..x.xxx..x")
     assert bursts.lengths.tolist() == [1, 3, 1]
     assert bursts.starts.tolist() == [2, 4, 9]
@@ -148,7 +140,7 @@ def test_lengths_and_the_longest_gap() -> None:
     assert math.isnan(nothing.after_miss)
 
 
-def test_a_gap_in_the_frames_counts_as_time_without_a_result() -> None:
+def test_a_gap_in_the_frames_counts_as_time_without_a_result():
     missed = np.array([True, False, True, True, False])
     bursts = find_bursts(missed, np.array([0, 90, 100, 110, 120]), 10)
     assert bursts.longest == 2
@@ -156,7 +148,7 @@ def test_a_gap_in_the_frames_counts_as_time_without_a_result() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200))
-def test_every_miss_is_in_one_burst(values: list[bool]) -> None:
+def test_every_miss_is_in_one_burst(values):
     missed = np.array(values)
     bursts = find_bursts(missed, np.arange(len(values)) * 7, 7)
     assert bursts.lengths.sum() == missed.sum()
@@ -168,7 +160,7 @@ def test_every_miss_is_in_one_burst(values: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.3])
-def test_expected_bursts_are_those_of_independent_misses(ratio: float) -> None:
+def test_expected_bursts_are_those_of_independent_misses(ratio):
     count = 200_000
     missed = np.random.default_rng(0).random(count) < ratio
     lengths = find_bursts(missed, np.arange(count), 1).lengths

@@ -24,9 +24,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_a_profile_is_compared_with_its_interference(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profile_is_compared_with_its_interference(tmp_path, capsys):
     folder = tmp_path / "profile"
 
     def write(name: str, interference: str = "none", **changes: object) -> None:
@@ -50,9 +48,7 @@ def test_a_profile_is_compared_with_its_interference(
     assert fields["tasks"]["detector"]["campaigns"][0]["support"] == "unproven"
 
 
-def test_pooled_traces_are_one_recording(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pooled_traces_are_one_recording(tmp_path, capsys):
     paths = [write_trace_of(tmp_path / name, make_jobs(15, seed=1)) for name in "ab"]
     options = ["--pool", "--label", "both", "--output", str(tmp_path / "out")]
     fields = report(capsys, *map(str, paths), *options)
@@ -69,9 +65,7 @@ def test_pooled_traces_are_one_recording(
         (["EMPTY"], "no job in it"),
     ],
 )
-def test_what_cannot_be_reported_is_named(
-    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_reported_is_named(arguments, word, tmp_path, capsys):
     places = {
         "TRACE": str(write_trace_of(tmp_path / "trace", make_jobs(3))),
         "EMPTY": str(write_trace_of(tmp_path / "empty", [])),
@@ -82,7 +76,7 @@ def test_what_cannot_be_reported_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels(tmp_path):
     path = write_trace_of(tmp_path / "run", make_jobs(3), "memory")
     assert label_trace(path, open_trace(path)) == "beside memory"
     assert name_trace(path) == "run"
@@ -90,7 +84,7 @@ def test_labels(tmp_path: Path) -> None:
     assert name_trace(path / "trace" / "jobs-0000.parquet") == "run"
 
 
-def test_recorded_parameters_are_found_at_any_depth() -> None:
+def test_recorded_parameters_are_found_at_any_depth():
     assert find_workers({"perception": {"workers": 3}, "detector": {"threads": 8}}) == 3
     assert find_workers({}) == 1
     assert find_interference({"profile": {"interference": "cohort:4"}}) == "cohort:4"

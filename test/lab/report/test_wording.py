@@ -32,7 +32,7 @@ from jetson_dnn_rt.lab.report.wording import (
         (math.nan, "–"),
     ],
 )
-def test_times_have_three_digits(time_ns: float, text: str) -> None:
+def test_times_have_three_digits(time_ns, text):
     assert format_ms(time_ns) == text
 
 
@@ -48,18 +48,18 @@ def test_times_have_three_digits(time_ns: float, text: str) -> None:
         (1.0, "100.0 %"),
     ],
 )
-def test_shares(share: float, text: str) -> None:
+def test_shares(share, text):
     assert format_share(share) == text
 
 
 @given(st.floats(1e-6, 1e9))
-def test_digits_stay_near_the_value(value: float) -> None:
+def test_digits_stay_near_the_value(value):
     text = format_digits(value)
     assert "e" not in text
     assert float(text.replace(",", "")) == pytest.approx(value, rel=6e-3, abs=6e-7)
 
 
-def test_rarity() -> None:
+def test_rarity():
     assert format_exceedance(1e-4) == "1 in 10,000"
     assert format_every(1e-4, 33_333_333) == "about every 5.6 min"
     assert format_every(1e-3, 33_333_333) == "about every 33 s"
@@ -68,12 +68,12 @@ def test_rarity() -> None:
     assert format_every(1e-4, 0) == ""
 
 
-def test_durations() -> None:
+def test_durations():
     found = [format_duration(seconds * 1e9) for seconds in (45.24, 3333.3, 7560)]
     assert found == ["45.2 s", "55.6 min", "2.10 h"]
 
 
-def test_words() -> None:
+def test_words():
     assert format_count(1, "frame") == "1 frame"
     assert format_count(1800, "frame") == "1,800 frames"
     assert format_count(2, "miss", "misses") == "2 misses"

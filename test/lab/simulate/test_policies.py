@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from worlds import laboratory, simulate_frames
 
-from jetson_dnn_rt.coordinator.policy import PolicySettings
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
+from jetson_dnn_rt.coordinator.policies.horizon.policy import Horizon
 from jetson_dnn_rt.lab.simulate.laboratory import Laboratory
 from jetson_dnn_rt.lab.simulate.oracle import Oracle
 from jetson_dnn_rt.lab.simulate.scenario import CoRunner, open_scenario
@@ -20,7 +21,7 @@ FRAMES = 60
 
 def cost_of(tally: Tally) -> float:
     """Objective of balanced mode by met frame, in joules, misses left out."""
-    weight = PolicySettings().energy_per_accuracy
+    weight = Horizon.energy_per_accuracy
     assert tally.accuracy is not None
     return tally.energy_j / tally.met * (1.0 + weight * (1.0 - tally.accuracy))
 
@@ -50,7 +51,7 @@ def test_one_oracle_serves_several_worlds() -> None:
     oracle = Oracle(
         lab.clock_table,
         lab.true_tables,
-        PolicySettings(),
+        CoordinatorConfig(),
         workers=1,
         interference=(1.0,),
         world=first,
@@ -109,12 +110,12 @@ def test_both_together_give_up_nearly_all_accuracy() -> None:
 @pytest.mark.parametrize(
     ("policy", "settings"),
     [
-        ("neuos_balanced", PolicySettings()),
-        ("neuos_max_accuracy", PolicySettings()),
-        ("horizon", PolicySettings(mode="max_accuracy")),
+        ("neuos_balanced", CoordinatorConfig()),
+        ("neuos_max_accuracy", CoordinatorConfig()),
+        ("horizon", CoordinatorConfig(mode="max_accuracy")),
     ],
 )
-def test_coordination_ends_the_loop(policy: str, settings: PolicySettings) -> None:
+def test_coordination_ends_the_loop(policy: str, settings: CoordinatorConfig) -> None:
     tally = simulate(laboratory("feedback_loop"), policy, frames=120, settings=settings)
     assert tally.accuracy is not None
     assert tally.accuracy > 0.98

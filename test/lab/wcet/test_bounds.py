@@ -24,7 +24,7 @@ from jetson_dnn_rt.lab.wcet.extreme_value import fit_maxima, fit_pareto
 
 @given(count=st.integers(50, 3000), exceedance=st.floats(0.002, 0.3))
 @settings(deadline=None)
-def test_order_statistics_cover_by_the_binomial(count: int, exceedance: float) -> None:
+def test_order_statistics_cover_by_the_binomial(count, exceedance):
     assert rule_of_three(10_000, 0.95) == pytest.approx(3.0 / 10_000, rel=0.002)
     ordered = np.arange(1.0, count + 1.0)
     upper = bound_by_order(ordered, exceedance, 0.95)
@@ -46,7 +46,7 @@ def likelihood_of_pareto(excesses: np.ndarray, reach: float, ratio: float) -> fl
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.0, 0.2])
-def test_profile_of_the_tail_has_fallen_by_half_the_chi_square(shape: float) -> None:
+def test_profile_of_the_tail_has_fallen_by_half_the_chi_square(shape):
     excesses = np.sort(stats.genpareto.rvs(shape, size=300, random_state=3))
     tail = fit_pareto(excesses, 0.0, 0.05)
     upper = bound_tail_by_profile(tail, excesses, 1e-4, 0.95)
@@ -62,7 +62,7 @@ def test_profile_of_the_tail_has_fallen_by_half_the_chi_square(shape: float) -> 
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.0, 0.2])
-def test_profile_of_maxima_has_fallen_by_half_the_chi_square(shape: float) -> None:
+def test_profile_of_maxima_has_fallen_by_half_the_chi_square(shape):
     maxima = stats.genextreme.rvs(-shape, size=200, random_state=3) * 2.0 + 10.0
     law = fit_maxima(maxima, 20)
     upper = bound_maxima_by_profile(law, maxima, 1e-4, 0.95)
@@ -79,7 +79,7 @@ def test_profile_of_maxima_has_fallen_by_half_the_chi_square(shape: float) -> No
     assert best + found.fun == pytest.approx(0.5 * stats.norm.ppf(0.95) ** 2, rel=0.01)
 
 
-def test_resampled_tails_scatter_as_theory_says() -> None:
+def test_resampled_tails_scatter_as_theory_says():
     """Standard deviation of the quantile by the delta method (Coles 2001, section 4.3.3)."""
     random = np.random.default_rng(0)
     values = random.standard_exponential(10_000)
@@ -97,7 +97,7 @@ def test_resampled_tails_scatter_as_theory_says() -> None:
     assert np.median(found) == pytest.approx(tail.quantile(1e-4), rel=0.05)
 
 
-def test_resampled_maxima_scatter_around_the_fit() -> None:
+def test_resampled_maxima_scatter_around_the_fit():
     maxima = stats.genextreme.rvs(0.0, size=500, random_state=2)
     law = fit_maxima(maxima, 20)
     found = resample_maxima(maxima, 20, np.array([1e-3, 1e-4]), np.random.default_rng(0))
@@ -106,7 +106,7 @@ def test_resampled_maxima_scatter_around_the_fit() -> None:
     assert np.median(found[:, 1]) == pytest.approx(law.quantile(1e-4), rel=0.1)
 
 
-def test_percentiles_are_corrected_for_bias() -> None:
+def test_percentiles_are_corrected_for_bias():
     quantiles = np.linspace(0.0, 1.0, 401)
     assert bound_by_resamples(quantiles, 0.5, 0.95) == pytest.approx(0.95, abs=0.01)
     # Refits that mostly lie below the estimate are shifted up.

@@ -18,7 +18,7 @@ def draw(seed: int, count: int = 10_000, scale: float = 1.0) -> np.ndarray:
     return np.round(scale * (1e7 + 1e6 * random.standard_exponential(count)))
 
 
-def test_the_same_work_is_no_worse() -> None:
+def test_the_same_work_is_no_worse():
     comparison = compare(draw(0), draw(1), title="detector", tolerance=0.1)
     assert comparison.verdict is Change.NO_WORSE
     assert not comparison.worse
@@ -31,7 +31,7 @@ def test_the_same_work_is_no_worse() -> None:
     assert fields["quantiles"][2]["before_ms"] == comparison.differences[2].before_ns / 1e6
 
 
-def test_slower_work_is_worse() -> None:
+def test_slower_work_is_worse():
     comparison = compare(draw(0), draw(1, scale=1.2))
     assert comparison.worse
     assert not comparison.test.passed
@@ -41,7 +41,7 @@ def test_slower_work_is_worse() -> None:
     assert comparison.statement.startswith("worse: p")
 
 
-def test_a_tail_alone_is_worse() -> None:
+def test_a_tail_alone_is_worse():
     after = draw(1)
     after[::50] *= 1.5
     comparison = compare(draw(0), after)
@@ -51,7 +51,7 @@ def test_a_tail_alone_is_worse() -> None:
     assert comparison.worse
 
 
-def test_a_slower_median_alone_is_not_a_worse_tail() -> None:
+def test_a_slower_median_alone_is_not_a_worse_tail():
     before, after = draw(0), draw(1)
     fast = after < np.quantile(after, 0.8)
     after[fast] = np.quantile(after, 0.8)
@@ -60,21 +60,21 @@ def test_a_slower_median_alone_is_not_a_worse_tail() -> None:
     assert not comparison.worse
 
 
-def test_tolerance_decides() -> None:
+def test_tolerance_decides():
     before, after = draw(0), draw(1, scale=1.1)
     assert compare(before, after, tolerance=0.05).worse
     assert compare(before, after, tolerance=0.2).verdict is Change.NO_WORSE
     assert compare(before, draw(1, scale=0.8), tolerance=0.0).verdict is Change.NO_WORSE
 
 
-def test_few_times_leave_it_open() -> None:
+def test_few_times_leave_it_open():
     comparison = compare(draw(0, 150), draw(1, 150, 1.05))
     assert comparison.verdict is Change.UNDECIDED
     assert [one.quantile for one in comparison.differences] == [0.5, 0.9]
     assert "measure more" in comparison.statement
 
 
-def test_false_alarms_are_rare_without_tolerance() -> None:
+def test_false_alarms_are_rare_without_tolerance():
     """5 % by the confidence; of 60, 3 +- 1.7."""
     worse = [
         compare(draw(2 * seed, 1000), draw(2 * seed + 1, 1000), tolerance=0.0).worse
@@ -83,7 +83,7 @@ def test_false_alarms_are_rare_without_tolerance() -> None:
     assert sum(worse) <= 9
 
 
-def test_blocks_carry_what_frames_have_in_common() -> None:
+def test_blocks_carry_what_frames_have_in_common():
     """Frames that resemble their neighbours say less: the bounds are wider."""
     random = np.random.default_rng(0)
 
@@ -109,7 +109,7 @@ def test_blocks_carry_what_frames_have_in_common() -> None:
         ({"tolerance": -0.1}, "tolerance"),
     ],
 )
-def test_arguments_are_checked(options: dict[str, object], match: str) -> None:
+def test_arguments_are_checked(options, match):
     arguments = {"before_ns": draw(0, 200), "after_ns": draw(1, 200), **options}
     with pytest.raises(ValueError, match=match):
         compare(**arguments)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def campaign() -> Campaign:
     return judge(times.astype(np.int64), title="first", exceedances=(1e-2, 1e-4, 1e-9))
 
 
-def test_the_same_work_holds_and_slower_work_refutes(campaign: Campaign) -> None:
+def test_the_same_work_holds_and_slower_work_refutes(campaign):
     second = 1e7 + 1e6 * np.random.default_rng(1).standard_exponential(5000)
     found = validate(campaign, second)
     assert [one.exceedance for one in found] == [1e-2, 1e-4]
@@ -131,7 +131,7 @@ def test_the_same_work_holds_and_slower_work_refutes(campaign: Campaign) -> None
     assert validate(campaign, slower)[0].refuted
 
 
-def test_counts_and_their_probability_by_hand(campaign: Campaign) -> None:
+def test_counts_and_their_probability_by_hand(campaign):
     upper = campaign.bounds[0].upper_ns
     times = [upper] * 290 + [upper + 1] * 10
     found = validate(campaign, times)[0]
@@ -140,6 +140,6 @@ def test_counts_and_their_probability_by_hand(campaign: Campaign) -> None:
     assert found.refuted
 
 
-def test_no_times(campaign: Campaign) -> None:
+def test_no_times(campaign):
     with pytest.raises(ValueError, match="times_ns"):
         validate(campaign, [])

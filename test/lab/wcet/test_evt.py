@@ -30,7 +30,7 @@ def failed(campaign: Campaign) -> set[str]:
     return {test.name for test in campaign.tests if not test.passed}
 
 
-def test_independent_times_are_bounded() -> None:
+def test_independent_times_are_bounded():
     campaign = judge_law("GPD, xi 0", platform="some board")
     assert campaign.support is Support.EXTRAPOLATED
     assert [bound.exceedance for bound in campaign.bounds] == [1e-3, 1e-4, 1e-6]
@@ -55,7 +55,7 @@ def test_independent_times_are_bounded() -> None:
 @pytest.mark.parametrize(
     "law", [law for law in LAWS if law.kind == "iid"], ids=lambda law: law.name
 )
-def test_bounds_of_known_laws_cover_and_are_tight(law: object) -> None:
+def test_bounds_of_known_laws_cover_and_are_tight(law):
     """`benchmarks evt` has the figures over 200 trials; here one of four may miss."""
     ratios = []
     for seed in range(4):
@@ -84,7 +84,7 @@ def test_bounds_of_known_laws_cover_and_are_tight(law: object) -> None:
         ("warming", "KPSS"),
     ],
 )
-def test_what_is_no_campaign_is_flagged(name: str, test: str) -> None:
+def test_what_is_no_campaign_is_flagged(name, test):
     campaign = judge_law(name)
     assert campaign.support is Support.UNPROVEN
     assert test in failed(campaign)
@@ -98,7 +98,7 @@ def test_what_is_no_campaign_is_flagged(name: str, test: str) -> None:
     assert CONDITIONS[test].advice in campaign.advice
 
 
-def test_order_does_not_matter_to_what_is_seen_but_to_the_verdict() -> None:
+def test_order_does_not_matter_to_what_is_seen_but_to_the_verdict():
     times = draw("GPD, xi 0")
     ordered = judge(np.sort(times), title="sorted")
     assert ordered.support is Support.UNPROVEN
@@ -108,7 +108,7 @@ def test_order_does_not_matter_to_what_is_seen_but_to_the_verdict() -> None:
     assert (ordered.p50_ns, ordered.hwm_ns) == (shuffled.p50_ns, shuffled.hwm_ns)
 
 
-def test_too_few_frames_or_different_times_or_ended_frames() -> None:
+def test_too_few_frames_or_different_times_or_ended_frames():
     campaign = judge_law("GPD, xi 0", count=LEAST_COUNT - 1)
     assert failed(campaign) == {"Count"}
     assert campaign.support is Support.UNPROVEN
@@ -125,7 +125,7 @@ def test_too_few_frames_or_different_times_or_ended_frames() -> None:
     assert math.isnan(ended.bounds[0].upper_ns)
 
 
-def test_a_coarse_timer_is_no_fault() -> None:
+def test_a_coarse_timer_is_no_fault():
     """Times in steps of 50 us, of which every one occurs a hundred times."""
     times = np.round(draw("lognormal, sigma 0.25", 3) / 50_000).astype(np.int64) * 50_000
     campaign = judge(times, title="coarse")
@@ -135,7 +135,7 @@ def test_a_coarse_timer_is_no_fault() -> None:
         assert coarse_bound.upper_ns == pytest.approx(bound.upper_ns, rel=0.05)
 
 
-def test_bounds_end_where_nothing_could_contradict_them() -> None:
+def test_bounds_end_where_nothing_could_contradict_them():
     campaign = judge_law("GPD, xi 0", exceedances=(0.01, 1e-6, 1e-7, 9.3e-15))
     supports = [bound.support for bound in campaign.bounds]
     assert supports[:2] == [Support.SUPPORTED, Support.EXTRAPOLATED]
@@ -147,7 +147,7 @@ def test_bounds_end_where_nothing_could_contradict_them() -> None:
     assert "do not reach to 1e-12" in out_of_reach.statement
 
 
-def test_what_the_sample_reaches_is_supported() -> None:
+def test_what_the_sample_reaches_is_supported():
     campaign = judge_law("GPD, xi 0", exceedances=(0.05, 0.01))
     assert campaign.support is Support.SUPPORTED
     assert campaign.statement.startswith(f"{campaign.bounds[1].upper_ns / 1e6:.3f} ms at 0.01")
@@ -157,13 +157,13 @@ def test_what_the_sample_reaches_is_supported() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), exceedances=st.sets(st.floats(1e-6, 0.4), min_size=2))
-def test_rarer_is_never_shorter(seed: int, exceedances: set[float]) -> None:
+def test_rarer_is_never_shorter(seed, exceedances):
     campaign = judge_law("GEV, xi 0", seed, 2000, exceedances=tuple(exceedances))
     given_ = [bound.upper_ns for bound in campaign.bounds if not math.isnan(bound.upper_ns)]
     assert given_ == sorted(given_)
 
 
-def test_the_same_answer_again_and_in_another_unit() -> None:
+def test_the_same_answer_again_and_in_another_unit():
     times = draw("lognormal, sigma 0.5", 1)
     assert judge(times, title="a") == judge(times, title="a")
     microseconds = judge(times / 1e3, title="a")
@@ -171,7 +171,7 @@ def test_the_same_answer_again_and_in_another_unit() -> None:
         assert one.upper_ns / 1e3 == pytest.approx(other.upper_ns, rel=0.01)
 
 
-def test_json_has_no_nan() -> None:
+def test_json_has_no_nan():
     for name in ("GPD, xi 0", "slow mode apart"):
         fields = judge_law(name).to_dict()
         text = json.dumps(fields, allow_nan=False)
@@ -179,7 +179,7 @@ def test_json_has_no_nan() -> None:
     assert fields["bounds"][0]["upper_ms"] is None
 
 
-def test_maxima_are_those_of_whole_blocks() -> None:
+def test_maxima_are_those_of_whole_blocks():
     values = np.arange(1019.0) + np.random.default_rng(0).uniform(0.0, 0.1, 1019)
     law, maxima = fit_block_maxima(values)
     assert (law.block, law.count) == (20, 50)
@@ -198,6 +198,6 @@ def test_maxima_are_those_of_whole_blocks() -> None:
         ([1.0], {"confidence": 1.0}, "confidence"),
     ],
 )
-def test_arguments_are_checked(times: list[float], options: dict[str, object], match: str) -> None:
+def test_arguments_are_checked(times, options, match):
     with pytest.raises(ValueError, match=match):
         judge(times, title="", **options)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def draw_maxima(shape: float, count: int = 300, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pareto_agrees_with_scipy_and_pyextremes(shape: float) -> None:
+def test_pareto_agrees_with_scipy_and_pyextremes(shape):
     excesses = draw_excesses(shape)
     ours = fit_pareto(excesses, 0.0, 1.0)
     c, _, scale = stats.genpareto.fit(excesses, floc=0.0)
@@ -48,7 +48,7 @@ def test_pareto_agrees_with_scipy_and_pyextremes(shape: float) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_maxima_agree_with_scipy_and_pyextremes(shape: float) -> None:
+def test_maxima_agree_with_scipy_and_pyextremes(shape):
     maxima = 10.0 + draw_maxima(shape)
     ours = fit_maxima(maxima, 20)
     c, location, scale = stats.genextreme.fit(maxima)
@@ -64,7 +64,7 @@ def test_maxima_agree_with_scipy_and_pyextremes(shape: float) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_refits_of_resamples_are_the_fits_of_what_they_hold(shape: float) -> None:
+def test_refits_of_resamples_are_the_fits_of_what_they_hold(shape):
     excesses = np.sort(draw_excesses(shape, seed=2))
     weights = np.random.default_rng(0).multinomial(500, np.full(500, 0.002), size=30)
     # The end of the support is kept beyond the greatest excess: other resamples differ.
@@ -78,7 +78,7 @@ def test_refits_of_resamples_are_the_fits_of_what_they_hold(shape: float) -> Non
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_censored_excesses_count_as_great_only(shape: float) -> None:
+def test_censored_excesses_count_as_great_only(shape):
     excesses = np.sort(draw_excesses(shape, seed=6))
     edge = excesses[450]
 
@@ -95,7 +95,7 @@ def test_censored_excesses_count_as_great_only(shape: float) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_moments_come_near(shape: float) -> None:
+def test_moments_come_near(shape):
     maxima = np.stack([draw_maxima(shape, 2000, seed) for seed in range(8)])
     location, scale, found = estimate_maxima(maxima)
     assert found.mean() == pytest.approx(shape, abs=0.03)
@@ -104,7 +104,7 @@ def test_moments_come_near(shape: float) -> None:
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, 1e-9])
-def test_quantiles_are_those_of_scipy(shape: float) -> None:
+def test_quantiles_are_those_of_scipy(shape):
     tail = ParetoTail(5.0, 2.0, shape, 0.1, 100)
     expected = 5.0 + stats.genpareto.isf(1e-4 / 0.1, shape, scale=2.0)
     assert tail.quantile(1e-4) == pytest.approx(expected, rel=1e-6)
@@ -115,7 +115,7 @@ def test_quantiles_are_those_of_scipy(shape: float) -> None:
 
 
 @given(shape=st.floats(-0.5, 1.0), ratio=st.floats(0.0, 12.0))
-def test_growth_is_continuous_in_the_shape(shape: float, ratio: float) -> None:
+def test_growth_is_continuous_in_the_shape(shape, ratio):
     near = float(grow(shape + 1e-9, ratio))
     assert float(grow(shape, ratio)) == pytest.approx(near, rel=1e-4, abs=1e-6)
     assert float(grow(0.0, ratio)) == ratio
@@ -123,7 +123,7 @@ def test_growth_is_continuous_in_the_shape(shape: float, ratio: float) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(factor=st.floats(1e-3, 1e7), seed=st.integers(0, 50))
-def test_fits_do_not_depend_on_the_unit(factor: float, seed: int) -> None:
+def test_fits_do_not_depend_on_the_unit(factor, seed):
     excesses = draw_excesses(0.1, 200, seed)
     tail = fit_pareto(excesses, 0.0, 1.0)
     scaled = fit_pareto(excesses * factor, 0.0, 1.0)
@@ -131,7 +131,7 @@ def test_fits_do_not_depend_on_the_unit(factor: float, seed: int) -> None:
     assert scaled.scale == pytest.approx(tail.scale * factor, rel=1e-3)
 
 
-def test_standardized_excesses_are_exponential() -> None:
+def test_standardized_excesses_are_exponential():
     excesses = draw_excesses(-0.3, 5000)
     standard = ParetoTail(0.0, 1.0, -0.3, 1.0, 5000).standardize(excesses)
     assert stats.kstest(standard, "expon").pvalue > 0.01

@@ -29,7 +29,7 @@ def write(folder: Path, records: list[JobRecord], clocks: ClockLog | None = None
     return open_trace(folder)
 
 
-def test_times_of_finished_jobs(tmp_path: Path) -> None:
+def test_times_of_finished_jobs(tmp_path):
     records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(6)]
     records.append(make_record(6, outcome=Outcome.ABORTED, stages_ns=(77,)))
     records.append(make_record(7, outcome=Outcome.SKIPPED, stages_ns=()))
@@ -46,7 +46,7 @@ def test_times_of_finished_jobs(tmp_path: Path) -> None:
     assert responses.times_ns.tolist() == [record.response_time_ns for record in finished]
 
 
-def test_traces_follow_each_other(tmp_path: Path) -> None:
+def test_traces_follow_each_other(tmp_path):
     first = write(tmp_path / "a", [make_record(i, stages_ns=(i,)) for i in range(2, 5)])
     second = write(tmp_path / "b", [make_record(i, stages_ns=(10 * i,)) for i in range(2, 5)])
     (sample,) = read_samples([first, second])
@@ -57,7 +57,7 @@ def test_traces_follow_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("by", "times"), [(("task", "colour"), "execution"), ((), "waiting")])
-def test_what_is_unknown_is_named(by: tuple[str, ...], times: str) -> None:
+def test_what_is_unknown_is_named(by, times):
     with pytest.raises(ValueError, match=r"colour|waiting"):
         read_samples([], by=by, times=times)
 
@@ -93,12 +93,7 @@ def gather_by_hand(trace: Trace, names: list[str]) -> dict[tuple[str, ...], list
     st.lists(st.tuples(st.integers(0, 10**9), st.sampled_from(["", "x", "y"])), max_size=6),
     st.sets(st.sampled_from(KEYS)),
 )
-def test_every_time_is_in_one_sample(
-    tmp_path_factory: pytest.TempPathFactory,
-    jobs: list[tuple[str, str, Outcome, tuple[int, ...]]],
-    changes: list[tuple[int, str]],
-    by: set[str],
-) -> None:
+def test_every_time_is_in_one_sample(tmp_path_factory, jobs, changes, by):
     clocks = ClockLog()
     for time_ns, text in sorted(changes):
         clocks.append(time_ns, text)
@@ -123,7 +118,7 @@ def batched(record: JobRecord, size: int) -> JobRecord:
     return replace(record, stages=(replace(first, name="inference", batch=size), *others))
 
 
-def test_jobs_that_ran_together_are_campaigns_of_their_own(tmp_path: Path) -> None:
+def test_jobs_that_ran_together_are_campaigns_of_their_own(tmp_path):
     records = [make_record(i, stages_ns=(100 + i, 10)) for i in range(2, 5)]
     records += [batched(make_record(i, stages_ns=(150 + i, 10)), 2) for i in range(5, 7)]
     records.append(batched(make_record(7, stages_ns=(190, 10)), 3))

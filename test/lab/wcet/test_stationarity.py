@@ -47,7 +47,7 @@ def draw_normal(seed: int, count: int = 1000) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(count)
 
 
-def test_level_is_that_of_statsmodels() -> None:
+def test_level_is_that_of_statsmodels():
     values = draw_normal(0, 2000)
     lags = int(4.0 * 20.0**0.25)
     with warnings.catch_warnings():
@@ -56,7 +56,7 @@ def test_level_is_that_of_statsmodels() -> None:
     assert check_level(values)[0] == pytest.approx(statistic)
 
 
-def test_published_critical_values() -> None:
+def test_published_critical_values():
     # Kwiatkowski et al. 1992, table 1.
     for critical, level in ((0.347, 0.1), (0.463, 0.05), (0.574, 0.025), (0.739, 0.01)):
         assert cramer_survival(critical) == pytest.approx(level, rel=0.05)
@@ -66,12 +66,12 @@ def test_published_critical_values() -> None:
     assert anderson_survival(0.0) == cramer_survival(0.0) == 1.0
 
 
-def test_cramer_is_scipys_limit() -> None:
+def test_cramer_is_scipys_limit():
     one = stats.cramervonmises(stats.uniform.ppf((np.arange(4000) + 0.2) / 4000), "uniform")
     assert cramer_survival(one.statistic) == pytest.approx(one.pvalue, abs=1e-3)
 
 
-def test_correlation_is_that_of_statsmodels() -> None:
+def test_correlation_is_that_of_statsmodels():
     values = draw_normal(1)
     expected = acorr_ljungbox(values, [20])
     statistic, p_value = check_correlation(values, 20)
@@ -79,14 +79,14 @@ def test_correlation_is_that_of_statsmodels() -> None:
     assert p_value == pytest.approx(float(expected["lb_pvalue"].iloc[0]))
 
 
-def test_runs_are_those_of_statsmodels() -> None:
+def test_runs_are_those_of_statsmodels():
     values = draw_normal(2)
     expected = runstest_1samp(values, "median", correction=False)
     assert check_runs(values) == pytest.approx(tuple(expected))
     assert check_runs(np.ones(10)) == (0.0, 1.0)
 
 
-def test_same_law_is_scipys_anderson_darling() -> None:
+def test_same_law_is_scipys_anderson_darling():
     first, second = draw_normal(3, 300), draw_normal(4, 200) + 0.2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,21 +98,21 @@ def test_same_law_is_scipys_anderson_darling() -> None:
 
 
 @given(first=st.floats(0.01, 40.0), second=st.floats(0.01, 40.0))
-def test_survivals_fall(first: float, second: float) -> None:
+def test_survivals_fall(first, second):
     low, high = sorted((first, second))
     for survival in (anderson_survival, cramer_survival):
         assert 0.0 <= survival(high) <= survival(low) + 1e-5 <= 1.0 + 1e-5
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_independent_values_fail_as_often_as_they_should(name: str) -> None:
+def test_independent_values_fail_as_often_as_they_should(name):
     p_values = np.array([CHECKS[name](draw_normal(seed))[1] for seed in range(400)])
     # Binomial with 400 trials: 20 +- 4.4 at 5 %, 200 +- 10 at 50 %.
     assert 4 <= (p_values < 0.05).sum() <= 38
     assert 155 <= (p_values < 0.5).sum() <= 245
 
 
-def test_each_fault_is_found() -> None:
+def test_each_fault_is_found():
     values = draw_normal(5)
     assert check_level(values + np.linspace(0.0, 1.0, 1000))[1] < 1e-3
     assert check_same_law(values[:500], 1.5 * values[500:])[1] < 1e-3
@@ -121,7 +121,7 @@ def test_each_fault_is_found() -> None:
     assert check_runs(smooth)[1] < 1e-6
 
 
-def test_correlations_and_ranks_by_hand() -> None:
+def test_correlations_and_ranks_by_hand():
     # Deviations 1, -1, 1, -1: products -3 of 4 at lag 1, +2 of 4 at lag 2.
     assert correlate(np.array([1.0, -1.0, 1.0, -1.0]), 2) == pytest.approx([-0.75, 0.5])
     assert rank(np.array([0.3, 0.1, 0.2])).tolist() == [3.0, 1.0, 2.0]
@@ -131,7 +131,7 @@ def test_correlations_and_ranks_by_hand() -> None:
     values=st.lists(st.integers(1, 40), min_size=2, max_size=60),
     step=st.sampled_from([1, 7, 1000]),
 )
-def test_spread_times_differ_and_stay_in_their_step(values: list[int], step: int) -> None:
+def test_spread_times_differ_and_stay_in_their_step(values, step):
     times = np.array(values, float) * step
     spread, found = spread_ties(times, np.random.default_rng(0))
     if len(set(values)) == 1:
@@ -143,14 +143,14 @@ def test_spread_times_differ_and_stay_in_their_step(values: list[int], step: int
     assert len(np.unique(spread)) == len(spread)
 
 
-def test_a_timer_with_uneven_steps_is_recognised() -> None:
+def test_a_timer_with_uneven_steps_is_recognised():
     # 31.25 ns in whole nanoseconds: steps of 31 and 32 have no common divisor but 1.
     ticks = np.random.default_rng(0).integers(0, 500, 10_000)
     times = np.round(ticks * 31.25)
     assert spread_ties(times, np.random.default_rng(0))[1] == pytest.approx(31.0, abs=1.0)
 
 
-def test_independent_exceedances_come_singly() -> None:
+def test_independent_exceedances_come_singly():
     values = np.random.default_rng(0).standard_normal(20_000)
     index, p_value = check_clusters(exceed(values), 20_000)
     assert index == pytest.approx(1.0, abs=0.06)
@@ -158,7 +158,7 @@ def test_independent_exceedances_come_singly() -> None:
 
 
 @pytest.mark.parametrize("length", [2, 4])
-def test_moving_maxima_have_their_known_index(length: int) -> None:
+def test_moving_maxima_have_their_known_index(length):
     # Coles 2001, section 5.2: the maximum over `length` neighbours has the index 1 / length.
     noise = 1.0 / np.random.default_rng(1).standard_exponential(40_000)
     windows = np.lib.stride_tricks.sliding_window_view(noise, length)
@@ -168,7 +168,7 @@ def test_moving_maxima_have_their_known_index(length: int) -> None:
     assert p_value < 1e-9
 
 
-def test_intervals_by_hand() -> None:
+def test_intervals_by_hand():
     # Gaps 1, 1, 8: max > 2, so 2 (0 + 0 + 7)^2 / (3 x 7 x 6) = 0.78.
     assert estimate_extremal_index(np.array([0, 1, 2, 10])) == pytest.approx(98.0 / 126.0)
     # Gaps 1, 2: max <= 2, so 2 x 3^2 / (2 x 5) = 1.8, capped.
@@ -181,5 +181,5 @@ def test_intervals_by_hand() -> None:
 @pytest.mark.parametrize(
     ("above", "expected"), [("", 0), ("000", 0), ("1", 1), ("0110111", 3), ("1101", 2)]
 )
-def test_longest_run(above: str, expected: int) -> None:
+def test_longest_run(above, expected):
     assert longest_run(np.array([one == "1" for one in above], bool)) == expected

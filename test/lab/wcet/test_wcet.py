@@ -43,9 +43,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_every_campaign_gets_a_verdict(
-    traces: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_campaign_gets_a_verdict(traces, capsys):
     code, result = run_json(capsys, "wcet", traces["first"], "--exceedance", "1e-2,1e-4")
     assert code == 0
     full, tucker = result["campaigns"]
@@ -61,9 +59,7 @@ def test_every_campaign_gets_a_verdict(
     assert result["platform"] == "Some CPU"
 
 
-def test_aborted_frames_leave_nothing_proven(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_aborted_frames_leave_nothing_proven(tmp_path, capsys):
     random = np.random.default_rng(0)
     times = (1e7 + 1e6 * random.standard_exponential(2000)).astype(int)
     records = [make_record(index, stages_ns=(int(one),)) for index, one in enumerate(times)]
@@ -76,18 +72,14 @@ def test_aborted_frames_leave_nothing_proven(
         assert complete["passed"] is (count == 0)
 
 
-def test_text_names_verdict_tests_and_advice(
-    traces: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_names_verdict_tests_and_advice(traces, capsys):
     assert main(["wcet", traces["first"]]) == 0
     text = capsys.readouterr().out
     for words in ("extrapolated", "unproven", "passed  KPSS", "FAILED  Count", "next: "):
         assert words in text
 
 
-def test_a_second_campaign_holds_or_refutes(
-    traces: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_campaign_holds_or_refutes(traces, capsys):
     code, result = run_json(capsys, "wcet", traces["first"], "--validate", traces["second"])
     assert code == 0
     found = result["campaigns"][0]["validation"]
@@ -97,9 +89,7 @@ def test_a_second_campaign_holds_or_refutes(
     assert "REFUTED" in capsys.readouterr().out
 
 
-def test_compare_finds_a_worse_tail(
-    traces: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_finds_a_worse_tail(traces, capsys):
     code, result = run_json(
         capsys, "compare", traces["first"], traces["second"], "--tolerance", "0.15"
     )
@@ -129,13 +119,7 @@ def test_compare_finds_a_worse_tail(
         (["compare", "{few}", "{few}"], "100 times"),
     ],
 )
-def test_unusable_input_is_named(
-    traces: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    words: str,
-) -> None:
+def test_unusable_input_is_named(traces, tmp_path, capsys, arguments, words):
     later = [make_record(index, task="later") for index in range(30)]
     few = [make_record(index) for index in range(30)]
     places = {
@@ -152,7 +136,7 @@ def test_unusable_input_is_named(
     "options",
     [["--exceedance", "1e-3,x"], ["--exceedance", "0.7"], ["--confidence", "1"], ["--by", "a,,b"]],
 )
-def test_bad_options(traces: dict[str, str], options: list[str]) -> None:
+def test_bad_options(traces, options):
     with pytest.raises(SystemExit) as ended:
         main(["wcet", traces["first"], *options])
     assert ended.value.code == 2

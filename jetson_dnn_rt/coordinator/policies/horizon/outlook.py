@@ -16,8 +16,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from jetson_dnn_rt.config.nodes import CoordinatorConfig
 from jetson_dnn_rt.coordinator.policies.horizon.frontier import Rest, build_rests, tail_quantile
-from jetson_dnn_rt.coordinator.policy import PolicySettings
 from jetson_dnn_rt.coordinator.tables.hull import new_minima
 from jetson_dnn_rt.coordinator.tables.tables import ClockTable, Floats, TaskTable
 
@@ -37,7 +37,8 @@ USUAL = 0.8  # quantile of a plan's time that has to fit, beside the safe one of
 DELAY_PARTS = 8  # steps in which the rest of an actuation delay is counted
 
 LOSS_WEIGHTS = {"min_energy": 1e-3, "max_accuracy": 1e2}
-"""Weight of accuracy by mode, a setting in ``balanced``. The small one only breaks ties."""
+"""Weight of accuracy by mode, `Horizon.energy_per_accuracy` in ``balanced``. The small one only
+breaks ties."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Outlook:
 def build_outlook(
     table: TaskTable,
     clocks: ClockTable,
-    settings: PolicySettings,
+    settings: CoordinatorConfig,
+    loss: float,
     joules: float,
     shared: float,
     slowed: float = 1.0,
@@ -131,7 +133,7 @@ def build_outlook(
 ) -> Outlook:
     """Compute a task's look-up tables.
 
-    `joules` and `shared` are weights of energy, see `weigh_energy`; for `slowed` and `reserve` see
+    `loss`, `joules` and `shared` are weights of `Objective`; for `slowed` and `reserve` see
     `expect_others`.
     """
     rests = build_rests(table, clocks, settings.confidence, USUAL)
@@ -139,7 +141,7 @@ def build_outlook(
         max(float(rests[0].energy_j[0].min()), 1e-9),
         joules,
         shared,
-        loss=LOSS_WEIGHTS.get(settings.mode, settings.energy_per_accuracy),
+        loss,
         loss_allowed=1.0 - settings.accuracy_floor,
     )
     ladders, grids, full = [], [], []

@@ -33,6 +33,7 @@ import numpy as np
 from jetson_dnn_rt.coordinator.cohort import Cohort, Decision, Member
 from jetson_dnn_rt.coordinator.policies.horizon.outlook import (
     DELAY_PARTS,
+    LOSS_WEIGHTS,
     Outlook,
     Sheet,
     build_outlook,
@@ -66,6 +67,9 @@ class Horizon(Policy):
     """The least cost that keeps every deadline; see the module."""
 
     adjusts_clocks = adjusts_variants = True
+    energy_per_accuracy = 10.0
+    """In mode `balanced`: how many frames' energies all the accuracy of a frame is worth. At 10, a
+    hundredth of the accuracy is given up for more than a tenth of the energy."""
     response = RESPONSE
     deviations = DEVIATIONS
 
@@ -89,6 +93,7 @@ class Horizon(Policy):
             min(1.0, self.response * table.deadline_ns / table.period_ns) for table in own
         ]
         joules, shared = weigh_energy(self._duty, self._workers, self._interference)
+        loss = LOSS_WEIGHTS.get(settings.mode, self.energy_per_accuracy)
         made: dict[tuple[int, tuple[float, float]], Outlook] = {}
         self._outlooks: list[Outlook] = []
         for index, (table, original) in enumerate(zip(own, tables, strict=True)):
@@ -97,7 +102,9 @@ class Horizon(Policy):
             )
             key = id(original), others
             if key not in made:
-                made[key] = build_outlook(table, self.clocks, settings, joules, shared, *others)
+                made[key] = build_outlook(
+                    table, self.clocks, settings, loss, joules, shared, *others
+                )
             self._outlooks.append(made[key])
         self._sheet = Sheet(self._outlooks, [table.deadline_ns for table in own])
         self._rise_w = self.clocks.idle_w - self.clocks.idle_w.min()
