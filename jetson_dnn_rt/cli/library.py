@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jetson_dnn_rt.cli.options import parse_positive
 from jetson_dnn_rt.cli.text import Cell, format_rows
 from jetson_dnn_rt.errors import ConfigurationError
-from jetson_dnn_rt.variants.library.entry import KINDS
+from jetson_dnn_rt.variants.library.entry import KINDS, make_printable
 
 if TYPE_CHECKING:
     from jetson_dnn_rt.variants.library.library import Library, Listing
@@ -213,7 +213,8 @@ def _format_entries(
             model = listing.header.model or model
             kind, device = listing.header.key.kind, listing.header.key.device or "-"
             stored = f"{listing.header.created:%Y-%m-%d}"
-        refused = measurement.refused if measurement else ""
+        # Written by whoever wrote the entry: no control characters for the terminal.
+        refused = make_printable(measurement.refused) if measurement else ""
         state = "unusable" if problem else "refused" if refused else "ok"
         for note in filter(None, (problem, refused)):
             notes.append(f"{listing.path.relative_to(library.root)}: {note}")

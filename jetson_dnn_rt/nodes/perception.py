@@ -23,9 +23,9 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
     DiagnosticsPublisher,
     make_status,
 )
-from jetson_dnn_rt.nodes.tasks.host import Host
+from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode, SegmenterNode, TaskNode
-from jetson_dnn_rt.nodes.tasks.task_status import host_values
+from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime.sharing.core_split import TrialTask
 from jetson_dnn_rt.runtime.task import make_grey_frame
 from jetson_dnn_rt.tasks import JobRecord, Work
@@ -35,22 +35,11 @@ class PerceptionNode(ManagedNode):
     """Owns the executor and the image subscriptions, and leads its tasks and cameras.
 
     Every task and camera is a lifecycle node of its own, with the names it has when it runs
-    alone; this node's transitions are handed down to them.
-
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    arguments : sequence of str
-        Command line, whose parameters and remappings hold for the children too.
-    overrides : mapping, optional
-        Parameters of this node and of children by their names, above everything else.
-    frame_limit : int, optional
-        `frame_limit` of every camera of this process.
-    observer : callable, optional
-        Sees every job that ends, on the delivery thread.
-    on_camera_ended : callable
-        Called on a camera's thread when its stream ends.
+    alone; this node's transitions are handed down to them. `arguments` is a command line whose
+    parameters and remappings hold for the children too; `overrides` are parameters of this node
+    and of children by their names, above everything else. `frame_limit` is that of every camera.
+    `observer` sees every job that ends, on the delivery thread; `on_camera_ended` is called on a
+    camera's thread when its stream ends.
     """
 
     def __init__(
@@ -105,13 +94,13 @@ class PerceptionNode(ManagedNode):
         self.cameras = {
             camera: CameraNode(
                 posixpath.basename(camera),
-                host=lambda: self.host,
+                bridge=lambda: self.bridge,
                 on_ended=on_camera_ended,
                 **options_of(camera),
             )
             for camera in values.cameras
         }
-        self.host = Host(self, self.cameras, self._find_clocks)
+        self.bridge = SessionBridge(self, self.cameras, self._find_clocks)
         for task in values.tasks:
             kind = SegmenterNode if posixpath.basename(task) == "segmenter" else DetectorNode
             spaces = {posixpath.dirname(other) for other in self.tasks}
@@ -120,7 +109,7 @@ class PerceptionNode(ManagedNode):
             self.tasks[task] = kind(
                 posixpath.basename(task),
                 task=task,
-                host=self.host,
+                bridge=self.bridge,
                 defaults={"camera": only},
                 precedence=len(self.tasks),
                 primary=posixpath.dirname(task) not in spaces,
@@ -129,7 +118,10 @@ class PerceptionNode(ManagedNode):
             )
         if values.coordinator:
             self.coordinator = CoordinatorNode(
-                COORDINATOR, host=self.host, tasks=lambda: self.tasks, **options_of(COORDINATOR)
+                COORDINATOR,
+                bridge=self.bridge,
+                tasks=lambda: self.tasks,
+                **options_of(COORDINATOR),
             )
         nodes: dict[str, Node] = {**self.cameras, **self.tasks}
         if self.coordinator is not None:
@@ -159,22 +151,22 @@ class PerceptionNode(ManagedNode):
         self._check_topics()
         values = self._declared.value
         trial = wants_trial(values.threads, (task.parameters for task in self.tasks.values()))
-        self.host.start(values, AUTO if trial else values.threads)
+        self.bridge.start(values, AUTO if trial else values.threads)
         self._configure("camera", self.cameras)
         if trial:
-            self.host.session.share_cores(
+            self.bridge.session.share_cores(
                 {
                     name: TrialTask(
                         node.parameters,
                         make_grey_frame(node.frame_size),
-                        int(1e9 / node.frequency_hz),
+                        node.period_ns,
                         node.deadline_ns,
                     )
                     for name, node in self.tasks.items()
                 }
             )
         self._configure("task", self.tasks)
-        self.host.session.prepare()
+        self.bridge.session.prepare()
         leader = self.coordinator
         waits = leader is not None and leader.is_unconfigured
         if leader is not None and waits and leader.trigger_configure() != SUCCESS:
@@ -187,7 +179,7 @@ class PerceptionNode(ManagedNode):
 
     def activate(self) -> None:
         """Activate the tasks and the coordinator, judge, then let the frames come."""
-        self.host.cascading = True
+        self.bridge.cascading = True
         try:
             for name, node in self.tasks.items():
                 if node.state_name == "inactive" and node.trigger_activate() != SUCCESS:
@@ -196,10 +188,10 @@ class PerceptionNode(ManagedNode):
             waits = leader is not None and leader.state_name == "inactive"
             if leader is not None and waits and leader.trigger_activate() != SUCCESS:
                 raise ConfigurationError(f"coordinator: {leader.fault}")
-            self.host.commit()
+            self.bridge.commit()
             self.on_tasks_ready()
         finally:
-            self.host.cascading = False
+            self.bridge.cascading = False
         for name, camera in self.cameras.items():
             if camera.state_name == "inactive" and camera.trigger_activate() != SUCCESS:
                 raise ConfigurationError(f"camera {name}: {camera.fault}")
@@ -217,7 +209,7 @@ class PerceptionNode(ManagedNode):
                 child.trigger_deactivate()
             if child.state_name == "inactive":
                 child.trigger_cleanup()
-        self.host.stop()
+        self.bridge.stop()
 
     def end(self) -> None:
         """Stop cameras, executor and tasks at once."""
@@ -225,7 +217,7 @@ class PerceptionNode(ManagedNode):
             camera.trigger_shutdown()
         if self.coordinator is not None:
             self.coordinator.trigger_shutdown()
-        self.host.stop(timeout_s=0.2, quickly=True)
+        self.bridge.stop(timeout_s=0.2, quickly=True)
         for task in self.tasks.values():
             task.trigger_shutdown()
 
@@ -260,9 +252,11 @@ class PerceptionNode(ManagedNode):
         values |= {name: node.state_name for name, node in self.cameras.items()}
         if self.coordinator is not None:
             values[COORDINATOR] = self.coordinator.state_name
-        values["image_subscriptions"] = ", ".join(i.key.topic for i in self.host.inputs) or "none"
-        values |= host_values(self.host)
-        lack, _ = self.host.describe_trace()
+        values["image_subscriptions"] = (
+            ", ".join(key.topic for key in self.bridge.inputs) or "none"
+        )
+        values |= session_values(self.bridge.session)
+        lack, _ = self.bridge.session.describe_trace()
         if level == OK and lack:
             level, message = WARN, lack
         return make_status(f"{self.get_name()}: perception_status", level, message, values)

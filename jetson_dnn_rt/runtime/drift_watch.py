@@ -13,11 +13,9 @@ from jetson_dnn_rt.coordinator.tables.files import TableFile, load_tables
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.traces.drift import LEAST_TIMES, DriftMonitor, TimeProfile
 
-TABLES = "tables.json"
-"""The file in a folder of ``profile --output``."""
-
+TABLES = "tables.json"  # in a folder of ``profile --output``
+# Of a task: variants, alone and joined inside frames, times clock configurations.
 MOST_MONITORS = 64
-"""Per task: variants, alone and joined inside frames, times clock configurations."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,8 @@ def load_time_profiles(path: str, task: str) -> TimeProfiles:
     """Read the profiles of a task from the tables of ``jetson-dnn-rt profile``.
 
     `path` is the file or its folder; empty = no profile. A file with the tables of one task only
-    is used whatever that task's name is.
-
-    Raises
-    ------
-    ConfigurationError
-        The file cannot be read, does not know the task, or was made with too few runs.
+    is used whatever that task's name is. Raises `ConfigurationError` when the file cannot be read,
+    does not know the task, or was made with too few runs.
     """
     if not path:
         return TimeProfiles()
@@ -127,14 +121,10 @@ class DriftSnapshot:
 class DriftWatch:
     """A monitor for each variant and clock configuration that has a profile. Not thread-safe.
 
-    Parameters
-    ----------
-    profiles : TimeProfiles, optional
-        What to compare with; without any, the first frames of each.
-    clocks : callable
-        Configuration that held at a steady time in ns, in words; empty = unknown. Where the first
-        frames are the profile it must be what was *set*: otherwise a board that throttles would
-        get a profile for being slow.
+    Without `profiles` the first frames of each are the profile. `clocks` gives the configuration
+    that held at a steady time in ns, in words; empty = unknown. Where the first frames are the
+    profile it must be what was *set*: otherwise a board that throttles would get a profile for
+    being slow.
     """
 
     def __init__(

@@ -33,8 +33,6 @@ from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters, Work, stage_name
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_STAGE_TIMEOUT_NS = int(TaskConfig.stage_timeout_ms * 1e6)
-
 WATCHDOG_THREAD = "rt-watchdog"
 WATCH_NS = 1_000_000_000  # the watchdog looks at the threads at least so often
 DEAF_AFTER_S = 5.0  # observers that take longer for one record are reported
@@ -148,18 +146,10 @@ class _Worker:
 class Executor:
     """Runs the jobs of all tasks under their deadlines.
 
-    Parameters
-    ----------
-    workers : int
-        Worker threads; stages of different tasks run side by side on them.
-    discipline : str
-        One of `jetson_dnn_rt.scheduling.queue.DISCIPLINES`.
-    realtime : RealtimeConfig
-        Real-time set-up of the process and the workers.
-    clock : Clock
-        The steady clock, or a virtual one in tests.
-    max_inflight : mapping of str to int, optional
-        How many stages may run at once on a device (``{"cuda": 2}``); no limit for others.
+    Stages of different tasks run side by side on `workers` threads. `discipline` is one of
+    `jetson_dnn_rt.scheduling.queue.DISCIPLINES`; `clock` may be a virtual one in tests.
+    `max_inflight` says how many stages may run at once on a device (``{"cuda": 2}``); others have
+    no limit.
     """
 
     def __init__(
@@ -237,11 +227,9 @@ class Executor:
         return not any(thread is not None and thread.is_alive() for thread in threads)
 
     def set_workers(self, count: int) -> None:
-        """Have so many workers from now on; ValueError when there are tasks, or more workers.
-
-        How many are of use is measured with the tasks' networks, which are loaded when the
-        real-time set-up of the process is done already.
-        """
+        """Have so many workers from now on; ValueError when there are tasks, or more workers."""
+        # How many are of use is measured with the tasks' networks, which are loaded when the
+        # real-time set-up of the process is done already.
         with self._condition:
             before = self._engine.workers
             if self._tasks or count < before:
@@ -266,24 +254,15 @@ class Executor:
         *,
         warm_up_times_ns: Mapping[str, list[tuple[int, ...]]] | None = None,
         restart: Callable[[], Stages] | None = None,
-        stage_timeout_ns: int = DEFAULT_STAGE_TIMEOUT_NS,
+        stage_timeout_ns: int = int(TaskConfig.stage_timeout_ms * 1e6),
     ) -> None:
         """Add a task; it may be added while others run.
 
-        Parameters
-        ----------
-        parameters : TaskParameters
-            Name, deadline, variants, names of the stages.
-        stages : mapping of str to sequence of Stage
-            For each variant its stages in order; their spans add up to those in `parameters`.
-        observer : callable
-            Called with the record and the work of every job of this task.
-        warm_up_times_ns : mapping, optional
-            By variant, run by run the times of its stages: the first budgets.
-        restart : callable, optional
-            Makes new stages after one hung; without it the task stays suspended then.
-        stage_timeout_ns : int
-            A stage that runs longer than this hangs.
+        `stages` has for each variant its stages in order; their spans add up to those in
+        `parameters`. `observer` is called with the record and the work of every job of this task.
+        `warm_up_times_ns` are the first budgets: by variant, run by run the times of its stages.
+        `restart` makes new stages after one hung, that is, ran longer than `stage_timeout_ns`;
+        without it the task stays suspended then.
 
         Raises
         ------
@@ -323,13 +302,9 @@ class Executor:
     def remove_task(self, task: str, reason: str = "deactivated", timeout_s: float = 5.0) -> None:
         """End the task's jobs and forget it.
 
-        Returns when none of its stages runs any more and its last record is delivered.
-
-        Raises
-        ------
-        StillRunningError
-            A `TimeoutError`: a stage still runs after `timeout_s`. The task is suspended, and
-            forgotten as soon as the stage returns or is given up as hanging.
+        Returns when none of its stages runs any more and its last record is delivered. Raises
+        `StillRunningError`, a `TimeoutError`, when a stage still runs after `timeout_s`: the task
+        is suspended, and forgotten as soon as the stage returns or is given up as hanging.
         """
         with self._condition:
             entry = self._tasks[task]
@@ -376,13 +351,8 @@ class Executor:
 
         Anybody may ask, so that it is done once a minute, and not when `MAX_TASK_RETRIED` threads
         hang in the task's stages: the threads that may hang are for all tasks. Returns what
-        happens; empty where the task is not suspended for that.
-
-        Raises
-        ------
-        StillRunningError
-            When too many threads hang already, or it was started anew just now: the text says
-            when to try again.
+        happens; empty where the task is not suspended for that. Raises `StillRunningError`, with
+        when to try again, when too many threads hang or it was started anew just now.
         """
         with self._condition:
             entry = self._tasks[task]
@@ -412,10 +382,7 @@ class Executor:
     def add_variant(
         self, task: str, variant: str, stages: Sequence[Stage], times_ns: list[tuple[int, ...]]
     ) -> None:
-        """Let a task run one more variant, warmed up, while its frames keep coming.
-
-        The arguments are those of `add_task` for one variant.
-        """
+        """Let a task run one more variant while its frames keep coming; see `add_task`."""
         with self._condition:
             parameters = self._engine.tasks[task].parameters
             self._tasks[task].stages[variant] = _make_table(parameters, variant, stages)
@@ -449,10 +416,9 @@ class Executor:
             return tuple(s.parameters.name for s in states if s.parameters.batch_group == group)
 
     def set_cohort_slowdown(self, slowdown: Mapping[int, float]) -> None:
-        """Stretch budgets that are seeded from now on, from runs alone.
+        """Stretch budgets that are seeded later, from runs of a task alone.
 
-        `slowdown` says how much longer stages take with 1, 2, ... of them side by side; budgets
-        are stretched by that of the largest cohort in it.
+        `slowdown` is by the number of stages side by side; that of the largest cohort counts.
         """
         with self._condition:
             self._engine.cohort_slowdown = dict(slowdown)
@@ -528,10 +494,9 @@ class Executor:
     def submit(self, tasks: str | Sequence[str], frame: Frame, capture_ns: int) -> None:
         """Release a job for this frame in each task, at one instant; returns at once.
 
-        Tasks that share a camera are released together: with one call per task an idle worker
-        would have taken the first before the second is there, and equal deadlines would differ.
-        The frame must not be written to until its jobs ended; `capture_ns` is on this executor's
-        clock.
+        With one call per task an idle worker would have taken the first before the second is
+        there, and equal deadlines would differ. The frame must not be written to until its jobs
+        ended; `capture_ns` is on this executor's clock.
         """
         names = (tasks,) if isinstance(tasks, str) else tasks
         with self._condition:
@@ -562,7 +527,8 @@ class Executor:
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no job waits or runs and every record was delivered to the observers."""
         with self._condition:
-            idle = self._wait_idle(tuple(self._tasks), timeout_s)
+            tasks = tuple(self._tasks)
+            idle = self._wait_for(lambda: all(map(self._engine.is_idle, tasks)), timeout_s)
         return self._delivery.wait(timeout_s) and idle
 
     def describe(self) -> dict[str, object]:
@@ -768,11 +734,8 @@ class Executor:
             except Exception as error:  # the others are delivered
                 FAULTS.note("delivery of records", error)
 
-    def _wait_idle(self, tasks: tuple[str, ...], timeout_s: float) -> bool:
-        """Wait, with the lock held, until these tasks have no job."""
-        return self._wait_for(lambda: all(map(self._engine.is_idle, tasks)), timeout_s)
-
     def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds; the lock is held."""
         limit_ns = self.clock.now_ns() + int(timeout_s * 1e9)
         step_ns = 1_000_000
         while not reached():
@@ -939,7 +902,10 @@ class Executor:
                 return
             if error is None:
                 try:
-                    self._exchange(name, task, stages)
+                    parameters = self._engine.tasks[name].parameters
+                    task.stages = {v: _make_table(parameters, v, s) for v, s in stages.items()}
+                    runs = {variant: _list_runs(s) for variant, s in stages.items()}
+                    self._engine.tasks[name].replace_variants(runs)
                 except Exception as raised:
                     error = raised
             if error is not None:
@@ -951,13 +917,6 @@ class Executor:
                 return
             self._engine.tasks[name].suspended = ""
         logger.warning("task %s was restarted", name)
-
-    def _exchange(self, name: str, task: _Entry, stages: Stages) -> None:
-        parameters = self._engine.tasks[name].parameters
-        task.stages = {v: _make_table(parameters, v, runs) for v, runs in stages.items()}
-        self._engine.tasks[name].replace_variants(
-            {variant: _list_runs(runs) for variant, runs in stages.items()}
-        )
 
 
 def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage]) -> StageTable:
@@ -978,12 +937,10 @@ def _make_table(parameters: TaskParameters, variant: str, stages: Sequence[Stage
 
 
 def _list_runs(stages: Sequence[Stage]) -> list[Run]:
-    """The stages of a variant for the engine."""
     return [Run(stage.span, stage.device, stage.run_batch is not None) for stage in stages]
 
 
 def _make_demand(state: TaskState) -> TaskDemand:
-    """A task for the schedulability test; the executor's lock is held."""
     parameters = state.parameters
     budgets = [stage.budget_ns for stage in state.budgets[parameters.variant]]
     return TaskDemand(

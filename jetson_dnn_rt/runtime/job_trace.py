@@ -15,9 +15,9 @@ from jetson_dnn_rt.traces.writer import TraceWriter, load_libraries
 
 logger = logging.getLogger(__name__)
 
+# A disk that takes so long is reported to hang; the longest step, converting a part to Parquet,
+# takes some seconds.
 SILENT_S = 30.0
-"""A disk that takes so long is reported to hang; the longest step, converting a part to Parquet,
-takes some seconds."""
 
 
 class JobTrace:
@@ -44,10 +44,7 @@ class JobTrace:
     def begin(self, metadata: TraceMetadata) -> None:
         """Begin a trace; one of the same tasks that is being written continues.
 
-        Raises
-        ------
-        ConfigurationError
-            The folder cannot be written.
+        ConfigurationError when the folder cannot be written.
         """
         writer = self._writer
         if writer is not None:

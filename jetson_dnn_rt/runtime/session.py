@@ -54,34 +54,8 @@ TaskObserver = Callable[[JobRecord, Work, Result | None], None]
 class Session:
     """Tasks that share the cores and the devices of a process.
 
-    Parameters
-    ----------
-    config : PerceptionConfig
-        The process; the ``with`` statement loads and activates its tasks, too.
-    clock : Clock, optional
-        The steady clock, or a virtual one.
-    log : Log, optional
-        By default Python's log.
-
-    Attributes
-    ----------
-    tasks : dict of str to Task
-        Those that are loaded, by name.
-    batches : BatchGroups
-        Which of them run batches with each other.
-    cores : int
-        That the workers may use.
-    split : CoreSplit
-        Workers, and the threads of tasks that name no number.
-    cohort_slowdown : dict of int to float
-        How much longer stages take with 1, 2, ... of them side by side; empty = not measured.
-    verdict : Verdict or None
-        Whether the tasks fit, as `commit` found.
-    trace : JobTrace or None
-        Takes every job, where the configuration has a `trace_dir`.
-    name, trace_room, clocks_at, describe_run
-        Of the trace: stem of its name, its share of the disk, the clock configuration at a steady
-        time in ns, and its metadata. Nodes replace them before `start`.
+    The ``with`` statement loads and activates the tasks of `config`, too. `clock` may be a virtual
+    one; without `log` Python's log is used.
     """
 
     def __init__(
@@ -89,13 +63,16 @@ class Session:
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SteadyClock()
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, Task] = {}  # those that are loaded
         self.batches = BatchGroups(self.tasks)
-        self.cores = 1
-        self.split = CoreSplit(1, 1)
+        self.cores = 1  # that the workers may use
+        self.split = CoreSplit(1, 1)  # workers, and the threads of tasks that name no number
+        # How much longer stages take with 1, 2, ... of them side by side; empty = not measured.
         self.cohort_slowdown: dict[int, float] = {}
-        self.verdict: Verdict | None = None
-        self.trace: JobTrace | None = None
+        self.verdict: Verdict | None = None  # whether the tasks fit, as `commit` found
+        self.trace: JobTrace | None = None  # takes every job, where there is a `trace_dir`
+        # Of the trace; nodes replace them before `start`. `clocks_at` gives the clock
+        # configuration at a steady time in ns.
         self.name = "session"
         self.trace_room = TraceRoom()
         self.clocks_at: Callable[[int], str] = lambda time_ns: ""
@@ -321,16 +298,9 @@ class Session:
     ) -> None:
         """Let a loaded task run; `commit` follows when the last one is active.
 
-        Parameters
-        ----------
-        name : str
-            Of the task.
-        observer : callable, optional
-            Sees its jobs, on the delivery thread, before those of `observe`.
-        period_ns, deadline_ns : int
-            Between two frames, and relative; by default those of its configuration.
-        precedence : int, optional
-            Among equal deadlines the least goes first; by default in the order of loading.
+        `observer` sees its jobs on the delivery thread, before those of `observe`. Period and
+        relative deadline are by default those of its configuration. Among equal deadlines the
+        least `precedence` goes first, by default in the order of loading.
         """
         task = self.tasks[name]
         period_ns = period_ns or task.config.period_ns()
@@ -357,12 +327,8 @@ class Session:
     def commit(self) -> Verdict:
         """Judge whether the active tasks fit, exempt them from garbage collection, trace them.
 
-        Raises
-        ------
-        UnschedulableError
-            When they do not fit and the configuration refuses that.
-        ConfigurationError
-            When they are to be traced and the folder cannot be written.
+        Raises `UnschedulableError` when they do not fit and the configuration refuses that, and
+        `ConfigurationError` when the folder of the trace cannot be written.
         """
         executor = self.executor
         self.batches.seed(executor)
@@ -384,10 +350,14 @@ class Session:
             self.trace.begin(self.describe_run())
         return verdict
 
+    def describe_trace(self) -> tuple[str, dict[str, object]]:
+        """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
+        return ("", {}) if self.trace is None else self.trace.describe()
+
     def describe_tasks(self) -> dict[str, TracedTask]:
         """The active tasks, for the metadata of a trace."""
         found = {}
-        for name in sorted(self._active, key=[*self.tasks].index):
+        for name in filter(self.is_active, self.tasks):
             task, parameters = self.tasks[name], self.executor.snapshot(name).parameters
             found[name] = TracedTask(
                 camera=task.config.camera,
@@ -420,13 +390,10 @@ class Session:
         """Whether a task runs."""
         return name in self._active
 
-    def update(self, config: TaskConfig, deadline_ns: int = 0) -> None:
+    def update(self, config: TaskConfig) -> None:
         """Bring changed dynamic values of a loaded task into effect from its next frame on.
 
-        Raises
-        ------
-        ConfigurationError
-            When `variant` cannot run; nothing has been changed then.
+        ConfigurationError when `variant` cannot run; nothing has been changed then.
         """
         with self._lock:
             task = self.tasks[config.name]
@@ -438,8 +405,8 @@ class Session:
                         self.executor.set_variant(config.name, variant)
                     except ValueError as error:  # withdrawn
                         raise ConfigurationError(str(error)) from error
-                deadline_ns = deadline_ns or config.deadline_ns(config.period_ns())
-                self.executor.set_deadline(config.name, deadline_ns)
+                period_ns = self.executor.snapshot(config.name).parameters.period_ns
+                self.executor.set_deadline(config.name, config.deadline_ns(period_ns))
                 self.executor.set_max_age(config.name, int(config.max_age_ms * 1e6))
             task.config = config
             apply_thresholds(task.settings, config)
@@ -462,16 +429,8 @@ class Session:
     ) -> None:
         """Release a frame in several tasks at one instant; returns at once.
 
-        Parameters
-        ----------
-        frame : Frame
-            Must not be written to until its jobs ended.
-        tasks : sequence of str
-            By default all active tasks of `camera`, or all there are.
-        camera : str
-            Where it comes from.
-        capture_ns : int, optional
-            When it was captured, on the session's clock; by default now.
+        By default these are all active tasks of `camera`, or all there are. The frame must not be
+        written to until its jobs ended. `capture_ns` is on the session's clock, by default now.
         """
         names = tasks or [
             name
@@ -497,13 +456,13 @@ class Session:
         return self.executor.wait_idle(timeout_s)
 
     def _tell(self, observer: Observer, record: JobRecord, work: Work) -> None:
-        observer(record, self._valid_result(record, work))
+        observer(record, self._find_valid_result(record, work))
 
     def _tell_task(self, observer: TaskObserver | None, record: JobRecord, work: Work) -> None:
         if observer is not None:
-            observer(record, work, self._valid_result(record, work))
+            observer(record, work, self._find_valid_result(record, work))
 
-    def _valid_result(self, record: JobRecord, work: Work) -> Result | None:
+    def _find_valid_result(self, record: JobRecord, work: Work) -> Result | None:
         if record.outcome is Outcome.MET:
             return work.result
         task = self.tasks.get(record.task)

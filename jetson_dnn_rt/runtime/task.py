@@ -78,46 +78,14 @@ def make_grey_frame(size: tuple[int, int]) -> Frame:
 
 
 class Task:
-    """A model with its variants, warmed up.
+    """A model with its variants, warmed up; one inference takes `threads`.
 
-    Parameters
-    ----------
-    config : TaskConfig
-        Which model, which variants.
-    size : tuple of int, optional
-        Height and width of the frames that will come; by default those of `config`.
-    threads : int
-        Of one inference, >= 1.
-    clock : Clock
-        Measures, and paces null models.
-    log : callable
-        Takes a line per step.
-    find_like : callable
-        Finds a loaded task by `batch_key`; this one is then cut at the same places, which batches
-        of both need.
-    model : Model, optional
-        That of `config`, where it is loaded already.
-    frames : sequence of Frame, optional
-        Of the warm-up, by default a grey one; empty = no warm-up.
-    runs : mapping of str to int, optional
-        By variant, with how many runs it takes the network; else that is measured.
-    on_device : bool
-        Whether frames may lie in memory that `allocate_frame` made.
-
-    Attributes
-    ----------
-    left_out : dict of str to str
-        Variants that were asked for and are not there, with the reason.
-    missing : tuple of str
-        Those of them that can be built into the library.
-    warm_up_times_ns : dict of str to list of tuple of int
-        For each variant that is ready the stage times of its warm-up.
-    batch_group : str
-        Name of the group that it runs batches in; empty = none.
-    batch_tasks, batch_bytes : int
-        Tasks of that group, and this one's share of the memory of the group.
-    allocate_frame : callable or None
-        Makes memory that its device reads frames from.
+    `size` is the height and width of the frames that will come, by default those of `config`;
+    `frames` those of the warm-up, by default a grey one; empty = no warm-up. `find_like` finds a
+    loaded task by `batch_key`: this one is then cut at the same places, which batches of both
+    need. `model` is that of `config`, where it is loaded already; `runs` has for each variant with
+    how many runs it takes the network, else that is measured. With `on_device` frames may lie in
+    memory that `allocate_frame` made.
 
     Raises
     ------
@@ -142,7 +110,7 @@ class Task:
         self.config = config
         self.name = config.name
         self.threads = threads
-        self.clock = clock
+        self.clock = clock  # measures, and paces null models
         self._log = log
         self.settings = DecoderSettings()
         apply_thresholds(self.settings, config)
@@ -152,14 +120,16 @@ class Task:
         self._lock = threading.Lock()
         self._closed = False
         self._on_device = on_device
-        self.batch_group = ""
-        self.batch_bytes = 0
-        self.batch_tasks = 1
+        self.batch_group = ""  # name of the one that it runs batches in; empty = none
+        self.batch_tasks = 1  # of that group
+        self.batch_bytes = 0  # its share of the memory of the group
         like = find_like(self.batch_key) if self.may_batch else None
         self.variants: VariantSet = self._open(
             config, None if like is None else like.variants, runs
         )
         self._log_memory()
+        # Variants that were asked for and are not there, with the reason; and those of them that
+        # can be built into the library.
         self.left_out = dict(self.variants.left_out)
         self.missing = tuple(self.variants.missing) if self.library is not None else ()
         self.frame = make_grey_frame(size or (config.image_height, config.image_width))
@@ -168,7 +138,7 @@ class Task:
             image, address = self.allocate_frame(self.frame.image.shape)
             image[:] = self.frame.image
             self.frame = Frame(image, self.frame.encoding, 0, 0, device_address=address)
-        self.warm_up_times_ns: dict[str, StageTimes] = {}
+        self.warm_up_times_ns: dict[str, StageTimes] = {}  # of the variants that are ready
         try:
             self.warm_up([self.frame] if frames is None else frames)
         except BaseException:
@@ -369,7 +339,7 @@ class Task:
             like=like,
             runs=runs,
         )
-        # Messages lie in memory of the middleware's, which no device reaches.
+        # None for topics: messages lie in memory of the middleware, which no device reaches.
         try:
             self.allocate_frame = variants.read_frames_on_device() if self._on_device else None
         except BaseException:

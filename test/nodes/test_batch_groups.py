@@ -314,4 +314,4 @@ def test_results_of_two_cameras_are_those_of_each_alone(ros: Ros, dear_calls: No
         assert record.copied_bytes < 1.5 * image.nbytes
     assert found > 0
     ros.call(node.trigger_cleanup)
-    assert node.host.session.batches.reports_of(FRONT) == []
+    assert node.bridge.session.batches.reports_of(FRONT) == []

@@ -24,7 +24,7 @@ from jetson_dnn_rt.config.task import TaskConfig, wants_trial
 from jetson_dnn_rt.errors import ModelError
 from jetson_dnn_rt.nodes.perception import PerceptionNode
 from jetson_dnn_rt.nodes.tasks.task_node import DetectorNode
-from jetson_dnn_rt.nodes.tasks.task_status import host_values
+from jetson_dnn_rt.nodes.tasks.task_status import session_values
 from jetson_dnn_rt.runtime import session as sessions
 from jetson_dnn_rt.runtime import task as loading
 from jetson_dnn_rt.runtime.session import Session
@@ -87,17 +87,17 @@ def test_the_trial_decides_on_workers_and_threads(
         segmenter={**SEGMENTER, "threads": 3},
     )
     assert ros.call(node.autostart), node.fault
-    assert node.host.session.split == CoreSplit(2, 1)
-    assert node.host.session.split.workers == count_workers() == 2
+    assert node.bridge.session.split == CoreSplit(2, 1)
+    assert node.bridge.session.split.workers == count_workers() == 2
     assert sorted(loads) == ["detector", "segmenter"]  # for the trial, and kept
-    assert node.host.session._models == {}
+    assert node.bridge.session._models == {}
     loaded = {name: task.loaded for name, task in node.tasks.items()}
     # Who names a number has it.
     assert {name: one.threads for name, one in loaded.items() if one} == {
         "detector": 1,
         "segmenter": 3,
     }
-    values = host_values(node.host)
+    values = session_values(node.bridge.session)
     assert (values["workers"], values["threads"]) == (2, 1)
     assert node.coordinator is not None
     assert node.coordinator.coordinator is not None
@@ -111,7 +111,7 @@ def test_the_trial_decides_on_workers_and_threads(
     ros.call(node.trigger_cleanup)
     assert count_workers() == 0
     ros.call(node.trigger_configure)
-    assert node.host.session.split == CoreSplit(2, 1)
+    assert node.bridge.session.split == CoreSplit(2, 1)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_task_alone_has_all_cores(ros: Ros) -> None:
     assert ros.set(node, workers=2, threads="auto", model="null:1").successful
     ros.call(node.trigger_configure)
     assert node.state_name == "inactive", node.fault
-    assert node.host.session.split == CoreSplit(1, 2)
+    assert node.bridge.session.split == CoreSplit(1, 2)
     assert node.loaded is not None
     assert node.loaded.threads == 2
 
@@ -190,12 +190,12 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
     )
     ros.call(node.trigger_configure)
     assert node.state_name == "inactive", node.fault
-    assert list(node.host.session.cohort_slowdown) == [1, 2]
-    assert node.host.session.cohort_slowdown[1] == 1.0
-    assert node.host.session.cohort_slowdown[2] >= 1.0
+    assert list(node.bridge.session.cohort_slowdown) == [1, 2]
+    assert node.bridge.session.cohort_slowdown[1] == 1.0
+    assert node.bridge.session.cohort_slowdown[2] >= 1.0
     assert "slow-down by the number of stages side by side: 1: 1.00, 2: " in capfd.readouterr().err
     # Another figure than the machine's, that can be known again.
-    node.host.session.set_slowdown({1: 1.0, 2: 50.0})
+    node.bridge.session.set_slowdown({1: 1.0, 2: 50.0})
     camera = node.cameras["camera"]
     camera.fanout.add = lambda *given: None  # no frame: the budgets stay as they were seeded
     ros.call(node.trigger_activate)
@@ -211,7 +211,7 @@ def test_the_slow_down_of_the_loaded_tasks_reaches_budgets_and_coordinator(
     assert node.coordinator is not None
     assert node.coordinator.coordinator is not None
     assert tuple(node.coordinator.coordinator.cohort.interference) == (1.0, 50.0)
-    assert host_values(node.host)["cohort_slowdown"] == "1: 1.00, 2: 50.00"
+    assert session_values(node.bridge.session)["cohort_slowdown"] == "1: 1.00, 2: 50.00"
 
 
 def test_one_task_or_one_worker_has_nobody_beside() -> None:

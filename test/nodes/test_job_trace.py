@@ -109,8 +109,8 @@ def test_all_tasks_of_a_process_are_in_one_trace(ros: Ros, tmp_path: Path) -> No
     assert ros.call(node.autostart), node.fault
     ros.wait(lambda: all(t.timing.snapshot().whole.count >= 3 for t in node.tasks.values()))
     node.cameras["camera"].camera.stop()
-    assert node.host.executor.wait_idle(TIMEOUT_S)
-    released = {name: node.host.executor.snapshot(name).released for name in node.tasks}
+    assert node.bridge.session.executor.wait_idle(TIMEOUT_S)
+    released = {name: node.bridge.session.executor.snapshot(name).released for name in node.tasks}
     ros.call(node.trigger_deactivate)
     ros.call(node.trigger_cleanup)
     (folder,) = find_traces(tmp_path)
@@ -163,12 +163,12 @@ def test_the_limit_outlives_a_configuration(ros: Ros, tmp_path: Path) -> None:
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     wait_for_value(inbox, "detector: task_status", "trace_limit_mb", "7")
-    room = bench.node.host.session.trace._room
+    room = bench.node.session.trace._room
     ros.call(bench.node.trigger_deactivate)
     ros.call(bench.node.trigger_cleanup)
     assert [part.path.name for part in room._parts] == ["jobs-0000.parquet"]
     assert ros.call(bench.node.autostart)
-    assert bench.node.host.session.trace._room is room
+    assert bench.node.session.trace._room is room
     result = ros.set(bench.node, trace_limit_mb=-1)
     assert not result.successful
 

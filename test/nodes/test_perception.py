@@ -57,7 +57,7 @@ def test_frames_go_to_all_tasks_without_a_copy_and_at_one_instant(ros: Ros) -> N
     node = make(ros, seen)
     assert ros.call(node.autostart), node.fault
     seen.wait(10)
-    assert node.host.inputs == ()
+    assert node.bridge.inputs == {}
     found = {r.sequence: (r, f) for r, f in seen.of("detector")}
     pairs = [(found[r.sequence], (r, f)) for r, f in seen.of("segmenter") if r.sequence in found]
     assert len(pairs) >= 4
@@ -111,9 +111,9 @@ def test_one_subscription_serves_all_tasks(ros: Ros) -> None:
     assert first[1] is second[1]
     # The first to go leaves it to the other, the last one takes it away.
     ros.call(node.tasks["detector"].trigger_deactivate)
-    assert len(node.host.inputs) == 1
+    assert len(node.bridge.inputs) == 1
     ros.call(node.tasks["segmenter"].trigger_deactivate)
-    assert node.host.inputs == ()
+    assert node.bridge.inputs == {}
 
 
 def test_children_have_their_own_names_parameters_and_lifecycle(ros: Ros) -> None:
@@ -122,7 +122,7 @@ def test_children_have_their_own_names_parameters_and_lifecycle(ros: Ros) -> Non
     names = {name for name, _ in ros.probe.get_node_names_and_namespaces()}
     assert {"perception", "camera", "detector", "segmenter"} <= names
     assert ros.set(node.tasks["detector"], deadline_ms=12.0).successful
-    assert node.host.executor.snapshot("detector").parameters.deadline_ns == 12_000_000
+    assert node.bridge.session.executor.snapshot("detector").parameters.deadline_ns == 12_000_000
     ros.call(node.tasks["segmenter"].trigger_deactivate)
     assert node.tasks["segmenter"].state_name == "inactive"
     before = node.tasks["detector"].snapshot.released
@@ -192,7 +192,7 @@ def test_an_unschedulable_set_is_refused_where_configured_so(ros: Ros) -> None:
 def test_an_unschedulable_set_runs_with_a_warning_by_default(ros: Ros) -> None:
     node = make(ros, detector={"model": "null:30", "warmup_runs": 2})
     assert ros.call(node.autostart)
-    assert node.host.session.verdict.schedulable is False
+    assert node.bridge.session.verdict.schedulable is False
 
 
 @pytest.mark.parametrize(
@@ -293,4 +293,4 @@ def test_a_child_that_was_shut_down_does_not_stop_the_end(ros: Ros) -> None:
     ros.call(node.trigger_shutdown)
     assert node.fault == ""
     assert {child.state_name for child in (node, *node.children)} == {"finalized"}
-    assert not node.host.session.running
+    assert not node.bridge.session.running

@@ -87,7 +87,7 @@ def test_extreme_stamps_are_worked_on_and_handed_on(
     image.header.stamp.sec, image.header.stamp.nanosec = seconds, nanoseconds
     bench.send(image, 1)
     assert results.wait_count(1)[0].header == image.header
-    (stream,) = bench.node.host.inputs
+    (stream,) = bench.node.bridge.inputs.values()
     assert stream.distrusted_stamps == 1
 
 
@@ -101,7 +101,7 @@ def test_a_stamp_that_is_no_time_costs_no_frame(ros: Ros) -> None:
     header = results.wait_count(1)[0].header
     assert (header.stamp.sec, header.stamp.nanosec) == (0, 0)
     assert header.frame_id == image.header.frame_id
-    assert bench.node.host.inputs[0].distrusted_stamps == 1
+    assert bench.node.bridge.inputs[bench.node.input_key].distrusted_stamps == 1
     assert bench.count(Outcome.MET) == 1
 
 
@@ -113,7 +113,7 @@ def test_stamps_that_go_backwards_are_worked_on(ros: Ros) -> None:
     bench.send(newer, 1)
     bench.send(older, 2)
     assert [m.header for m in results.wait_count(2)] == [newer.header, older.header]
-    assert bench.node.host.inputs[0].distrusted_stamps == 1
+    assert bench.node.bridge.inputs[bench.node.input_key].distrusted_stamps == 1
 
 
 def test_an_old_frame_is_skipped_as_stale(ros: Ros) -> None:
@@ -330,7 +330,7 @@ def test_an_image_on_which_the_conversion_fails_counts_as_failed(
     bench = Bench(ros)
     bench.start()
     bench.send(make_image(ros), 1)
-    stream = bench.node.host.input_of(bench.node.input_key)
+    stream = bench.node.bridge.inputs[bench.node.input_key]
 
     def fail(message: Any, sequence: int) -> Any:
         raise MemoryError("40000 x 40000")
@@ -353,7 +353,7 @@ def test_a_frame_that_cannot_be_released_counts_as_failed(
     """EDGES 0: an exception in `submit` ended the process."""
     bench = Bench(ros)
     bench.start()
-    executor = bench.node.host.executor
+    executor = bench.node.session.executor
 
     def fail(*args: Any) -> None:
         raise KeyError("a task that is not there")

@@ -232,7 +232,7 @@ def test_an_incompatible_publisher_is_said(ros: Ros) -> None:
     inbox = ros.listen(DiagnosticArray, "/diagnostics")
     bench = Bench(ros, input_qos="DEFAULT")  # reliable; the publisher is best effort
     assert ros.call(bench.node.autostart)
-    ros.wait(lambda: bench.node.host.inputs[0].incompatible == "RELIABILITY")
+    ros.wait(lambda: bench.node.bridge.inputs[bench.node.input_key].incompatible == "RELIABILITY")
     found = diagnostics_of(inbox, "detector: camera_status", b"\x02")
     assert found[""] == "/image_raw: incompatible QoS: RELIABILITY"
 
@@ -251,7 +251,10 @@ def test_a_missing_camera_raises_deadline_events(ros: Ros) -> None:
     bench.images = ros.advertise(Image, "image_raw", qos)
     bench.start()
     bench.send(make_image(ros), 1)
-    ros.wait(lambda: bench.node.host.inputs[0].deadline_events > 0, "a deadline event")
+    ros.wait(
+        lambda: bench.node.bridge.inputs[bench.node.input_key].deadline_events > 0,
+        "a deadline event",
+    )
 
 
 def test_quality_of_service_can_be_overridden(ros: Ros) -> None:
@@ -284,7 +287,7 @@ def test_simulated_time_gives_the_age_of_a_frame(ros: Ros) -> None:
     bench.send(image, 1)
     # 50 ms by simulated time, plus the way from arrival to release.
     assert 50_000_000 <= captures[0] < 1_000_000_000
-    assert bench.node.host.inputs[0].distrusted_stamps == 0
+    assert bench.node.bridge.inputs[bench.node.input_key].distrusted_stamps == 0
 
 
 def test_a_misspelt_parameter_of_a_file_is_said(ros: Ros) -> None:

@@ -59,7 +59,7 @@ def test_a_task_that_hangs_is_suspended_and_the_service_tries_again(
     diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
     bench.start()
     block.armed = True
-    executor = bench.node.host.executor
+    executor = bench.node.session.executor
     with executor.exclusively():
         # As if it had hung three times in the last minutes already.
         restarts = executor._tasks["detector"].restarts
@@ -96,7 +96,7 @@ def test_a_removal_that_times_out_is_finished_later(
     """EDGES 15: the task can be activated again; nobody closes its runners meanwhile."""
     bench = Bench(ros, stage_timeout_ms=60_000.0)
     bench.start()
-    executor = bench.node.host.executor
+    executor = bench.node.session.executor
     remove = executor.remove_task
     monkeypatch.setattr(executor, "remove_task", lambda task: remove(task, timeout_s=0.05))
     block.armed = True
@@ -123,7 +123,7 @@ def test_a_cleanup_while_a_stage_runs_closes_its_runners_when_it_returns(
     """EDGES 15: deactivated, deactivated again and cleaned up: nothing in use is closed."""
     bench = Bench(ros, stage_timeout_ms=60_000.0)
     bench.start()
-    executor = bench.node.host.executor
+    executor = bench.node.session.executor
     remove = executor.remove_task
     monkeypatch.setattr(executor, "remove_task", lambda task: remove(task, timeout_s=0.05))
     closed = threading.Event()

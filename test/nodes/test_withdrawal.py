@@ -103,7 +103,7 @@ def test_of_several_variants_of_a_frame_the_ill_one_is_withdrawn(
     bench = start(ros, stages=3)
     assert len(bench.node.loaded.stage_names) == 5
     plan = (well, well, ill, well, well)
-    bench.node.host.executor.set_selector(PlannedSelector({"detector": plan}))
+    bench.node.session.executor.set_selector(PlannedSelector({"detector": plan}))
     paths: list[tuple[str, ...]] = []
     bench.node._observer = lambda record, work: paths.append(
         tuple(stage.variant for stage in record.stages)

@@ -115,11 +115,7 @@ def test_a_raising_stage_fails_its_frame_only(bench):
         if work.frame.sequence == 0:
             raise RuntimeError("no memory left")
 
-    bench.executor.add_task(
-        parameters("a", 10),
-        {"v": [Stage("only", raise_on_first)]},
-        lambda record, work: bench.records.append(record),
-    )
+    bench.add_stages(parameters("a", 10), raise_on_first)
     bench.executor.start()
     bench.submit("a", 0)
     bench.run_to(1)
@@ -138,10 +134,9 @@ def test_bad_frames_do_not_withdraw_a_variant_but_errors_do(bench, caplog):
         raise RuntimeError("driver gone")
 
     for name, stage in [("frames", refuse), ("variants", break_down)]:
-        bench.executor.add_task(
+        bench.add_stages(
             parameters(name, 10, variants=("v", "w")),
             {"v": [Stage("only", stage)], "w": [Stage("only", lambda work: None)]},
-            lambda record, work: bench.records.append(record),
         )
     bench.executor.start()
     for sequence in range(3):
@@ -157,10 +152,9 @@ def test_bad_frames_do_not_withdraw_a_variant_but_errors_do(bench, caplog):
 
 def test_the_watchdog_fails_a_hung_stage_and_restarts_the_task(bench, caplog):
     bench.add("other", 1000, 1)
-    bench.executor.add_task(
+    bench.add_stages(
         parameters("a", 1000),
-        {"v": [Stage("only", bench.hang)]},
-        lambda record, work: bench.records.append(record),
+        bench.hang,
         restart=lambda: {"v": [bench.stage("only", 3)]},
         stage_timeout_ns=50 * MS,
     )
@@ -189,10 +183,9 @@ def test_variants_come_back_in_other_runs_of_stages_or_not_at_all(bench):
     stages = [bench.stage(name, 1) for name in names]
     hung = Stage("second", bench.hang)
     together = Stage(stage_name(names, 1, 2), stages[1].run, span=2)
-    bench.executor.add_task(
+    bench.add_stages(
         parameters("a", 1000, names, ("v", "w", "x")),
         {"v": [stages[0], hung, stages[2]], "w": stages, "x": stages},
-        lambda record, work: bench.records.append(record),
         warm_up_times_ns={variant: [(MS, MS, MS)] for variant in "vwx"},
         restart=lambda: {"v": [stages[0], together], "x": stages},
         stage_timeout_ns=50 * MS,
@@ -303,3 +296,30 @@ def test_real_clock_end_to_end():
     assert executor.wait_idle(5.0)
     assert sorted(sequence for _, sequence in records) == list(range(20))
     assert executor.stop(5.0)
+
+
+def test_shorter_deadlines_are_higher_classes(bench):
+    """Works carry the deadline class of their task, by which a GPU chooses between streams."""
+    seen = {}
+
+    def add(name, deadline_ms):
+        task = parameters(name, deadline_ms)
+        bench.add_stages(task, lambda work: seen.update({name: work.urgency}))
+
+    def classes():
+        seen.clear()
+        bench.submit(list(bench.executor._tasks), 0)
+        return seen
+
+    bench.executor.start()
+    add("slow", 90_000)
+    assert classes() == {"slow": 0}
+    add("fast", 10_000)
+    add("middle", 40_000)
+    add("also fast", 10_000)
+    assert classes() == {"slow": 0, "middle": 1, "fast": 2, "also fast": 2}
+    bench.executor.set_deadline("slow", 5_000 * MS)
+    assert classes() == {"middle": 0, "fast": 1, "also fast": 1, "slow": 2}
+    bench.executor.remove_task("middle")
+    assert classes() == {"fast": 0, "also fast": 0, "slow": 1}
+    bench.finish()

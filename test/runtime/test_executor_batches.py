@@ -1,18 +1,12 @@
 """Batches in the executor on the virtual clock: real threads, exact times."""
 
-import numpy as np
 import pytest
+from executor_bench import HANG_NS, MS, PLAIN, frame
 
 from jetson_dnn_rt.clock import VirtualClock
-from jetson_dnn_rt.config.process import RealtimeConfig
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.tasks import Outcome, Stage, TaskParameters
 
-MS = 1_000_000
-HANG_NS = 10**15
-IMAGE = np.zeros((2, 2, 3), np.uint8)
-PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 NAMES = ("preprocess", "inference", "decode")
 
 
@@ -64,8 +58,7 @@ class Bench:
 
     def submit(self, sequence):
         """One frame for all tasks, at one instant."""
-        frame = Frame(IMAGE, "bgr8", 0, sequence)
-        self.executor.submit(tuple(self.tasks), frame, self.clock.now_ns())
+        self.executor.submit(tuple(self.tasks), frame(sequence), self.clock.now_ns())
         self.clock.settle()
 
     def hang(self, works):

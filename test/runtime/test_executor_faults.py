@@ -34,10 +34,9 @@ class Hanging:
         self.bench, self.name, self.hangs = bench, name, hangs
         self.restarts_ns = []
         self.returned = []
-        bench.executor.add_task(
+        bench.add_stages(
             parameters(name, S),
-            {"v": [Stage("only", self.run)]},
-            lambda record, work: bench.records.append(record),
+            self.run,
             stage_timeout_ns=50 * MS,
             **{"restart": self.restart, **(options or {})},
         )
@@ -212,13 +211,7 @@ def test_a_stage_that_comes_back_frees_its_thread_and_what_it_used(bench):
         bench.executor.when_unused("a", lambda: closed.append(threading.current_thread().name))
         return {"v": [bench.stage("only", 3)]}
 
-    bench.executor.add_task(
-        parameters("a", S),
-        {"v": [Stage("only", hang)]},
-        lambda record, work: bench.records.append(record),
-        restart=restart,
-        stage_timeout_ns=50 * MS,
-    )
+    bench.add_stages(parameters("a", S), hang, restart=restart, stage_timeout_ns=50 * MS)
     bench.executor.start()
     bench.executor.submit("a", frame(0), 0)
     bench.run_to(100)
@@ -312,11 +305,7 @@ def test_a_stage_may_raise_anything(bench, error):
         if work.frame.sequence == 0:
             raise error("out")
 
-    bench.executor.add_task(
-        parameters("a", 10),
-        {"v": [Stage("only", run)]},
-        lambda record, work: bench.records.append(record),
-    )
+    bench.add_stages(parameters("a", 10), run)
     bench.executor.start()
     for sequence in range(3):
         bench.submit("a", sequence)
@@ -371,12 +360,7 @@ def test_a_removal_that_times_out_is_finished_when_the_stage_returns(bench):
         bench.clock.participate()
 
     def add():
-        bench.executor.add_task(
-            parameters("a", S),
-            {"v": [Stage("only", slow)]},
-            lambda record, work: bench.records.append(record),
-            stage_timeout_ns=HANG_NS,
-        )
+        bench.add_stages(parameters("a", S), slow, stage_timeout_ns=HANG_NS)
 
     closed = threading.Event()
     add()

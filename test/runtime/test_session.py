@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,17 @@ def test_dynamic_values_take_effect_with_the_next_frame() -> None:
         with pytest.raises(ConfigurationError, match="variant must be one of full@null"):
             bench.session.update(task("a", variant="full@torch-fp32"))
         assert bench.session.tasks["a"].config is changed
+
+
+def test_without_a_deadline_the_period_stays_the_deadline() -> None:
+    """Also where the period is not the one of the configuration: a camera sets the rate."""
+    with open_bench() as bench:
+        config = task("a")
+        bench.session.load(config)
+        bench.session.activate("a", period_ns=70 * MS)
+        bench.session.update(replace(config, max_age_ms=5.0))
+        parameters = bench.session.executor.snapshot("a").parameters
+        assert (parameters.deadline_ns, parameters.max_age_ns) == (70 * MS, 5 * MS)
 
 
 def test_what_does_not_fit_is_refused_where_that_is_asked_for() -> None:

@@ -9,29 +9,18 @@ import pytest
 import torch
 from networks import calibrate, make_model
 from planned_selector import PlannedSelector
+from switched_task import SwitchedTask
 
 from jetson_dnn_rt.backends.registry import inspect_backend
-from jetson_dnn_rt.config.process import RealtimeConfig
 from jetson_dnn_rt.config.task import TaskConfig
 from jetson_dnn_rt.demo import builtin
-from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.model import Model
-from jetson_dnn_rt.results import Segmentation
-from jetson_dnn_rt.runtime.executor import Executor
-from jetson_dnn_rt.tasks import JobRecord, Outcome, TaskParameters, Work
+from jetson_dnn_rt.tasks import Outcome
 from jetson_dnn_rt.variants.measuring.timing import measure_stages
-from jetson_dnn_rt.variants.running.frame_processor import OUTPUTS
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-PLAIN = RealtimeConfig(gc_freeze=False, mallopt=False, switch_interval_us=0)
 SIZE = builtin.INPUT_SIZE["segmenter"]
-DEADLINE_NS = 20_000_000_000
 EXACT, OTHER, SHORT = "full@torch-fp32", "full@onnxruntime-fp32", "full@torch-bf16"
-
-
-def make_frame(seed: int) -> Frame:
-    image = np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), np.uint8)
-    return Frame(image, "bgr8", 0, seed)
 
 
 @pytest.fixture(scope="module")
@@ -42,58 +31,18 @@ def model() -> Model:
     return make_model(calibrate(module, SIZE), SIZE, builtin.labels("segmenter"))
 
 
-class Task:
-    """An executor with one task on a `VariantSet`; keeps what ended."""
+@pytest.fixture
+def make_task(model: Model) -> Iterator[type]:
+    tasks: list[SwitchedTask] = []
 
-    def __init__(self, model: Model, names: list[str], stages: int) -> None:
+    def make(names: list[str], stages: int) -> SwitchedTask:
         for name in names:
             backend, precision = name.partition("@")[2].split("-")
             info = inspect_backend(backend)
             if precision not in info.precisions:
                 pytest.skip(f"{name}: {info.reason}")
-        self.variants = VariantSet(TaskConfig(variants=tuple(names), stages=stages), model)
-        self.executor = Executor(1, "edf", PLAIN)
-        self.ended: list[tuple[JobRecord, Work]] = []
-        pipelines = self.variants.pipelines
-        self.executor.add_task(
-            TaskParameters(
-                "a",
-                DEADLINE_NS,
-                DEADLINE_NS,
-                self.variants.stage_names,
-                tuple(pipelines),
-                names[0],
-            ),
-            {name: pipeline.stages for name, pipeline in pipelines.items()},
-            lambda record, work: self.ended.append((record, work)),
-        )
-        self.executor.start()
-
-    def run(self, seed: int) -> tuple[JobRecord, Work]:
-        self.executor.submit("a", make_frame(seed), self.executor.clock.now_ns())
-        assert self.executor.wait_idle(60.0)
-        return self.ended[-1]
-
-    def run_alone(self, plan: tuple[str, ...], seed: int) -> np.ndarray:
-        """The same stages called one after the other, without executor and engine."""
-        work = Work(make_frame(seed))
-        for index, name in enumerate(plan):
-            self.variants.pipelines[name].stages[index].run(work)
-        assert isinstance(work.result, Segmentation)
-        (logits,) = work.scratch[OUTPUTS]
-        return logits.copy()
-
-    def close(self) -> None:
-        self.executor.stop(5.0)
-        self.variants.close()
-
-
-@pytest.fixture
-def make_task(model: Model) -> Iterator[type]:
-    tasks: list[Task] = []
-
-    def make(names: list[str], stages: int) -> Task:
-        tasks.append(Task(model, names, stages))
+        variants = VariantSet(TaskConfig(variants=tuple(names), stages=stages), model)
+        tasks.append(SwitchedTask(variants, SIZE))
         return tasks[-1]
 
     yield make
@@ -110,11 +59,10 @@ def test_any_sequence_equals_the_same_stages_alone(make_task) -> None:
     for seed in range(6):
         plan = tuple(names[i] for i in rng.integers(0, len(names), 6))
         task.executor.set_selector(PlannedSelector({"a": plan}))
-        record, work = task.run(seed)
+        record, logits = task.run(seed)
         assert record.outcome is Outcome.MET
         assert tuple(stage.variant for stage in record.stages) == plan
-        (logits,) = work.scratch[OUTPUTS]
-        outputs.append(logits.copy())
+        outputs.append(logits)
         np.testing.assert_array_equal(outputs[-1], task.run_alone(plan, seed))
     assert not np.array_equal(outputs[0], outputs[1])
 
@@ -132,9 +80,8 @@ def test_stages_of_different_back_ends_follow_each_other(make_task, monkeypatch)
     ]
     for plan in plans:
         task.executor.set_selector(PlannedSelector({"a": plan}))
-        record, work = task.run(0)
+        record, logits = task.run(0)
         assert tuple(stage.variant for stage in record.stages) == plan
-        (logits,) = work.scratch[OUTPUTS]
         np.testing.assert_allclose(logits, expected, atol=2e-4 * np.abs(expected).max())
         np.testing.assert_array_equal(logits, task.run_alone(plan, 0))
 
@@ -157,7 +104,7 @@ def test_a_variant_is_added_while_frames_come(make_task) -> None:
     task = make_task([EXACT], 2)
     task.run(0)
     pipeline = task.variants.add(OTHER)
-    times = measure_stages(pipeline.stages, [make_frame(9)], 2, task.executor.clock)
+    times = measure_stages(pipeline.stages, [task.make_frame(9)], 2, task.executor.clock)
     task.executor.add_variant("a", OTHER, pipeline.stages, times)
     task.executor.set_variant("a", OTHER)
     record, _ = task.run(1)
@@ -184,7 +131,7 @@ class Poisoned:
         return getattr(self._runner, name)
 
 
-def poison(task: Task, variant: str, stage: int) -> None:
+def poison(task: SwitchedTask, variant: str, stage: int) -> None:
     """Let one stage of one variant give NaN; the pipeline's stage is made anew."""
     pipeline = task.variants.pipelines[variant]
     segment = pipeline.segments[stage]

@@ -40,12 +40,15 @@ class Bench:
     def add(self, name, deadline_ms, *stage_ms, **options):
         names = [f"s{i}" for i in range(len(stage_ms))]
         stages = [self.stage(n, ms) for n, ms in zip(names, stage_ms, strict=True)]
+        options["warm_up_times_ns"] = {"v": [tuple(ms * MS for ms in stage_ms)]}
+        self.add_stages(parameters(name, deadline_ms, names), {"v": stages}, **options)
+
+    def add_stages(self, task, stages, **options):
+        """A task of stages that do not just sleep; `stages` by variant, or a function for one."""
+        if callable(stages):
+            stages = {"v": [Stage("only", stages)]}
         self.executor.add_task(
-            parameters(name, deadline_ms, names),
-            {"v": stages},
-            lambda record, work: self.records.append(record),
-            warm_up_times_ns={"v": [tuple(ms * MS for ms in stage_ms)]},
-            **options,
+            task, stages, lambda record, work: self.records.append(record), **options
         )
 
     def submit(self, task, sequence):

@@ -57,7 +57,7 @@ class Bench:
         self.ros.wait(
             lambda: sum(self.node.snapshot.outcomes.values()) == count, f"outcome {count}"
         )
-        assert self.node.host.executor.wait_idle(ros_graph.TIMEOUT_S)
+        assert self.node.session.wait_idle(ros_graph.TIMEOUT_S)
 
 
 def make_parameters(values: dict[str, Any]) -> list[Any]:

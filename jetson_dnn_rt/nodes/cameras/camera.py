@@ -44,15 +44,16 @@ class CameraNode(ManagedNode):
     """Publishes ``image_raw``, ``image_raw/compressed`` and ``camera_info``.
 
     In a composed process the tasks get the frames by a direct call on the camera's thread; topics
-    are published on another thread, and only while somebody subscribes. Without `host` the camera
-    is alone in its process. `on_ended` is called on the camera's thread at the end of the stream.
+    are published on another thread, and only while somebody subscribes. Without `bridge` the
+    camera is alone in its process. `on_ended` is called on the camera's thread at the end of the
+    stream.
     """
 
     def __init__(
         self,
         name: str = "camera",
         *,
-        host: Callable[[], FrameSink] | None = None,
+        bridge: Callable[[], FrameSink] | None = None,
         on_ended: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
@@ -60,15 +61,15 @@ class CameraNode(ManagedNode):
         self._declared = ParameterSet(
             self, CameraConfig, is_fixed=lambda: not self.is_unconfigured
         )
-        if host is None:
+        if bridge is None:
             process = ParameterSet(
                 self, CameraProcessConfig, is_fixed=lambda: not self.is_unconfigured
             )
             self._own_realtime = Realtime(process.value)
             self._own_realtime.apply_to_process()
-        self._host = host
+        self._bridge = bridge
         self._on_ended = on_ended
-        self.fanout = Fanout(lambda *frame: host().submit(*frame) if host else None)
+        self.fanout = Fanout(lambda *frame: bridge().submit(*frame) if bridge else None)
         self.ended = threading.Event()
         self._camera: Camera | None = None
         self._device_tasks: set[str] = set()
@@ -76,7 +77,7 @@ class CameraNode(ManagedNode):
         self._topics: list[Any] = []
         self._mailbox: Mailbox[Frame] | None = None
         self._diagnostics = DiagnosticsPublisher(
-            self, {"camera_status": self._make_status}, process=host is None
+            self, {"camera_status": self._make_status}, process=bridge is None
         )
 
     @property
@@ -182,7 +183,7 @@ class CameraNode(ManagedNode):
         return open_source(values.source, options)
 
     def _enter_thread(self) -> None:
-        realtime = self._own_realtime if self._host is None else self._host().realtime
+        realtime = self._own_realtime if self._bridge is None else self._bridge().realtime
         if realtime is not None:
             realtime.apply_to_io()
 

@@ -16,7 +16,7 @@ from jetson_dnn_rt.scheduling.selection import StaticSelector
 from jetson_dnn_rt.tasks import Outcome
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.host import Host
+    from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
     from jetson_dnn_rt.scheduling.job import Job
     from jetson_dnn_rt.scheduling.task_state import TaskState
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class ComposedCohort:
     """Puts a coordinator into the executor that runs the tasks, and takes it out again.
 
-    `tasks` returns the task nodes by name; `host` owns the executor.
+    `tasks` returns the task nodes by name; `bridge` owns the executor.
     """
 
-    def __init__(self, host: Host, tasks: Callable[[], Mapping[str, TaskNode]]) -> None:
-        self._host, self._tasks = host, tasks
+    def __init__(self, bridge: SessionBridge, tasks: Callable[[], Mapping[str, TaskNode]]) -> None:
+        self._bridge, self._tasks = bridge, tasks
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -39,12 +39,12 @@ class ComposedCohort:
     @property
     def workers(self) -> int:
         """Stages that run side by side."""
-        return self._host.session.split.workers
+        return self._bridge.session.split.workers
 
     @property
     def interference(self) -> tuple[float, ...]:
         """The slow-down side by side, as far as it was measured when the tasks were loaded."""
-        return tuple(self._host.session.cohort_slowdown.values()) or ALONE
+        return tuple(self._bridge.session.cohort_slowdown.values()) or ALONE
 
     @property
     def met(self) -> int:
@@ -55,7 +55,9 @@ class ComposedCohort:
     @property
     def failure(self) -> str:
         """Why the executor replaced the coordinator; empty while it uses it."""
-        return self._host.executor.selector_failure if self._host.session.running else ""
+        return (
+            self._bridge.session.executor.selector_failure if self._bridge.session.running else ""
+        )
 
     def signature(self) -> object:
         """Active tasks with variants and deadlines: when it changes, tables are made again."""
@@ -78,11 +80,11 @@ class ComposedCohort:
 
     def start(self, coordinator: Coordinator) -> None:
         """Let the coordinator decide from the next boundary on."""
-        self._host.executor.set_selector(coordinator)
+        self._bridge.session.executor.set_selector(coordinator)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Hold the executor: no boundary passes meanwhile."""
-        return self._host.executor.exclusively()
+        return self._bridge.session.executor.exclusively()
 
     def reconsider(self) -> None:
         """Do nothing: a new policy is asked at the next boundary."""
@@ -109,9 +111,9 @@ class ComposedCohort:
 
     def stop(self, coordinator: Coordinator) -> None:
         """Take the coordinator out; each task stays in the variant that last met a deadline."""
-        if not self._host.session.running:
+        if not self._bridge.session.running:
             return
-        executor = self._host.executor
+        executor = self._bridge.session.executor
         kept = self._choose_kept(coordinator) if coordinator.policy.adjusts_variants else {}
         with executor.exclusively():
             coordinator.close()
@@ -156,14 +158,13 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
     """
     loaded = node.loaded
     assert loaded is not None
-    period_ns = int(1e9 / node.frequency_hz)
     if given is not None:
         if given.stages != loaded.stage_names:
             return (
                 f"its table is of the stages {', '.join(given.stages)}, the task has "
                 f"{', '.join(loaded.stage_names)}: profile it with the same `stages`"
             )
-        return replace(given, deadline_ns=node.deadline_ns, period_ns=period_ns)
+        return replace(given, deadline_ns=node.deadline_ns, period_ns=node.period_ns)
     try:
         profiles = load_profiles(
             loaded.stages,
@@ -178,7 +179,7 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
             loaded.stage_names,
             profiles,
             deadline_ns=node.deadline_ns,
-            period_ns=period_ns,
+            period_ns=node.period_ns,
         )
     except (ConfigurationError, ValueError) as error:
         return str(error)

@@ -38,7 +38,7 @@ from jetson_dnn_rt.nodes.reports.timing_reports import DebugTopics
 from jetson_dnn_rt.safety.faults import safe_text
 
 if TYPE_CHECKING:
-    from jetson_dnn_rt.nodes.tasks.host import Host
+    from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
     from jetson_dnn_rt.nodes.tasks.task_node import TaskNode
 
 COHORT_TOPICS = ("cohort_size", "clocks", "power_w", "energy_per_met_frame_j", "decisions_per_s")
@@ -91,16 +91,16 @@ class Rates:
 class CoordinatorNode(ManagedNode):
     """A lifecycle node that decides on variants and clocks for all tasks together.
 
-    `host` is the composed process' executor, and `tasks` returns its task nodes by name; without
-    them the tasks are in other processes. `clocks` owns the clocks while the node is configured,
-    `coordinator` is the one that decides at present.
+    `bridge` leads to the composed process' session, and `tasks` returns its task nodes by name;
+    without them the tasks are in other processes. `clocks` owns the clocks while the node is
+    configured, `coordinator` is the one that decides at present.
     """
 
     def __init__(
         self,
         name: str = "coordinator",
         *,
-        host: Host | None = None,
+        bridge: SessionBridge | None = None,
         tasks: Callable[[], Mapping[str, TaskNode]] = dict,
         **options: Any,
     ) -> None:
@@ -112,11 +112,11 @@ class CoordinatorNode(ManagedNode):
             on_change=self._apply,
         )
         self._cohort: ComposedCohort | RemoteCohort
-        if host is None:
+        if bridge is None:
             process = ParameterSet(self, CoordinatorProcessConfig)
             self._cohort = RemoteCohort(self, process.value.tasks)
         else:
-            self._cohort = ComposedCohort(host, tasks)
+            self._cohort = ComposedCohort(bridge, tasks)
         self._basis: Basis | None = None
         self.clocks: ClockThread | None = None
         self._topics: DebugTopics | None = None
@@ -128,7 +128,7 @@ class CoordinatorNode(ManagedNode):
         self.policy_fault = ""
         self._rates = Rates()
         self._diagnostics = DiagnosticsPublisher(
-            self, {"policy_status": self._make_status}, process=host is None
+            self, {"policy_status": self._make_status}, process=bridge is None
         )
 
     @property

@@ -162,7 +162,7 @@ def _run(
             on_ready(info[0])
 
     node.on_tasks_ready = announce
-    node.host.want_clocks()
+    node.bridge.want_clocks()
     if not spinner.call(node.autostart):
         raise ConfigurationError(node.fault)
     begin_ns = time.monotonic_ns()
@@ -182,8 +182,8 @@ def _run(
         if camera.camera is not None:
             camera.camera.stop()
     for task in node.tasks:
-        node.host.disconnect(task)
-    executor = node.host.session.executor
+        node.bridge.disconnect(task)
+    executor = node.bridge.session.executor
     executor.wait_idle(DRAIN_TIMEOUT_S)
     return GraphReport(
         info=info[0],
@@ -196,7 +196,7 @@ def _run(
 def _describe(node: PerceptionNode) -> GraphInfo:
     from jetson_dnn_rt.nodes.process.parameters import read_parameters
 
-    session = node.host.session
+    session = node.bridge.session
     assert session.verdict is not None
     tasks = {
         name: TaskInfo(traced, task.model.kind, task.model.labels, task.default)
@@ -216,7 +216,7 @@ def _describe(node: PerceptionNode) -> GraphInfo:
         session.verdict,
         session.executor.realtime.settings,
         parameters,
-        node.host.clocks_at,
+        node.bridge.clocks_at,
     )
 
 

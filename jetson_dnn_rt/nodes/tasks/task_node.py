@@ -28,16 +28,15 @@ from jetson_dnn_rt.nodes.reports.diagnostics import (
 )
 from jetson_dnn_rt.nodes.reports.timing_reports import TimingReports
 from jetson_dnn_rt.nodes.tasks.debug_image import DebugImage, DebugItem
-from jetson_dnn_rt.nodes.tasks.host import Host
 from jetson_dnn_rt.nodes.tasks.image_input import InputKey
 from jetson_dnn_rt.nodes.tasks.result_topics import LabelTopics, ResultTopics, make_result_topics
+from jetson_dnn_rt.nodes.tasks.session_bridge import SessionBridge
 from jetson_dnn_rt.nodes.tasks.streams import Arrivals
 from jetson_dnn_rt.nodes.tasks.task_status import (
     describe_counts,
     describe_variants,
     drift_status,
-    host_values,
-    processing_limits,
+    session_values,
 )
 from jetson_dnn_rt.nodes.tasks.task_timing import TaskTiming
 from jetson_dnn_rt.results import Result
@@ -54,23 +53,11 @@ PUBLISHED_NS = "published_ns"
 class TaskNode(ManagedNode):
     """A lifecycle node that runs one model; alone with a session of its own, or composed.
 
-    Parameters
-    ----------
-    name : str
-        Of the node.
-    task : str
-        Name of the task in the session; by default the node's.
-    host : Host, optional
-        Of the composed process; without it the node has its own.
-    precedence : int
-        Among tasks with equal deadlines the one with the least goes first.
-    primary : bool
-        Publishes ``label_info`` and ``debug_image`` of its namespace; every task has its own
-        below its name.
-    defaults : dict, optional
-        Defaults of parameters that differ from those of `TaskConfig`.
-    observer : callable, optional
-        Sees every job that ends, on the delivery thread.
+    `task` is its name in the session, by default the node's; `bridge` that of the composed
+    process. Among tasks with equal deadlines the one with the least `precedence` goes first. The
+    `primary` one publishes ``label_info`` and ``debug_image`` of its namespace; every task has its
+    own below its name. `defaults` are those that differ from `TaskConfig`'s. `observer` sees every
+    job that ends, on the delivery thread.
     """
 
     def __init__(
@@ -78,7 +65,7 @@ class TaskNode(ManagedNode):
         name: str,
         *,
         task: str = "",
-        host: Host | None = None,
+        bridge: SessionBridge | None = None,
         precedence: int = 0,
         primary: bool = True,
         defaults: dict[str, Any] | None = None,
@@ -94,12 +81,12 @@ class TaskNode(ManagedNode):
             is_fixed=lambda: not self.is_unconfigured,
             on_change=self._apply,
         )
-        self._host_parameters: ParameterSet[ProcessConfig] | None = None
-        if host is None:
-            self._host_parameters = ParameterSet(
+        self._process_parameters: ParameterSet[ProcessConfig] | None = None
+        if bridge is None:
+            self._process_parameters = ParameterSet(
                 self, ProcessConfig, is_fixed=lambda: not self.is_unconfigured
             )
-        self.host = host or Host(self)
+        self.bridge = bridge or SessionBridge(self)
         self._precedence, self._primary, self._observer = precedence, primary, observer
         self._results: ResultTopics | None = None
         self._closables: list[Any] = []
@@ -119,7 +106,7 @@ class TaskNode(ManagedNode):
                     self.get_name(), self.timing.snapshot().drift
                 ),
             },
-            process=host is None,
+            process=bridge is None,
         )
 
     @property
@@ -130,7 +117,7 @@ class TaskNode(ManagedNode):
     @property
     def session(self) -> Session:
         """The session that the task runs in."""
-        return self.host.session
+        return self.bridge.session
 
     @property
     def loaded(self) -> Task | None:
@@ -161,9 +148,14 @@ class TaskNode(ManagedNode):
         values = self.parameters
         rate_hz = values.expected_frequency
         # Asked by diagnostics too, where a camera that is not there is no reason to fail.
-        if not rate_hz and values.camera in self.host.cameras:
-            rate_hz = self.host.cameras[values.camera].rate_hz
+        if not rate_hz and values.camera in self.bridge.cameras:
+            rate_hz = self.bridge.cameras[values.camera].rate_hz
         return rate_hz or DEFAULT_FREQUENCY_HZ
+
+    @property
+    def period_ns(self) -> int:
+        """Expected time between two frames."""
+        return int(1e9 / self.frequency_hz)
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -174,7 +166,7 @@ class TaskNode(ManagedNode):
         values = self.parameters
         if not values.camera:
             return values.image_height, values.image_width
-        size = self.host.camera(values.camera).size
+        size = self.bridge.camera(values.camera).size
         if size is None:
             raise ConfigurationError(f"camera {values.camera!r} is not configured")
         return size
@@ -182,14 +174,14 @@ class TaskNode(ManagedNode):
     @property
     def deadline_ns(self) -> int:
         """Relative deadline."""
-        return self._deadline_ns(self.parameters)
+        return self.parameters.deadline_ns(self.period_ns)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
     def configure(self) -> None:
         """Load the model, build and measure every variant, make the publishers."""
-        if self._host_parameters is not None:
-            self.host.start(self._host_parameters.value, self.parameters.threads)
+        if self._process_parameters is not None:
+            self.bridge.start(self._process_parameters.value, self.parameters.threads)
         values = self.parameters
         self.timing = self._make_timing(values)
         logger = self.get_logger()
@@ -202,7 +194,7 @@ class TaskNode(ManagedNode):
         self._diagnostics.publish()
         loaded = self.session.load(values, self.frame_size, log=log, on_device=bool(values.camera))
         if loaded.allocate_frame is not None:
-            self.host.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
+            self.bridge.camera(values.camera).use_memory(self.task, loaded.allocate_frame)
         self._arrivals = Arrivals()
         self.published = 0
         qos = make_qos(values.output_qos, values.output_qos_depth)
@@ -223,34 +215,34 @@ class TaskNode(ManagedNode):
         self.session.activate(
             self.task,
             self._on_record,
-            period_ns=int(1e9 / self.frequency_hz),
+            period_ns=self.period_ns,
             deadline_ns=self.deadline_ns,
             precedence=self._precedence,
         )
-        self.host.join(self.task, self, self.input_key.topic)
-        if not self.host.cascading:
-            self.host.commit()
-        self.host.connect(self.task, self, self.parameters.camera, self.input_key)
+        self.bridge.join(self.task, self, self.input_key.topic)
+        if not self.bridge.cascading:
+            self.bridge.commit()
+        self.bridge.connect(self.task, self, self.parameters.camera, self.input_key)
         self.session.start_build(self.task, self.get_logger())
 
     def deactivate(self) -> None:
         """Stop the frames, end the jobs, forget the task."""
-        self.host.leave(self.task)
+        self.bridge.leave(self.task)
         self.session.deactivate(self.task)
 
     def cleanup(self) -> None:
         """Give model and publishers back."""
         self._close_topics()
         self.session.unload(self.task)
-        if self._host_parameters is not None:
-            self.host.stop()
+        if self._process_parameters is not None:
+            self.bridge.stop()
 
     def end(self) -> None:
         """Stop at once."""
-        self.host.disconnect(self.task)
+        self.bridge.disconnect(self.task)
         self.session.stop_build(self.task)
-        if self._host_parameters is not None:
-            self.host.stop(timeout_s=0.2, quickly=True)
+        if self._process_parameters is not None:
+            self.bridge.stop(timeout_s=0.2, quickly=True)
         # With their threads, which would keep the node and its DDS participant alive.
         self._close_topics()
 
@@ -270,7 +262,7 @@ class TaskNode(ManagedNode):
     def on_bad_frame(self, frame: Frame, capture_ns: int, reason: str) -> None:
         """Count a frame that is no image, as failed."""
         if self._enabled:
-            self.host.executor.reject(self.task, frame, capture_ns, reason)
+            self.session.executor.reject(self.task, frame, capture_ns, reason)
             self._arrivals.observe(time.monotonic_ns(), frame.stamp_ns, capture_ns)
 
     def _on_record(self, record: JobRecord, work: Work, result: Result | None) -> None:
@@ -299,12 +291,9 @@ class TaskNode(ManagedNode):
         """Bring dynamic parameters into effect, from the next frame on."""
         if self.loaded is None:
             return
-        self.session.update(values, self._deadline_ns(values))
+        self.session.update(values)
         if values.confidence_threshold != before.confidence_threshold:
             self._labels.publish(self.labels, values.confidence_threshold)
-
-    def _deadline_ns(self, values: TaskConfig) -> int:
-        return values.deadline_ns(int(1e9 / self.frequency_hz))
 
     def _on_enable(self, request: Any, response: Any) -> Any:
         self._enabled = request.data
@@ -312,7 +301,7 @@ class TaskNode(ManagedNode):
         response.message = "frames are taken" if request.data else "frames are ignored"
         if request.data and self.session.is_active(self.task):
             try:
-                retried = self.host.executor.retry(self.task)
+                retried = self.session.executor.retry(self.task)
             except StillRunningError as error:
                 response.success, retried = False, safe_text(error)
             if retried:
@@ -321,13 +310,15 @@ class TaskNode(ManagedNode):
 
     def _make_timing(self, values: TaskConfig) -> TaskTiming:
         """Statistics from nothing, and the profile that they are compared with."""
-        host, profiles = self.host, load_time_profiles(values.profile, self.task)
+        bridge, profiles = self.bridge, load_time_profiles(values.profile, self.task)
         if not profiles.source:
-            drift = DriftWatch(profiles, host.clocks_set_at)
+            drift = DriftWatch(profiles, bridge.clocks_set_at)
         else:
             if profiles.by_clocks:
-                host.want_clocks()
-            drift = DriftWatch(profiles, lambda ns: host.clocks_set_at(ns) or host.clocks_at(ns))
+                bridge.want_clocks()
+            drift = DriftWatch(
+                profiles, lambda ns: bridge.clocks_set_at(ns) or bridge.clocks_at(ns)
+            )
         return TaskTiming(values.wcet_exceedance, values.statistics_half_life, drift)
 
     # -- diagnostics ---------------------------------------------------------------------------
@@ -373,8 +364,8 @@ class TaskNode(ManagedNode):
         for variant, figures in timing.variants.items():
             values |= {f"{variant}.{key}": value for key, value in asdict(figures).items()}
         values |= {"deadline_misses": timing.misses, "deadline_miss_ratio": timing.miss_ratio}
-        values |= host_values(self.host)
-        if level == OK and (lack := self.host.describe_trace()[0]):
+        values |= session_values(self.session)
+        if level == OK and (lack := self.session.describe_trace()[0]):
             level, message = WARN, lack
         verdict = session.verdict
         active = level == OK and self.state_name == "active"
@@ -384,12 +375,15 @@ class TaskNode(ManagedNode):
 
     @property
     def _limits(self) -> ProcessingLimits:
-        return processing_limits(self.parameters, int(1e9 / self.frequency_hz))
+        """Of the processing time: its own, else the deadline."""
+        values = self.parameters
+        allowed_ms = values.allowed_processing_ms or values.deadline_ms or self.period_ns / 1e6
+        return ProcessingLimits(allowed_ms, values.acceptable_delay_ms)
 
     def _make_camera_status(self) -> Any:
         values = self.parameters
-        camera = self.host.cameras.get(values.camera)
-        stream = self.host.input_of(self.input_key)
+        camera = self.bridge.cameras.get(values.camera)
+        stream = self.bridge.inputs.get(self.input_key)
         error, ended, extra = "", False, {}
         if camera is not None and camera.camera is not None:
             error, ended = camera.camera.state.error, camera.camera.state.ended
@@ -417,8 +411,8 @@ class TaskNode(ManagedNode):
         """The executor's counts of this task; None while it is not active."""
         if not self.session.is_active(self.task):
             return None
-        self.host.executor.check_watchdog()
-        return self.host.executor.snapshot(self.task)
+        self.session.executor.check_watchdog()
+        return self.session.executor.snapshot(self.task)
 
 
 class DetectorNode(TaskNode):

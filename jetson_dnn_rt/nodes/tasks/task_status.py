@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN, ProcessingLimits, make_status
+from jetson_dnn_rt.nodes.reports.diagnostics import OK, WARN, make_status
 from jetson_dnn_rt.traces.drift import LEARNED_TIMES
 
 if TYPE_CHECKING:
     from diagnostic_msgs.msg import DiagnosticStatus
 
-    from jetson_dnn_rt.config.task import TaskConfig
-    from jetson_dnn_rt.nodes.tasks.host import Host
     from jetson_dnn_rt.runtime.building.background_build import BackgroundBuild
     from jetson_dnn_rt.runtime.drift_watch import DriftSnapshot, DriftState
     from jetson_dnn_rt.runtime.executor import TaskSnapshot
+    from jetson_dnn_rt.runtime.session import Session
     from jetson_dnn_rt.runtime.task import Task
-
-
-def processing_limits(values: TaskConfig, period_ns: int) -> ProcessingLimits:
-    """Limits of a task's processing time: its own, else its deadline."""
-    allowed_ms = values.allowed_processing_ms or values.deadline_ms
-    return ProcessingLimits(allowed_ms or period_ns / 1e6, values.acceptable_delay_ms)
 
 
 def drift_status(node: str, drift: DriftSnapshot) -> DiagnosticStatus:
@@ -79,10 +72,9 @@ def describe_variants(loaded: Task, build: BackgroundBuild | None) -> dict[str, 
     return values
 
 
-def host_values(host: Host) -> dict[str, object]:
+def session_values(session: Session) -> dict[str, object]:
     """Verdict and real-time settings of a process."""
     values: dict[str, object] = {}
-    session = host.session
     if session.running:
         values |= {"workers": session.split.workers, "threads": session.split.threads}
         values |= session.executor.describe()
@@ -97,7 +89,7 @@ def host_values(host: Host) -> dict[str, object]:
         for setting in session.executor.realtime.settings:
             state = "applied" if setting.applied else "NOT applied"
             values[f"realtime.{setting.name}"] = f"{state}: {setting.detail}"
-    values |= host.describe_trace()[1]
+    values |= session.describe_trace()[1]
     return values
 
 

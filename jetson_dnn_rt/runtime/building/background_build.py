@@ -49,24 +49,9 @@ class Log(Protocol):
 class BackgroundBuild:
     """Builds, loads and warms up the missing variants of a task, once.
 
-    Parameters
-    ----------
-    task : Task
-        Takes the variants; its `missing` are those that are built.
-    turn : threading.Lock
-        Held meanwhile: one build of a process at a time.
-    realtime : Realtime
-        Whose workers will run the variants.
-    log : Log
-        Of the task.
-    on_ready : callable
-        Called with a variant that became ready, on the thread of the build; again after a moment
-        where it returns False.
-
-    Attributes
-    ----------
-    progress : str
-        What is being done.
+    One build of a process at a time holds `turn`; the workers of `realtime` will run the variants.
+    `on_ready` is called with a variant that became ready, on the thread of the build; again after
+    a moment where it returns False. `progress` is what is being done, in words.
     """
 
     def __init__(
@@ -165,10 +150,7 @@ class BackgroundBuild:
     def _run_process(self, names: Sequence[str]) -> dict[str, str]:
         """Run ``jetson-dnn-rt build``; returns why variants cannot be used, empty where they can.
 
-        Raises
-        ------
-        ModelError
-            When it ended without a report.
+        ModelError when it ended without a report.
         """
         command = python_command("jetson_dnn_rt.runtime.building.low_priority", str(os.getpid()))
         # What is measured beside running tasks says nothing of a kernel.

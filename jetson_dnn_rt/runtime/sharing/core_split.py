@@ -31,27 +31,17 @@ from jetson_dnn_rt.tasks import Stage, Work
 from jetson_dnn_rt.variants.measuring.timing import time_stages
 from jetson_dnn_rt.variants.running.variant_set import VariantSet
 
-MET_MARGIN = 0.01
-"""Shares of met frames that differ by less are taken for equal."""
-
+MET_MARGIN = 0.01  # shares of met frames that differ by less are taken for equal
+# The same of frames per second: short trials differ by so much from run to run.
 CAPACITY_MARGIN = 0.05
-"""The same of frames per second: short trials differ by so much from run to run."""
 
-COLD_RUNS = 2
-"""First runs of each task, that do not count: memory pools, page faults."""
-
-RUNS = 12
-"""Measured runs of each task that are enough."""
-
-TRIAL_NS = 700_000_000
-"""Time after which a trial ends, once each task has `LEAST_RUNS`."""
-
+COLD_RUNS = 2  # first runs of each task, which do not count: memory pools, page faults
+RUNS = 12  # measured runs of each task that are enough
 LEAST_RUNS = 3
+TRIAL_NS = 700_000_000  # after that a trial ends, once each task has `LEAST_RUNS`
 
 Times = list[tuple[int, ...]]
-Pipelines = Mapping[str, Sequence[Stage]]
-"""By task the stages of one variant; no two tasks share memory."""
-
+Pipelines = Mapping[str, Sequence[Stage]]  # by task the stages of one variant; no memory is shared
 Log = Callable[[str], object]
 
 
@@ -92,12 +82,8 @@ def share_cores(
     """Try every split of the cores with the default variants of the tasks.
 
     Tasks with a number of threads of their own are tried with it. `log` takes the choice and the
-    figures of all splits. Returns the best, and the models that were loaded for it.
-
-    Raises
-    ------
-    ConfigurationError, ModelError, BackendUnavailableError
-        When a task cannot be loaded; the text begins with its name.
+    figures of all splits. Returns the best, and the models that were loaded for it. The text of
+    errors, those of `Task`, begins with the name of the task.
     """
     models: dict[str, Model] = {}
 
@@ -213,12 +199,8 @@ def find_split(
     """Try every split of the cores and take the best.
 
     `load` opens the default variants of the tasks with the threads of a split; those of one split
-    are closed before those of the next are loaded. There is one frame for each task.
-
-    Raises
-    ------
-    ModelError
-        When a task fails; and what `load` raises.
+    are closed before those of the next are loaded. There is one frame for each task. Raises
+    `ModelError` when a task fails, and what `load` raises.
     """
     splits = list_splits(cores, len(tasks))
     if len(splits) == 1:
@@ -294,12 +276,8 @@ def run_side_by_side(
     """Let workers take the tasks in turn, a frame of each at a time, and time the stages.
 
     There is one frame for each task and at most one worker. Returns by task the times of the
-    stages of its measured runs in nanoseconds, at least `LEAST_RUNS`.
-
-    Raises
-    ------
-    ModelError
-        When a task fails.
+    stages of its measured runs in nanoseconds, at least `LEAST_RUNS`. Raises `ModelError` when a
+    task fails.
     """
     if not 1 <= workers <= len(pipelines):
         raise ValueError(f"workers must be in [1, {len(pipelines)}], one task each: {workers}")

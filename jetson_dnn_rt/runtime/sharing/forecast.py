@@ -14,11 +14,8 @@ from jetson_dnn_rt.scheduling.engine import Engine
 from jetson_dnn_rt.scheduling.job import Job
 from jetson_dnn_rt.tasks import Outcome, Work
 
-FRAMES = 100
-"""Frames of the task that comes least often."""
-
-MOST_FRAMES = 1500
-"""Frames of all tasks together, so that a forecast ends soon."""
+FRAMES = 100  # of the task that comes least often
+MOST_FRAMES = 1500  # of all tasks together, so that a forecast ends soon
 
 _START, _VARIANT = 1_000_000_000, "measured"
 

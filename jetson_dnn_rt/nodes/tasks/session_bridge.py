@@ -1,4 +1,4 @@
-"""What the nodes of one process share: session, image subscriptions, trace, clocks."""
+"""The ROS side of a session: image subscriptions, cameras and clocks for the tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.nodes.process.parameters import read_parameters
 from jetson_dnn_rt.nodes.tasks.image_input import FrameListener, ImageInput, InputKey
-from jetson_dnn_rt.runtime.executor import Executor
 from jetson_dnn_rt.runtime.realtime import Realtime
 from jetson_dnn_rt.runtime.session import Session
 from jetson_dnn_rt.traces.clock_log import ClockLog
@@ -27,24 +26,11 @@ if TYPE_CHECKING:
     from jetson_dnn_rt.nodes.cameras.camera import CameraNode
 
 
-class Host:
-    """Owns the session of a process and brings it frames.
+class SessionBridge:
+    """Connects the nodes of a process with their session: frames go in, clocks into its trace.
 
-    Parameters
-    ----------
-    node : Node
-        Owns the image subscriptions.
-    cameras : mapping of str to CameraNode
-        Cameras of this process, by name.
-    find_clocks : callable
-        Returns the owner of the clocks, where it is in this process and configured.
-
-    Attributes
-    ----------
-    session : Session
-        A new one at each `start`.
-    cascading : bool
-        Whether the tasks are being activated together, with one `commit` at the end.
+    `node` owns the image subscriptions; `cameras` are those of this process, by name.
+    `find_clocks` returns the owner of the clocks, where it is in this process and configured.
     """
 
     def __init__(
@@ -60,25 +46,18 @@ class Host:
         self._clock_watch: ClockWatch | None = None
         self._clock_log = ClockLog()
         self._watch_wanted = False
-        self._inputs: dict[InputKey, ImageInput] = {}
+        self.inputs: dict[InputKey, ImageInput] = {}  # the image subscriptions there are now
         self.cameras = dict(cameras or {})
-        self.cascading = False
+        self.cascading = (
+            False  # whether tasks are activated together, with one `commit` at the end
+        )
+        # A new one at each `start`.
         self.session = Session(PerceptionConfig(()), log=node.get_logger())
-
-    @property
-    def executor(self) -> Executor:
-        """The running executor."""
-        return self.session.executor
 
     @property
     def realtime(self) -> Realtime | None:
         """The real-time set-up, None before `start`."""
         return self.session.executor.realtime if self.session.running else None
-
-    @property
-    def inputs(self) -> tuple[ImageInput, ...]:
-        """The image subscriptions there are now."""
-        return tuple(self._inputs.values())
 
     def start(self, process: ProcessConfig, threads: int | str = 0) -> None:
         """Start a session; `threads` as `PerceptionConfig` has them."""
@@ -94,8 +73,8 @@ class Host:
 
         `quickly`: the process ends, leave the trace as it is on disk.
         """
-        for key in list(self._inputs):
-            self._inputs.pop(key).close()
+        for key in list(self.inputs):
+            self.inputs.pop(key).close()
         self.session.stop(timeout_s, quickly=quickly)
         watch, self._clock_watch = self._clock_watch, None
         if watch is not None:
@@ -118,14 +97,14 @@ class Host:
         return describe_run(
             "nodes",
             traced,
-            settings=self.executor.realtime.settings,
+            settings=self.session.executor.realtime.settings,
             parameters={
                 "workers": self.session.split.workers,
                 **{name: read_parameters(node) for name, node in nodes.items()},
             },
         )
 
-    # -- clocks and trace ----------------------------------------------------------------------
+    # -- clocks --------------------------------------------------------------------------------
 
     def want_clocks(self) -> None:
         """Look at the clocks from the next `commit` on, where nobody in this process does."""
@@ -147,11 +126,6 @@ class Host:
         thread = self._find_clocks()
         return "" if thread is None else thread.settings.at(time_ns)
 
-    def describe_trace(self) -> tuple[str, dict[str, object]]:
-        """What is wrong with the trace, and values for diagnostics; nothing without a trace."""
-        trace = self.session.trace
-        return ("", {}) if trace is None else trace.describe()
-
     # -- frames --------------------------------------------------------------------------------
 
     def connect(self, task: str, listener: FrameListener, camera: str, key: InputKey) -> None:
@@ -165,17 +139,17 @@ class Host:
         if camera:
             self.camera(camera).fanout.add(task, listener)
             return
-        if key not in self._inputs:
-            rival = next((k for k in self._inputs if k.topic == key.topic), None)
+        if key not in self.inputs:
+            rival = next((k for k in self.inputs if k.topic == key.topic), None)
             if rival is not None:
                 raise ConfigurationError(
                     f"task {task}: {key.topic} is subscribed to with {rival}, not {key}: tasks "
                     "on one topic share one subscription, hence its settings"
                 )
-            self._inputs[key] = ImageInput(self._node, key, self.submit)
+            self.inputs[key] = ImageInput(self._node, key, self.submit)
             # The calling thread runs the callbacks that bring frames.
-            self.executor.realtime.apply_to_io()
-        self._inputs[key].fanout.add(task, listener)
+            self.session.executor.realtime.apply_to_io()
+        self.inputs[key].fanout.add(task, listener)
 
     def join(self, task: str, node: Node, topic: str) -> None:
         """A task became active; `topic` brings its frames where no camera of the process does."""
@@ -194,14 +168,10 @@ class Host:
         """Bring no more frames to a task; a subscription that nobody uses goes."""
         for camera in self.cameras.values():
             camera.fanout.remove(task)
-        for key, image_input in list(self._inputs.items()):
+        for key, image_input in list(self.inputs.items()):
             image_input.fanout.remove(task)
             if not image_input.fanout:
-                self._inputs.pop(key).close()
-
-    def input_of(self, key: InputKey) -> ImageInput | None:
-        """The subscription of a topic, where there is one."""
-        return self._inputs.get(key)
+                self.inputs.pop(key).close()
 
     def camera(self, name: str) -> CameraNode:
         """A camera of this process; ConfigurationError when there is none of that name."""
