@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -221,7 +220,7 @@ def collect_interfaces() -> Lines:
 
 
 def _list(graph: _Graph) -> Lines:
-    """What there is, from the nodes themselves: the graph hears of what ends a moment later."""
+    """What the nodes have made themselves; the graph hears of it, and of its end, later."""
     lines: Lines = {}
     for node in graph.nodes:
         found: Lines = {}
@@ -233,24 +232,9 @@ def _list(graph: _Graph) -> Lines:
             for end in list(ends):
                 if not end.service_name.endswith(OF_LATER_ROS):
                     found[f"{word} {end.service_name}"] = _type(end.srv_type)
-        for topic, kind in _find_hidden(node).items():
-            found[f"publishes {topic}"] = kind
         full = node.get_fully_qualified_name()
         lines |= {f"{full} {key}": value for key, value in found.items()}
     return lines
-
-
-def _find_hidden(node: Any) -> dict[str, str]:
-    """Topics that rcl publishes by itself, without an object in rclpy; they never end before."""
-    wanted = ("/rosout", f"{node.get_fully_qualified_name()}/transition_event")
-    who = (node.get_name(), node.get_namespace())
-    end_s = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < end_s:
-        types = dict(node.get_publisher_names_and_types_by_node(*who))
-        if all(topic in types for topic in wanted):
-            return {topic: ", ".join(types[topic]) for topic in wanted}
-        time.sleep(0.005)
-    raise TimeoutError(f"{node.get_name()} does not publish {' and '.join(wanted)}")
 
 
 def _type(kind: Any) -> str:
