@@ -195,7 +195,9 @@ class Session:
     def executor(self) -> Executor:
         """The running executor; ConfigurationError before `start`."""
         if self._executor is None:
-            raise ConfigurationError("configure the node that owns the executor first")
+            raise ConfigurationError(
+                "the session is not started; fix: start it, or configure the node that owns it"
+            )
         return self._executor
 
     # -- loading -------------------------------------------------------------------------------

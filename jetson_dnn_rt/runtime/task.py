@@ -12,6 +12,8 @@ import numpy as np
 
 from jetson_dnn_rt.clock import Clock
 from jetson_dnn_rt.config.task import AUTO, NO_CACHE, TaskConfig
+from jetson_dnn_rt.coordinator.tables.library_tables import load_profiles, make_task_table
+from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, ModelError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.models.heads.base import DecoderSettings
@@ -312,6 +314,26 @@ class Task:
             name: self._measure(name, pipeline, frames) if frames else []
             for name, pipeline in self.variants.pipelines.items()
         }
+
+    def make_table(self, deadline_ns: int, period_ns: int) -> TaskTable:
+        """Table of its variants, from the library, else from the warm-up.
+
+        ConfigurationError when none of them has a known accuracy.
+        """
+        try:
+            profiles = load_profiles(
+                self.stages,
+                self.warm_up_times_ns,
+                library=self.library,
+                model=self.model,
+                threads=self.threads,
+                stages=self.config.stages,
+            )
+            return make_task_table(
+                self.name, self.stage_names, profiles, deadline_ns=deadline_ns, period_ns=period_ns
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
 
     def close(self) -> None:
         """Give the memory back, once a variant that is being added was added."""

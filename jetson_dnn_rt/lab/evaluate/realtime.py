@@ -26,11 +26,8 @@ from jetson_dnn_rt.config.perception import PerceptionConfig
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
 from jetson_dnn_rt.coordinator.policy import create_policy
 from jetson_dnn_rt.coordinator.tables.library_tables import (
-    load_profiles,
     make_clock_table,
-    make_task_table,
 )
-from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError, SourceError
 from jetson_dnn_rt.frames import Frame
 from jetson_dnn_rt.lab.evaluate.plan import (
@@ -255,7 +252,7 @@ def make_coordinator(
     with detect() as platform:
         clocks = make_clock_table(platform.space, platform.read())
     tables = [
-        _make_table(session.tasks[name], deadline_ns, period_ns)
+        session.tasks[name].make_table(deadline_ns, period_ns)
         for name, deadline_ns in deadlines_ns.items()
     ]
     shared: dict[str, Any] = {
@@ -264,23 +261,6 @@ def make_coordinator(
     }
     policy = create_policy(config.policy, clocks, tables, config, **shared)
     return Coordinator(clocks, tables, policy, **shared)
-
-
-def _make_table(task: Task, deadline_ns: int, period_ns: int) -> TaskTable:
-    try:
-        profiles = load_profiles(
-            task.stages,
-            task.warm_up_times_ns,
-            library=task.library,
-            model=task.model,
-            threads=task.threads,
-            stages=task.config.stages,
-        )
-        return make_task_table(
-            task.name, task.stage_names, profiles, deadline_ns=deadline_ns, period_ns=period_ns
-        )
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
 
 
 # -- The command ---------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from jetson_dnn_rt.coordinator.basis import ALONE
 from jetson_dnn_rt.coordinator.coordinator import Coordinator
-from jetson_dnn_rt.coordinator.tables.library_tables import load_profiles, make_task_table
 from jetson_dnn_rt.coordinator.tables.tables import TaskTable
 from jetson_dnn_rt.errors import ConfigurationError
 from jetson_dnn_rt.scheduling.selection import StaticSelector
@@ -166,22 +165,8 @@ def _make_table(node: TaskNode, given: TaskTable | None) -> TaskTable | str:
             )
         return replace(given, deadline_ns=node.deadline_ns, period_ns=node.period_ns)
     try:
-        profiles = load_profiles(
-            loaded.stages,
-            loaded.warm_up_times_ns,
-            library=loaded.library,
-            model=loaded.model,
-            threads=loaded.threads,
-            stages=node.parameters.stages,
-        )
-        return make_task_table(
-            node.task,
-            loaded.stage_names,
-            profiles,
-            deadline_ns=node.deadline_ns,
-            period_ns=node.period_ns,
-        )
-    except (ConfigurationError, ValueError) as error:
+        return loaded.make_table(node.deadline_ns, node.period_ns)
+    except ConfigurationError as error:
         return str(error)
 
 
