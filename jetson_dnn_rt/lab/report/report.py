@@ -105,9 +105,9 @@ def make_report(
     """Judge, analyse and draw.
 
     The first recording is reported, the others are compared with it. `judge` gives the verdict on
-    the worst case of a sample (`lab.wcet.evt.judge`); `workers` is the number of stages that run side
-    by side, for the schedulability analysis; `layers` and `cold` are recordings of runs layer by
-    layer and of the first frames of fresh processes.
+    the worst case of a sample (`lab.wcet.evt.judge`); `workers` is the number of stages that run
+    side by side, for the schedulability analysis; `layers` and `cold` are recordings of runs layer
+    by layer and of the first frames of fresh processes.
     """
     first = recordings[0]
     judged = {}
